@@ -1,0 +1,58 @@
+# make demo | test | ui | bench    what users type; each is complete by itself
+# make check                       what a change must pass: format, lint, types, tests
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test ui bench check lint
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+INSTANCE := .dagster/.initialised
+# Dagster says at every start that its command line will get another name one day.
+DAGSTER := PYTHONWARNINGS=ignore $(BIN)/dagster
+DATA := $(if $(TTA_DATA_ROOT),$(TTA_DATA_ROOT),data)
+
+help:
+	@grep -E '^# make' Makefile | sed 's/^# //'
+
+demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
+	@echo "Materializing every asset of digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, report."
+	@$(DAGSTER) asset materialize -m tta_pipeline.definitions --select 'group:digits_c' \
+	  --partition-range 'gaussian_noise|1...jpeg_compression|5' --config-json '{"loggers": {"console": {}}}'
+	@echo; $(BIN)/tta-pipeline metrics
+	@echo
+	@echo "report    $(DATA)/digits_c/report/index.html"
+	@echo "database  $(DATA)/metrics.duckdb"
+	@echo
+	@echo "Next, type one of:"
+	@echo "  make ui"
+	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
+
+test: $(INSTALLED)
+	@$(BIN)/pytest
+
+ui: $(INSTALLED) $(INSTANCE)
+	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
+	@exec env PYTHONWARNINGS=ignore $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+
+check: lint test
+
+lint: $(INSTALLED)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 14) else \
+	  f"found Python {v[0]}.{v[1]}; expected 3.11 to 3.13: make PYTHON=/path/to/python3.12 ...")'
+	@echo "Installing into .venv (torch is large: a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# Once, before anything runs in parallel: two processes that make the database of a new instance trip over each other.
+$(INSTANCE): dagster.yaml $(INSTALLED)
+	@mkdir -p .dagster
+	@$(DAGSTER) instance info > /dev/null 2>&1
+	@touch $@

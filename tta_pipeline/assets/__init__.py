@@ -1,0 +1,1 @@
+"""The Dagster layer: one short file for each asset, in the order data flows."""

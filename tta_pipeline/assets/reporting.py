@@ -1,0 +1,116 @@
+"""How a run over one cell, or over many, tells Dagster what became of each.
+
+A run over a range of partitions can return one result only, with one data version and one check result for all of
+them. So each cell's metadata, data version and check results are logged as events of its own partition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Pace
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReport:
+    """What became of one cell."""
+
+    summary: str
+    """A few words for the log."""
+    metadata: Mapping[str, Any]
+    data_version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """What one check found in one cell."""
+
+    check: str
+    passed: bool
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def materialize_cells(
+    context: dg.AssetExecutionContext, scope: Scope, work: Callable[[Cell], CellReport]
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Do *work* for every cell of the run and report each.
+
+    When a cell fails or the run is cancelled, the cells that are done are reported all the same.
+    """
+    cells = scope.cells(context)
+    if len(cells) == 1:
+        report = work(cells[0])
+        context.log.info(f"{cells[0].key}: {report.summary}")
+        yield dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
+        return
+    reports: dict[Cell, CellReport] = {}
+    pace = Pace(context.log.info, num_cells=len(cells))
+    try:
+        for cell in cells:
+            reports[cell] = work(cell)
+            pace.advance(f"{cell.key}: {reports[cell].summary}")
+        # Dagster needs one result for the range, with one data version for all of it; the events after it correct that.
+        yield dg.MaterializeResult()
+    finally:
+        for cell, report in reports.items():
+            _log_materialization(context, scope.partition(cell), report)
+
+
+def check_cells(
+    context: dg.AssetCheckExecutionContext,
+    scope: Scope,
+    asset_key: dg.AssetKey,
+    checks: Sequence[str],
+    work: Callable[[Cell], Sequence[CheckReport]],
+) -> Iterator[Any]:
+    """Do *work* for every cell of the run and yield what each check found, by partition."""
+    for cell in scope.cells(context):
+        for report in work(cell):
+            yield dg.AssetCheckEvaluation(
+                asset_key=asset_key,
+                check_name=report.check,
+                passed=report.passed,
+                metadata=report.metadata,
+                partition=scope.partition(cell),
+            )
+    for check in checks:
+        layer = context.op_execution_context.job_def.asset_layer
+        output_name = layer.get_op_output_name(dg.AssetCheckKey(asset_key, check))
+        if output_name:
+            yield dg.Output(None, output_name=output_name)
+
+
+def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: CellReport) -> None:
+    context.log_event(
+        dg.AssetMaterialization(
+            asset_key=context.asset_key,
+            partition=partition,
+            metadata=report.metadata,
+            tags=_version_tags(context, partition, report.data_version),
+        )
+    )
+
+
+def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data_version: str) -> Mapping[str, str]:
+    """Return the tags by which Dagster knows what this partition is and what it was made from."""
+    tags = {
+        "dagster/code_version": context.assets_def.code_versions_by_key[context.asset_key] or context.run_id,
+        "dagster/data_version": data_version,
+        "dagster/data_version_is_user_provided": "true",
+    }
+    graph = context.job_def.asset_layer
+    for dependency in context.assets_def.asset_deps[context.asset_key]:
+        is_partitioned = graph.get(dependency).partitions_def is not None
+        record = context.instance.get_latest_data_version_record(
+            dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
+        )
+        version = record.event_log_entry.tags.get("dagster/data_version") if record else None
+        tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = version or "INITIAL"
+        tags[f"dagster/input_event_pointer/{dependency.to_user_string()}"] = (
+            str(record.storage_id) if record else "NULL"
+        )
+    return tags

@@ -1,0 +1,41 @@
+"""`<benchmark>/robustness_report`: the whole benchmark on one page."""
+
+import dagster as dg
+
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.resources import MetricsStore
+
+
+def robustness_report(scope: Scope) -> dg.AssetsDefinition:
+    """Return the asset of the report."""
+    clean = Scope(benchmark=scope.benchmark, single=CLEAN)
+    scopes = (scope, clean) if scope.benchmark.has_clean else (scope,)
+
+    @dg.asset(
+        key=scope.key("robustness_report"),
+        group_name=scope.benchmark.name,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=[each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments],
+        kinds={"html"},
+        code_version="1",
+        description="Leaderboard and heat map corruption x severity of every experiment, one self-contained HTML file.",
+    )
+    def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:
+        from tta_pipeline.reports.report import write_report
+
+        metrics.publish(context.log)
+        benchmark = scope.benchmark
+        report = write_report(metrics.locations, benchmark)
+        context.log.info(f"report in {report.path}")
+        return dg.MaterializeResult(
+            metadata={
+                "report": dg.MetadataValue.url(report.path.as_uri()),
+                "leaderboard": dg.MetadataValue.md(report.leaderboard_markdown),
+                "heat_map": dg.MetadataValue.md(f"![error by corruption and severity]({report.heat_map_uri})"),
+                "num_experiments": report.num_experiments,
+                "num_cells": report.num_cells,
+            }
+        )
+
+    return asset

@@ -1,0 +1,82 @@
+"""What an asset covers: every cell of a benchmark by partition, or one set beside them such as the clean images."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import dagster as dg
+
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.partitions import Cell, parse_cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope:
+    """A benchmark's cells, or one set of images beside them."""
+
+    benchmark: Benchmark
+    single: Cell | None = None
+    """The set without partitions; None for the cells."""
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition | None:
+        """The grid of cells, for assets that have one."""
+        if self.single:
+            return None
+        return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/<parts>`, or `<benchmark>/clean/<parts>` for the clean images."""
+        return dg.AssetKey([self.benchmark.name, *([self.single.corruption] if self.single else []), *parts])
+
+    def cells(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[Cell, ...]:
+        """Return the cells that a run is about, after comparing its keys with the benchmark's own.
+
+        Raises:
+            PartitionKeyError: the run was started with a key that is none of the benchmark's.
+        """
+        if self.single:
+            return (self.single,)
+        return tuple(parse_cell(key, self.benchmark.cells) for key in _requested_keys(context))
+
+    def partition(self, cell: Cell) -> str | None:
+        """Return the partition that events on *cell* belong to."""
+        return (
+            None
+            if self.single
+            else dg.MultiPartitionKey({"corruption": cell.corruption, "severity": str(cell.severity)})
+        )
+
+    def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with what all assets have in common."""
+        decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+            key=self.key(*parts),
+            group_name=self.benchmark.name,
+            partitions_def=self.partitions,
+            # Unpartitioned assets say so too: only then can one command run a whole benchmark over a range.
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            **options,
+        )
+        return decorator
+
+
+@cache
+def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> dg.MultiPartitionsDefinition:
+    """Return the grid corruption x severity."""
+    return dg.MultiPartitionsDefinition(
+        {
+            "corruption": dg.StaticPartitionsDefinition(list(corruptions)),
+            "severity": dg.StaticPartitionsDefinition([str(severity) for severity in severities]),
+        }
+    )
+
+
+def _requested_keys(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str]:
+    # Before Dagster resolves it: a key that a run tag smuggled in must reach our own check as it is.
+    run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
+    single = run.tags.get("dagster/partition")
+    if single is not None:
+        return [single]
+    op_context = context.op_execution_context
+    return [str(key) for key in op_context.partition_keys]

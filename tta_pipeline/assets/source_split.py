@@ -1,0 +1,85 @@
+"""`<benchmark>/source_split`: the images of one cell on disk, generated first if the benchmark generates."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from tta_pipeline.assets.reporting import CellReport, materialize_cells
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.benchmarks.spec import DigitsSource
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
+from tta_pipeline.resources import ShardStore
+
+
+def source_split(scope: Scope) -> dg.AssetsDefinition | dg.SourceAsset:
+    """Return the asset of the source images: materialized if generated here, observed if they lie there already."""
+    return _generated(scope) if scope.benchmark.is_generated else _observed(scope)
+
+
+def _generated(scope: Scope) -> dg.AssetsDefinition:
+    @scope.asset(
+        "source_split",
+        kinds={"jpeg"},
+        code_version="1",
+        description="Generated images, laid out as ImageNet-C is: `<corruption>/<severity>/<class>/<name>.JPEG`. "
+        "Results on them compare with no published table.",
+    )
+    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        yield from materialize_cells(context, scope, lambda cell: _generate(scope, store.locations, cell))
+
+    return asset
+
+
+def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
+    from tta_pipeline.sources.digits import DigitsSettings, generate_cell
+
+    source = scope.benchmark.source
+    assert isinstance(source, DigitsSource)
+    settings = DigitsSettings(**source.model_dump(exclude={"kind"}))
+    root = locations.generated_source(scope.benchmark.name)
+    generated = generate_cell(root, cell, settings)
+    return CellReport(
+        summary=f"{generated.num_images:,} images in {root / cell.path}",
+        metadata={
+            "num_images": generated.num_images,
+            "folder": dg.MetadataValue.path(root / cell.path),
+            "generated": True,
+            "seed": settings.seed,
+            "jpeg_quality": settings.jpeg_quality,
+        },
+        data_version=generated.listing_version,
+    )
+
+
+def _observed(scope: Scope) -> dg.SourceAsset:
+    @dg.observable_source_asset(
+        key=scope.key("source_split"),
+        group_name=scope.benchmark.name,
+        partitions_def=scope.partitions,
+        tags={"dagster/kind/jpeg": ""},
+        description="Images that lie on disk. Observing them records a digest of names, sizes and times of change, "
+        "so that shards made from other files show as stale.",
+    )
+    def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
+        return _observe(scope, store.locations)
+
+    return asset
+
+
+def _observe(scope: Scope, locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
+    from tta_pipeline.errors import SourceError
+    from tta_pipeline.sources import open_source
+
+    source = open_source(scope.benchmark, locations)
+    if scope.single:
+        return dg.DataVersion(source.listing(scope.single).version)
+    versions = {}
+    for cell in scope.benchmark.cells:
+        try:
+            versions[cell.key] = source.listing(cell).version
+        except SourceError:
+            # A cell that is not there yet has no version; materializing its shards says what is missing.
+            continue
+    return dg.DataVersionsByPartition(versions)

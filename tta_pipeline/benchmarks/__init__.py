@@ -1,0 +1,1 @@
+"""The benchmark files and what they say."""

@@ -1,0 +1,220 @@
+"""What a benchmark file says, read and checked as a whole before anything is built from it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, Hyperparameters
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.sections import Section
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+Corruption = Literal[CORRUPTIONS]  # type: ignore[valid-type]
+Severity = Literal[SEVERITIES]  # type: ignore[valid-type]
+_RESERVED_NAMES = {"benchmarks"}
+
+
+class DigitsSource(Section):
+    """Handwritten digits of scikit-learn, corrupted by our own generators."""
+
+    kind: Literal["digits"]
+    seed: int = 0
+    """Of the split into training and test images, and of the corruptions."""
+    num_test: int = Field(default=600, ge=10, le=1700)
+    """Test images; the rest trains the source model."""
+    jpeg_quality: int = Field(default=85, ge=1, le=100)
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
+    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
+
+
+class FolderSource(Section):
+    """Images that lie in folders, `<root>/<corruption>/<severity>/<class>/<name>`."""
+
+    kind: Literal["folder"]
+    root: Path
+    clean: Path | None = None
+    """Folder of class folders with the uncorrupted images."""
+
+
+class ShardLimits(Section):
+    """How a cell becomes shards: one of the three limits, the order and its seed."""
+
+    num_shards: int | None = Field(default=None, ge=1)
+    samples_per_shard: int | None = Field(default=None, ge=1)
+    max_shard_bytes: int | None = Field(default=None, ge=10240)
+    order: Literal["permuted"] = "permuted"
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> "ShardLimits":
+        given = [name for name in ("num_shards", "samples_per_shard", "max_shard_bytes") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(
+                f"found limits {given or 'none'}; expected one of num_shards, samples_per_shard, max_shard_bytes"
+            )
+        return self
+
+
+class TrainedModel(Section):
+    """A small convolutional network with batch norm, trained on the benchmark's own training images."""
+
+    kind: Literal["trained"]
+    epochs: int = Field(default=20, ge=1)
+    batch_size: int = Field(default=64, ge=2)
+    lr: float = Field(default=3e-3, gt=0)
+    width: int = Field(default=16, ge=1)
+    """Channels of the first stage; the two later ones have two and four times as many."""
+    seed: int = 0
+
+
+class TorchvisionModel(Section):
+    """A classifier of torchvision with the preprocessing its weights were trained for."""
+
+    kind: Literal["torchvision"]
+    architecture: Name
+    weights: str = "DEFAULT"
+    """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
+
+
+class Experiment(Section):
+    """A model, an adaptation method and a protocol."""
+
+    model: str
+    method: Literal[tuple(METHODS)]  # type: ignore[valid-type]
+    preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
+    hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    protocol: Literal["reset_each_shift"] = "reset_each_shift"
+    batch_size: int = Field(default=64, ge=1)
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _configured(self) -> "Experiment":
+        try:
+            self.configured()
+        except ValidationError as error:
+            raise ValueError("; ".join(_describe(error, f"{self.method} hyperparameters"))) from None
+        return self
+
+    def configured(self) -> Hyperparameters:
+        """Return the method's hyperparameters, the preset's where the file names none."""
+        return METHODS[self.method].configure(self.preset, self.hyperparameters)
+
+
+class Benchmark(Section):
+    """One benchmark file."""
+
+    name: Name
+    title: str
+    source: Annotated[DigitsSource | FolderSource, Field(discriminator="kind")]
+    corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
+    severities: tuple[Severity, ...] = SEVERITIES
+    class_map: Literal["folders"] = "folders"
+    """The sorted union of the class folders of the whole source, pinned at first use."""
+    image_size: int = Field(ge=16)
+    """Height and width of every image, in pixels."""
+    shards: ShardLimits
+    models: dict[Name, Annotated[TrainedModel | TorchvisionModel, Field(discriminator="kind")]]
+    experiments: dict[Name, Experiment]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Benchmark":
+        for problem in self._inconsistencies():
+            raise ValueError(problem)
+        return self
+
+    def _inconsistencies(self) -> Iterator[str]:
+        if self.name in _RESERVED_NAMES:
+            yield f"name is {self.name!r}, which the data root uses itself; expected another"
+        for field in ("corruptions", "severities"):
+            if len(set(getattr(self, field))) != len(getattr(self, field)) or not getattr(self, field):
+                yield f"{field} is {list(getattr(self, field))}; expected at least one, each once"
+        for name, experiment in self.experiments.items():
+            if experiment.model not in self.models:
+                yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
+        trained = [name for name, model in self.models.items() if isinstance(model, TrainedModel)]
+        if len(trained) > 1:
+            yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
+        if trained and not self.has_train:
+            yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every (corruption, severity), in the order of the file."""
+        return cells(self.corruptions, self.severities)
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are uncorrupted test images."""
+        return isinstance(self.source, DigitsSource) or self.source.clean is not None
+
+    @property
+    def has_train(self) -> bool:
+        """Whether there are images to train a source model on."""
+        return isinstance(self.source, DigitsSource)
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the corrupted images are made here; results on them are not those of a published data set."""
+        return isinstance(self.source, DigitsSource)
+
+    @property
+    def trained_model(self) -> TrainedModel | None:
+        """The model that the asset `source_model` trains, if any."""
+        return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)
+
+
+def load_benchmark(path: Path) -> Benchmark:
+    """Read one benchmark file.
+
+    Raises:
+        BenchmarkFileError: the file is no YAML, or a field is missing, unknown or out of range; the message names
+            every such field, its value and the choices.
+    """
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BenchmarkFileError(f"{path} is not YAML: {error}; see tta_pipeline/benchmarks/digits_c.yaml") from error
+    if not isinstance(content, dict):
+        raise BenchmarkFileError(
+            f"{path} holds {content!r}; expected fields such as title, source, shards, experiments"
+        )
+    try:
+        return Benchmark.model_validate({"name": path.stem, **content})
+    except ValidationError as error:
+        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(_describe(error, ""))) from None
+
+
+def load_benchmarks(*folders: Path) -> Mapping[str, Benchmark]:
+    """Read every `*.yaml` in *folders*, by name.
+
+    Raises:
+        BenchmarkFileError: a file is wrong, or two files have one name.
+    """
+    paths: dict[str, Path] = {}
+    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
+        if path.stem in paths:
+            raise BenchmarkFileError(f"{path} and {paths[path.stem]} have one name; expected another: rename one")
+        paths[path.stem] = path
+    return {name: load_benchmark(path) for name, path in paths.items()}
+
+
+def _describe(error: ValidationError, prefix: str) -> Iterator[str]:
+    for problem in error.errors():
+        field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part)
+        message = re.sub(r"^Value error, |^Input should be ", "", problem["msg"])
+        if problem["type"] == "missing":
+            yield f"{field} is missing"
+        elif problem["type"] == "value_error":
+            yield f"{field}: {message}" if field else message
+        else:
+            yield f"{field} is {_shortened(problem['input'])}; expected {message}"
+
+
+def _shortened(value: object, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,80 @@
+"""The table of contents: benchmark files in, Dagster definitions out."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+
+from tta_pipeline.assets.evaluation import evaluation, evaluation_check
+from tta_pipeline.assets.robustness_report import robustness_report
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
+from tta_pipeline.assets.source_model import source_model
+from tta_pipeline.assets.source_split import source_split
+from tta_pipeline.assets.tar_shards import tar_shards
+from tta_pipeline.benchmarks.spec import Benchmark, load_benchmarks
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
+
+# Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
+warnings.filterwarnings("ignore", category=dg.PreviewWarning)
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+
+EMBEDDED = Path(__file__).parent / "benchmarks"
+
+
+def build_definitions(locations: Locations) -> dg.Definitions:
+    """Return the definitions of every benchmark, the embedded ones and those under the data root."""
+    benchmarks = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    data_root = str(locations.root)
+    return dg.Definitions(
+        assets=[asset for benchmark in benchmarks.values() for asset in _assets(benchmark)],
+        asset_checks=[check for benchmark in benchmarks.values() for check in _checks(benchmark)],
+        resources={
+            "store": ShardStore(data_root=data_root),
+            "metrics": MetricsStore(data_root=data_root),
+            "compute": Compute(),
+        },
+        # Each run is a process already, and its steps follow one another: more processes would only cost imports.
+        executor=dg.in_process_executor,
+        loggers={"console": console},
+    )
+
+
+def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
+    cells = Scope(benchmark=benchmark)
+    for scope in _scopes(benchmark):
+        yield source_split(scope)
+        yield tar_shards(scope)
+        yield shard_manifest(scope)
+    if benchmark.trained_model:
+        yield source_model(cells, benchmark.trained_model)
+    for scope in _evaluated_scopes(benchmark):
+        for experiment in benchmark.experiments:
+            yield evaluation(scope, experiment)
+    yield robustness_report(cells)
+
+
+def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
+    for scope in _scopes(benchmark):
+        yield shard_manifest_checks(scope)
+    for scope in _evaluated_scopes(benchmark):
+        for experiment in benchmark.experiments:
+            yield evaluation_check(scope, experiment)
+
+
+def _scopes(benchmark: Benchmark) -> Iterator[Scope]:
+    yield from _evaluated_scopes(benchmark)
+    if benchmark.has_train:
+        yield Scope(benchmark=benchmark, single=TRAIN)
+
+
+def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope]:
+    yield Scope(benchmark=benchmark)
+    if benchmark.has_clean:
+        yield Scope(benchmark=benchmark, single=CLEAN)
+
+
+defs = build_definitions(Locations.from_environment())

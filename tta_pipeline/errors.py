@@ -1,0 +1,66 @@
+"""One tree of exceptions, so that a caller can catch the base or a leaf.
+
+    PipelineError                   anything this project refuses or cannot finish
+     ├── BenchmarkFileError         a benchmark file does not say what it should
+     ├── PartitionKeyError          a partition key is not one of the benchmark's cells
+     ├── SourceError                images to convert are missing, damaged or ambiguous
+     │    └── ClassMapError         class folders and class map disagree
+     ├── ShardError                 a shard set cannot be written or published
+     │    └── ManifestError         shards and manifest disagree, or one of them is missing
+     ├── StreamError                a stream delivered other samples than its manifest names
+     ├── AdaptationError            a method cannot be built, or not for this model
+     ├── EvaluationError            an evaluation cannot start or did not see every sample
+     ├── RecordError                a result record cannot be read or stored
+     └── ReportError                there is nothing to report on
+
+Every message answers three questions in this order: what was found (with its value and path), what was expected,
+and what to do.
+"""
+
+
+class PipelineError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class BenchmarkFileError(PipelineError):
+    """A benchmark file does not say what it should."""
+
+
+class PartitionKeyError(PipelineError):
+    """A partition key is not one of the benchmark's cells."""
+
+
+class SourceError(PipelineError):
+    """Images to convert are missing, damaged or ambiguous."""
+
+
+class ClassMapError(SourceError):
+    """Class folders and class map disagree."""
+
+
+class ShardError(PipelineError):
+    """A shard set cannot be written or published."""
+
+
+class ManifestError(ShardError):
+    """Shards and manifest disagree, or one of them is missing."""
+
+
+class StreamError(PipelineError):
+    """A stream delivered other samples than its manifest names."""
+
+
+class AdaptationError(PipelineError):
+    """A method cannot be built, or not for this model."""
+
+
+class EvaluationError(PipelineError):
+    """An evaluation cannot start or did not see every sample."""
+
+
+class RecordError(PipelineError):
+    """A result record cannot be read or stored."""
+
+
+class ReportError(PipelineError):
+    """There is nothing to report on."""

@@ -1,0 +1,1 @@
+"""Batches through a method: predictions, accuracy, calibration and timing."""

@@ -1,0 +1,329 @@
+"""One cell through one method."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.calibration import CalibrationBins, calibration_bins
+from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.evaluation.timing import Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
+from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.streaming.order import StreamOrder, as_stored
+from tta_pipeline.streaming.reader import Batch, Stream
+
+EVALUATION_VERSION = "1"
+_NUM_PREVIEWED = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchTiming:
+    """Where the time of one batch went."""
+
+    num_samples: int
+    data_wait_s: float
+    """Until the stream delivered the batch."""
+    compute_s: float
+    """Host-to-device copy, forward and whatever the method adapts, the device idle at both ends."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """What one pass over one cell gave. Durations are defined as in the project's first system."""
+
+    benchmark: str
+    experiment: str
+    model: str
+    weights: str
+    weights_sha256: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    method: str
+    protocol: str
+    corruption: str
+    severity: int
+    generated: bool
+    seed: int
+    fingerprint: str
+    """Of everything that decides the predictions; equal means that there is nothing to evaluate."""
+    num_samples: int
+    num_correct: int
+    error: float
+    """Top-1 error in [0, 1]."""
+    ece: float
+    calibration: CalibrationBins
+    order_hash: str
+    """sha256 of the samples' keys in stream order."""
+    predictions_sha256: str
+    """Of the predicted labels in stream order, int64 little-endian."""
+    manifest_sha256: str
+    device: str
+    batch_size: int
+    num_batches: int
+    metadata_scan_s: float
+    """Reading the manifest and making sure that the shards are the ones it describes."""
+    pipeline_setup_s: float
+    """Constructing the stream."""
+    time_to_first_batch_s: float
+    """From the start of the pass until the first batch is there."""
+    first_batch_compute_s: float
+    """Copy and computation of the first batch, cold caches included."""
+    wall_s: float
+    """The whole pass: fetching and computing, from before the first batch to after the last."""
+    images_per_s: float
+    """num_samples / wall_s."""
+    data_wait_s: float
+    """Sum over the batches."""
+    compute_s: float
+    """Sum over the batches."""
+    peak_cuda_gib: float | None
+    peak_rss_gib: float
+    num_forwards: int
+    """Samples, as are backwards."""
+    num_backwards: int
+    num_updates: int
+    num_resets: int
+    num_nonfinite_batches: int
+    diverged: bool
+    """Whether a batch had a logit that is no finite number: the error is then that of a broken model."""
+    config: str
+    """Experiment as JSON, with all hyperparameters."""
+    batches: tuple[BatchTiming, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """The first images of a stream and what was predicted for them."""
+
+    images: npt.NDArray[np.uint8]
+    """(N, H, W, 3), RGB."""
+    labels: npt.NDArray[np.int64]
+    predictions: npt.NDArray[np.int64]
+    confidences: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """Everything collected over one pass, in stream order."""
+
+    labels: npt.NDArray[np.int64]
+    predictions: npt.NDArray[np.int64]
+    confidences: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+    first_images: npt.NDArray[np.uint8]
+    batches: tuple[BatchTiming, ...]
+    wall_s: float
+
+
+class Evaluator:
+    """One experiment with its model loaded once, for any number of cells."""
+
+    def __init__(
+        self,
+        *,
+        benchmark: str,
+        name: str,
+        experiment: Experiment,
+        model: LoadedModel,
+        image_size: int,
+        device: torch.device,
+        num_threads: int,
+    ) -> None:
+        self._benchmark = benchmark
+        self._name = name
+        self._experiment = experiment
+        self._model = model
+        self._image_size = image_size
+        self._device = device
+        self._num_threads = num_threads
+        self._method: Method | None = None
+
+    def fingerprint(self, manifest: Manifest) -> str:
+        """Return the hash of everything that decides the predictions on the cell of *manifest*."""
+        return fingerprint(
+            self._experiment, weights_sha256=self._model.weights_sha256, device=self._device.type, manifest=manifest
+        )
+
+    def evaluate(self, folder: Path, advance: Callable[[int], None]) -> tuple[Evaluation, Preview]:
+        """Evaluate the shard set in *folder* from the source model on; call *advance* with each batch's size.
+
+        Raises:
+            ManifestError: manifest and shards disagree.
+            StreamError: a sample cannot be read or decoded.
+            EvaluationError: not every sample of the manifest was seen exactly once.
+        """
+        with timed() as scan:
+            shard_set = ShardSet.open(folder)
+            shard_set.require_intact()
+        with timed() as setup:
+            order = as_stored(shard_set.index)
+            stream = Stream(
+                shard_set=shard_set,
+                order=order,
+                batch_size=self._experiment.batch_size,
+                image_size=self._image_size,
+                num_threads=self._num_threads,
+            )
+        method = self._fresh_method(shard_set.manifest)
+        before = _counters(method)
+        reset_peak_memory(self._device)
+        collected = self._run(method, stream, advance)
+        _require_every_sample_once(collected.indices, shard_set, order)
+        counters = {name: count - before[name] for name, count in _counters(method).items()}
+        evaluation = self._evaluation(shard_set.manifest, order, collected, counters, scan=scan, setup=setup)
+        return evaluation, _preview(collected)
+
+    def _fresh_method(self, manifest: Manifest) -> Method:
+        """Return the method at the source model, with every source of randomness at the experiment's seed."""
+        torch.manual_seed(self._experiment.seed)
+        if self._method is None:
+            self._method = build(
+                self._experiment.method,
+                self._model.make().to(self._device),
+                num_classes=len(manifest.classes),
+                preset=self._experiment.preset,
+                **self._experiment.hyperparameters,
+            )
+        else:
+            self._method.reset()
+        return self._method
+
+    def _run(self, method: Method, stream: Stream, advance: Callable[[int], None]) -> _Pass:
+        labels, predictions, confidences, indices, timings = [], [], [], [], []
+        first_images = np.empty((0,), np.uint8)
+        started = waiting = time.perf_counter()
+        for batch in stream:
+            data_wait_s = time.perf_counter() - waiting
+            with timed(self._device) as compute:
+                probabilities = self._probabilities(method, batch)
+                confidence, prediction = probabilities.max(1)
+            labels.append(batch.labels.numpy())
+            predictions.append(prediction.cpu().numpy())
+            confidences.append(confidence.double().cpu().numpy())
+            indices.append(batch.indices)
+            timings.append(
+                BatchTiming(num_samples=len(batch.labels), data_wait_s=data_wait_s, compute_s=compute.wall_s)
+            )
+            first_images = batch.images[:_NUM_PREVIEWED].numpy().copy() if len(timings) == 1 else first_images
+            advance(len(batch.labels))
+            waiting = time.perf_counter()
+        return _Pass(
+            labels=np.concatenate(labels),
+            predictions=np.concatenate(predictions),
+            confidences=np.concatenate(confidences),
+            indices=np.concatenate(indices),
+            first_images=first_images,
+            batches=tuple(timings),
+            wall_s=time.perf_counter() - started,
+        )
+
+    def _probabilities(self, method: Method, batch: Batch) -> torch.Tensor:
+        images = batch.images.to(self._device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
+        return method.predict(images).float().softmax(1)
+
+    def _evaluation(
+        self,
+        manifest: Manifest,
+        order: StreamOrder,
+        collected: _Pass,
+        counters: dict[str, int],
+        *,
+        scan: Lap,
+        setup: Lap,
+    ) -> Evaluation:
+        correct = collected.predictions == collected.labels
+        calibration = calibration_bins(np.nan_to_num(collected.confidences), correct)
+        num_samples = len(correct)
+        first = collected.batches[0]
+        return Evaluation(
+            benchmark=self._benchmark,
+            experiment=self._name,
+            model=self._model.name,
+            weights=self._model.weights,
+            weights_sha256=self._model.weights_sha256,
+            mean=self._model.mean,
+            std=self._model.std,
+            method=self._experiment.method,
+            protocol=self._experiment.protocol,
+            corruption=manifest.corruption,
+            severity=manifest.severity,
+            generated=manifest.source.generated,
+            seed=self._experiment.seed,
+            fingerprint=self.fingerprint(manifest),
+            num_samples=num_samples,
+            num_correct=int(correct.sum()),
+            error=1 - float(correct.mean()),
+            ece=calibration.ece,
+            calibration=calibration,
+            order_hash=order.sha256,
+            predictions_sha256=hashlib.sha256(collected.predictions.astype("<i8").tobytes()).hexdigest(),
+            manifest_sha256=manifest.sha256,
+            device=_device_name(self._device),
+            batch_size=self._experiment.batch_size,
+            num_batches=len(collected.batches),
+            metadata_scan_s=scan.wall_s,
+            pipeline_setup_s=setup.wall_s,
+            time_to_first_batch_s=first.data_wait_s,
+            first_batch_compute_s=first.compute_s,
+            wall_s=collected.wall_s,
+            images_per_s=num_samples / collected.wall_s,
+            data_wait_s=sum(batch.data_wait_s for batch in collected.batches),
+            compute_s=sum(batch.compute_s for batch in collected.batches),
+            peak_cuda_gib=peak_cuda_gib(self._device),
+            peak_rss_gib=peak_rss_gib(),
+            **counters,
+            diverged=counters["num_nonfinite_batches"] > 0,
+            config=json.dumps(_config(self._experiment), sort_keys=True),
+            batches=collected.batches,
+        )
+
+
+def fingerprint(experiment: Experiment, *, weights_sha256: str, device: str, manifest: Manifest) -> str:
+    """Return the hash of everything that decides the predictions."""
+    decisive = [EVALUATION_VERSION, _config(experiment), weights_sha256, device, manifest.sha256]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _config(experiment: Experiment) -> dict[str, object]:
+    return {
+        **experiment.model_dump(mode="json"),
+        "hyperparameters": experiment.configured().model_dump(mode="json"),
+    }
+
+
+def _counters(method: Method) -> dict[str, int]:
+    names = ("num_forwards", "num_backwards", "num_updates", "num_resets", "num_nonfinite_batches")
+    return {name: getattr(method, name) for name in names}
+
+
+def _require_every_sample_once(seen: npt.NDArray[np.int64], shard_set: ShardSet, order: StreamOrder) -> None:
+    expected = shard_set.manifest.num_samples
+    if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, order.indices):
+        raise EvaluationError(
+            f"{shard_set.folder}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
+            f"manifest's {expected}, each once: this is a fault of the stream, and no result was recorded"
+        )
+
+
+def _preview(collected: _Pass) -> Preview:
+    num_images = len(collected.first_images)
+    return Preview(
+        images=collected.first_images,
+        labels=collected.labels[:num_images],
+        predictions=collected.predictions[:num_images],
+        confidences=collected.confidences[:num_images],
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

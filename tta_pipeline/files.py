@@ -1,0 +1,153 @@
+"""Files and folders that appear whole or not at all, and the locks that a dead process cannot keep."""
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+_UNPUBLISHED = ".unpublished-"
+_ABANDONED_AFTER_S = 60.0  # between the making of a folder and its lock lie microseconds; a minute is beyond doubt
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def fsync_path(path: Path) -> None:
+    """Make *path*, a file or a folder's list of names, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write *data* to *path*, so that any reader sees the old content or the new one, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _name_beside(path)
+    try:
+        _write_synced(beside, data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    fsync_path(path.parent)
+
+
+def write_once(path: Path, data: bytes) -> bool:
+    """Write *data* to *path* unless something stands there; return whether this call wrote it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _name_beside(path)
+    try:
+        _write_synced(beside, data)
+        os.link(beside, path)
+    except FileExistsError:
+        return False
+    finally:
+        beside.unlink(missing_ok=True)
+    fsync_path(path.parent)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def published_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside *target* that takes its place, whole, when the block ends without an exception.
+
+    Anything else, a cancelled run included, leaves *target* as it was. What a killed process left behind is removed
+    by the next call for the same parent.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(target.parent)
+    beside = _name_beside(target)
+    beside.mkdir()
+    descriptor = os.open(beside, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield beside
+        _fsync_tree(beside)
+        _take_place(beside, target)
+        fsync_path(target.parent)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        os.close(descriptor)
+
+
+def remove_abandoned(parent: Path) -> tuple[Path, ...]:
+    """Remove the unpublished folders in *parent* that no living process holds; return their paths."""
+    candidates = [path for path in parent.glob(f"{_UNPUBLISHED}*") if path.is_dir()]
+    abandoned = tuple(path for path in candidates if _is_abandoned(path))
+    for path in abandoned:
+        shutil.rmtree(path, ignore_errors=True)
+    return abandoned
+
+
+def _name_beside(path: Path) -> Path:
+    return path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-{path.name}")
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER_S
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _fsync_tree(folder: Path) -> None:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            fsync_path(Path(parent, name))
+        fsync_path(Path(parent))
+
+
+def _take_place(beside: Path, target: Path) -> None:
+    """Put *beside* where *target* is; what stood there is then called *beside*."""
+    try:
+        beside.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not _exchange(beside, target):
+            _set_aside(beside, target)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two names in one step, so that no reader finds neither; return whether the file system can."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    return bool(libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
+
+
+def _set_aside(beside: Path, target: Path) -> None:
+    # For file systems without an exchange: for the moment between the two renames a reader finds nothing.
+    aside = _name_beside(target)
+    target.rename(aside)
+    beside.rename(target)
+    shutil.rmtree(aside, ignore_errors=True)

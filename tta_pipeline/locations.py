@@ -1,0 +1,53 @@
+"""Where things lie under the data root: the one place that joins paths."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tta_pipeline.partitions import Cell
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locations:
+    """The folders and files of a data root."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> "Locations":
+        """Use `TTA_DATA_ROOT`, by default `data/` in the working directory."""
+        return cls(root=Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute())
+
+    @property
+    def benchmark_files(self) -> Path:
+        """Folder of the user's own benchmark files."""
+        return self.root / "benchmarks"
+
+    @property
+    def metrics(self) -> Path:
+        """The DuckDB database."""
+        return self.root / "metrics.duckdb"
+
+    def class_map(self, benchmark: str) -> Path:
+        """The pinned class map."""
+        return self.root / benchmark / "class_map.json"
+
+    def generated_source(self, benchmark: str) -> Path:
+        """Root of the images that a benchmark generates, laid out as ImageNet-C is."""
+        return self.root / benchmark / "source"
+
+    def shards(self, benchmark: str, cell: Cell) -> Path:
+        """Folder of one cell's shards, writer's record and manifest."""
+        return self.root / benchmark / "shards" / cell.path
+
+    def source_model(self, benchmark: str) -> Path:
+        """Weights of the source model that a benchmark trains, with a description beside it."""
+        return self.root / benchmark / "source_model.safetensors"
+
+    def results(self, benchmark: str) -> Path:
+        """Folder of the result records, the truth from which the database is made."""
+        return self.root / benchmark / "results"
+
+    def report(self, benchmark: str) -> Path:
+        """Folder of the report."""
+        return self.root / benchmark / "report"

@@ -1,0 +1,1 @@
+"""Result records as files, and the DuckDB database made from them."""

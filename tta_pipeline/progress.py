@@ -1,0 +1,55 @@
+"""What a person waiting for something long wants to read: how far, how fast, how much longer."""
+
+import time
+from collections.abc import Callable
+
+
+class Progress:
+    """Says every few seconds how many images are done; the first line comes after the first interval."""
+
+    def __init__(self, say: Callable[[str], None], *, what: str, num_images: int, interval_s: float = 2.0) -> None:
+        self._say = say
+        self._what = what
+        self._num_images = num_images
+        self._interval_s = interval_s
+        self._started = self._said = time.monotonic()
+        self._num_done = 0
+        self._num_bytes = 0
+
+    def advance(self, num_images: int, num_bytes: int = 0) -> None:
+        """Count *num_images* of *num_bytes* as done."""
+        self._num_done += num_images
+        self._num_bytes += num_bytes
+        now = time.monotonic()
+        if now - self._said >= self._interval_s:
+            self._said = now
+            self._say(self._line(now - self._started))
+
+    def _line(self, elapsed_s: float) -> str:
+        images_per_s = self._num_done / elapsed_s
+        left_s = max(self._num_images - self._num_done, 0) / images_per_s if images_per_s else float("inf")
+        bandwidth = f", {self._num_bytes / elapsed_s / 1e6:,.1f} MB/s" if self._num_bytes else ""
+        return (
+            f"{self._what}: {self._num_done:,} of {self._num_images:,} images, "
+            f"{images_per_s:,.0f} images/s{bandwidth}, {left_s:,.0f} s left"
+        )
+
+
+class Pace:
+    """Says every few seconds how many cells of a sweep are done, with a word on the latest; the last is always said."""
+
+    def __init__(self, say: Callable[[str], None], *, num_cells: int, interval_s: float = 2.0) -> None:
+        self._say = say
+        self._num_cells = num_cells
+        self._interval_s = interval_s
+        self._started = self._said = time.monotonic()
+        self._num_done = 0
+
+    def advance(self, latest: str) -> None:
+        """Count one more cell as done."""
+        self._num_done += 1
+        now = time.monotonic()
+        if now - self._said >= self._interval_s or self._num_done == self._num_cells:
+            self._said = now
+            left_s = (now - self._started) / self._num_done * (self._num_cells - self._num_done)
+            self._say(f"{self._num_done} of {self._num_cells} cells, {left_s:,.0f} s left; {latest}")

@@ -1,0 +1,26 @@
+"""The log on the terminal: one short line for each thing a person wants to know, without Dagster's own events."""
+
+import logging
+
+import dagster as dg
+
+
+@dg.logger(None, description="Short lines of information, warnings and errors on standard error")
+def console(_: dg.InitLoggerContext) -> logging.Logger:
+    """Return a logger that prints time, asset and message."""
+    logger = logging.Logger("tta_pipeline", level=logging.INFO)  # noqa: LOG001 - one for each run
+    handler = logging.StreamHandler()
+    handler.setFormatter(_ShortFormatter())
+    logger.addHandler(handler)
+    return logger
+
+
+class _ShortFormatter(logging.Formatter):
+    """Formats Dagster's records, whose own message repeats job, run and process in each line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        meta = getattr(record, "dagster_meta", {})
+        asset = (meta.get("step_key") or "").replace("__", "/")
+        message = meta.get("orig_message") or record.getMessage()
+        level = "" if record.levelno == logging.INFO else f"{record.levelname} "
+        return f"{self.formatTime(record, '%H:%M:%S')} {level}{asset}{': ' if asset else ''}{message}"

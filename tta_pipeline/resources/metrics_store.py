@@ -1,0 +1,52 @@
+"""Result records and the DuckDB database made from them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.locations import Locations
+
+
+class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Where results are stored: as files first, then in `metrics.duckdb`."""
+
+    data_root: str = Field(description="Folder that holds the records and metrics.duckdb")
+
+    @property
+    def locations(self) -> Locations:
+        """The paths under the data root."""
+        return Locations(root=Path(self.data_root).absolute())
+
+    def record(
+        self, benchmark: str, *, kind: str, name: str, run_id: str, started_at: str, facts: Mapping[str, Any]
+    ) -> None:
+        """Write one result record; it is safe on disk when this returns."""
+        from tta_pipeline.metrics.records import publish_record
+
+        publish_record(
+            self.locations.results(benchmark),
+            kind=kind,
+            name=name,
+            run_id=run_id,
+            started_at=started_at,
+            facts=facts,
+        )
+
+    def latest(self, benchmark: str, *, kind: str, name: str) -> Mapping[str, Any] | None:
+        """Return the facts of the newest record of *name*, or None if it has none."""
+        from tta_pipeline.metrics.records import latest_record
+
+        record = latest_record(self.locations.results(benchmark), kind=kind, name=name)
+        return record.facts if record else None
+
+    def publish(self, log: dg.DagsterLogManager) -> None:
+        """Bring the database up to the records."""
+        from tta_pipeline.metrics.database import publish_metrics
+
+        publication = publish_metrics(self.locations)
+        for note in publication.notes:
+            log.warning(note)
+        log.info(f"{self.locations.metrics}: {publication.num_added} new records")

@@ -1,0 +1,1 @@
+"""Tar shards: names, writing, the manifest that indexes them, and the reading back that proves them."""

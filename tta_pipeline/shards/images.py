@@ -1,0 +1,87 @@
+"""A look at an image file's first and last bytes: microseconds, and every cut file is found."""
+
+from dataclasses import dataclass
+
+import simplejpeg
+
+_JPEG, _PNG, _BMP, _RIFF = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF"
+_PNG_END = b"IEND\xaeB`\x82"
+_JPEG_END = b"\xff\xd9"
+# Cameras and editors append padding; an end mark is looked for this far from the end of the file.
+_TRAILER_BYTES = 4096
+MAX_PIXELS = 50_000_000
+"""A larger image is refused: nothing in this field comes near it, and decoding it takes the memory of a machine."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageHeader:
+    """What an image says of itself."""
+
+    encoding: str
+    height: int
+    width: int
+
+
+def read_image_header(data: bytes) -> ImageHeader:
+    """Return encoding and size of the image file *data*.
+
+    Raises:
+        ValueError: *data* is no JPEG, PNG, BMP or WebP, ends early, or is larger than `MAX_PIXELS`.
+    """
+    header = _header_by_signature(data)
+    if not 0 < header.height * header.width <= MAX_PIXELS:
+        raise ValueError(f"{header.height}x{header.width} pixels; expected 1 to {MAX_PIXELS}")
+    return header
+
+
+def _header_by_signature(data: bytes) -> ImageHeader:
+    if data.startswith(_JPEG):
+        return _jpeg_header(data)
+    if data.startswith(_PNG):
+        return _png_header(data)
+    if data.startswith(_BMP):
+        return _bmp_header(data)
+    if data.startswith(_RIFF) and data[8:12] == b"WEBP":
+        return _webp_header(data)
+    raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
+
+
+def _jpeg_header(data: bytes) -> ImageHeader:
+    # The header alone decides; a cut file still has one.
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
+    return ImageHeader(encoding="jpeg", height=height, width=width)
+
+
+def _png_header(data: bytes) -> ImageHeader:
+    _require(len(data) > 33 and _PNG_END in data[-_TRAILER_BYTES:], "PNG", data, "an IEND chunk")
+    return ImageHeader(encoding="png", height=_big(data[20:24]), width=_big(data[16:20]))
+
+
+def _bmp_header(data: bytes) -> ImageHeader:
+    _require(len(data) >= max(26, _little(data[2:6])), "BMP", data, f"{_little(data[2:6])} bytes")
+    height = int.from_bytes(data[22:26], "little", signed=True)
+    return ImageHeader(encoding="bmp", height=abs(height), width=_little(data[18:22]))
+
+
+def _webp_header(data: bytes) -> ImageHeader:
+    _require(len(data) >= max(30, _little(data[4:8]) + 8), "WebP", data, f"{_little(data[4:8]) + 8} bytes")
+    if data[12:16] == b"VP8X":
+        return ImageHeader(encoding="webp", height=_little(data[27:30]) + 1, width=_little(data[24:27]) + 1)
+    if data[12:16] == b"VP8L":
+        bits = _little(data[21:25])
+        return ImageHeader(encoding="webp", height=(bits >> 14 & 0x3FFF) + 1, width=(bits & 0x3FFF) + 1)
+    return ImageHeader(encoding="webp", height=_little(data[28:30]) & 0x3FFF, width=_little(data[26:28]) & 0x3FFF)
+
+
+def _require(intact: object, encoding: str, data: bytes, expected: str) -> None:
+    if not intact:
+        raise ValueError(f"a cut {encoding} of {len(data)} bytes; expected {expected}")
+
+
+def _big(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _little(data: bytes) -> int:
+    return int.from_bytes(data, "little")

@@ -1,0 +1,315 @@
+"""The manifest of a shard set: what it holds, proven, and where every sample lies.
+
+<corruption>/<severity>/
+  fog-5-00000.tar ...   the shards
+  writer.json           what the writer says it wrote; its presence means that it finished
+  samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
+  manifest.json         facts of the set and of each shard, and the hash of samples.parquet
+  verified.json         which files on this machine were hashed and found equal; safe to remove
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field, ValidationError
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.files import write_atomically
+from tta_pipeline.partitions import Cell
+from tta_pipeline.sections import Section
+
+MANIFEST_FILE = "manifest.json"
+SAMPLES_FILE = "samples.parquet"
+WRITER_FILE = "writer.json"
+VERIFIED_FILE = "verified.json"
+MAX_RECORD_BYTES = 64 * 2**20
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Record = TypeVar("Record", bound=Section)
+Count = Annotated[int, Field(ge=0)]
+ShardName = Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
+
+SAMPLES_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("source_name", pa.string()),
+        ("label", pa.int32()),
+        ("shard", pa.int32()),
+        ("offset", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("sha256", pa.binary(32)),
+    ]
+)
+
+
+class ShardFacts(Section):
+    """One tar file."""
+
+    name: ShardName
+    num_samples: Count
+    shard_bytes: Count
+    sha256: Sha256
+
+
+class SourceFacts(Section):
+    """Where the samples came from."""
+
+    kind: str
+    generated: bool
+    """Whether the images were made here; results on them are not those of a published data set."""
+    version: str
+    """Digest of the source's listing."""
+    num_images: Count
+    num_hidden: Count
+    num_strays: Count
+
+
+class StoredOrder(Section):
+    """The order of the samples in the shards."""
+
+    name: str
+    seed: int
+    sha256: Sha256
+    """Of the keys, one a line, in that order."""
+
+
+class SetFacts(Section):
+    """What writer's record and manifest both say of a shard set."""
+
+    benchmark: str
+    corruption: str
+    severity: Count
+    source: SourceFacts
+    class_map_sha256: Sha256
+    order: StoredOrder
+    shards: tuple[ShardFacts, ...]
+    num_samples: Count
+    payload_bytes: Count
+    """Sum of the image files' sizes."""
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that the set holds."""
+        return Cell(corruption=self.corruption, severity=self.severity)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Sum of the shards' sizes."""
+        return sum(shard.shard_bytes for shard in self.shards)
+
+
+class WriterRecord(SetFacts):
+    """What the writer says it wrote."""
+
+    format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
+    version: Literal[1] = 1
+    fingerprint: Sha256
+    """Of everything that decides the shards; equal now means that there is nothing to write."""
+    wall_s: float
+    """Seconds from the first image read to the last byte written and synchronised."""
+
+
+class Manifest(SetFacts):
+    """What is there, as read back from the shards."""
+
+    format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
+    version: Literal[1] = 1
+    classes: tuple[str, ...]
+    """Class names in the order of their labels."""
+    samples_sha256: Sha256
+    """Hash of `samples.parquet`."""
+
+    def encoded(self) -> bytes:
+        """Return the bytes of `manifest.json`: no clock, no machine, the same for the same set."""
+        return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of `manifest.json`, the identity of the shard set."""
+        return hashlib.sha256(self.encoded()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleIndex:
+    """The samples of a shard set in stored order, by column."""
+
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def encoded(self) -> bytes:
+        """Return the bytes of `samples.parquet`."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(self.table, sink, compression="zstd", write_statistics=False)
+        return bytes(sink.getvalue())
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The webdataset key of each sample."""
+        return list(self.table["key"].to_pylist())
+
+    @cached_property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The label of each sample, shape (N,)."""
+        return self._column("label")
+
+    @cached_property
+    def shards(self) -> npt.NDArray[np.int64]:
+        """The position of each sample's shard in the manifest, shape (N,)."""
+        return self._column("shard")
+
+    @cached_property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Where each sample's bytes begin in its shard, shape (N,)."""
+        return self._column("offset")
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """The number of each sample's bytes, shape (N,)."""
+        return self._column("size_bytes")
+
+    def _column(self, name: str) -> npt.NDArray[np.int64]:
+        column: npt.NDArray[np.int64] = self.table[name].to_numpy().astype(np.int64)
+        return column
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSet:
+    """A cell's folder with its manifest and sample index, read and compared."""
+
+    folder: Path
+    manifest: Manifest
+    index: SampleIndex
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Read manifest and sample index of *folder*.
+
+        Raises:
+            ManifestError: one of them is missing, damaged, of another format, or they disagree.
+        """
+        manifest = read_record(folder / MANIFEST_FILE, Manifest)
+        path = folder / SAMPLES_FILE
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ManifestError(f"{path} cannot be read ({error.strerror}); expected the sample index") from error
+        if hashlib.sha256(data).hexdigest() != manifest.samples_sha256:
+            raise ManifestError(
+                f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
+                "materialize the shard_manifest of this cell again"
+            )
+        table = pq.read_table(pa.BufferReader(data), schema=SAMPLES_SCHEMA)
+        return cls(folder=folder, manifest=manifest, index=SampleIndex(table=table))
+
+    def require_intact(self) -> None:
+        """Make sure that every shard on disk is the one that the manifest describes.
+
+        Sizes are always compared. A file is hashed again when it is not the one, by inode, size and time of change,
+        that was hashed before.
+
+        Raises:
+            ManifestError: a shard is missing or differs; the message names every such shard.
+        """
+        verified = _read_verified(self.folder)
+        problems = []
+        for shard in self.manifest.shards:
+            path = self.folder / shard.name
+            if not path.is_file():
+                problems.append(f"{path} is missing; expected {shard.shard_bytes} bytes")
+            elif path.stat().st_size != shard.shard_bytes:
+                problems.append(f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}")
+            elif verified.get(shard.name) != _stamp(path, shard.sha256) and file_sha256(path) != shard.sha256:
+                problems.append(f"{path} does not hash to {shard.sha256}")
+        if problems:
+            raise ManifestError("; ".join([*problems, "materialize the tar_shards of this cell again"]))
+        self.remember_verified()
+
+    def remember_verified(self) -> None:
+        """Note that the shards as they lie here hash to what the manifest says."""
+        stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
+        if stamps != _read_verified(self.folder):
+            write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
+
+
+def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex) -> ShardSet:
+    """Write sample index and, last, manifest into *folder*."""
+    write_atomically(folder / SAMPLES_FILE, index.encoded())
+    write_atomically(folder / MANIFEST_FILE, manifest.encoded())
+    shard_set = ShardSet(folder=folder, manifest=manifest, index=index)
+    shard_set.remember_verified()
+    return shard_set
+
+
+def read_record(path: Path, kind: type[Record]) -> Record:
+    """Read `writer.json` or `manifest.json`.
+
+    Raises:
+        ManifestError: it is missing, larger than 64 MiB, no JSON, or not of this kind and version.
+    """
+    try:
+        size_bytes = path.stat().st_size
+        data = path.read_bytes() if size_bytes <= MAX_RECORD_BYTES else b""
+    except OSError as error:
+        raise ManifestError(
+            f"{path} cannot be read ({error.strerror}); materialize this cell's {_step(path)}"
+        ) from error
+    if size_bytes > MAX_RECORD_BYTES:
+        raise ManifestError(f"{path} has {size_bytes} bytes; expected at most {MAX_RECORD_BYTES}")
+    try:
+        return kind.model_validate(json.loads(data, object_pairs_hook=_unique_fields, parse_constant=_refuse_constant))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise ManifestError(
+            f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}. Another version of tta_pipeline may have "
+            f"written it: use that one, or materialize this cell's {_step(path)} again"
+        ) from None
+    except ValueError as error:
+        raise ManifestError(f"{path} is damaged ({error}); materialize this cell's {_step(path)} again") from None
+
+
+def keys_sha256(keys: list[str]) -> str:
+    """Return the hash of sample keys in their order."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _step(path: Path) -> str:
+    return "tar_shards" if path.name == WRITER_FILE else "shard_manifest"
+
+
+def _stamp(path: Path, sha256: str) -> list[int | str]:
+    status = path.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns, sha256]
+
+
+def _read_verified(folder: Path) -> dict[str, list[int | str]]:
+    try:
+        return dict(json.loads((folder / VERIFIED_FILE).read_bytes()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
+
+
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"found the number {constant}")

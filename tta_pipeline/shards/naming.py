@@ -1,0 +1,48 @@
+"""Member names that plain webdataset reads as one sample each, and the way back to the source's own names.
+
+webdataset cuts a member's name at the first dot of its last part, lower-cases the extension, skips names without an
+extension and those that look like `__this__/`, and merges what then is equal. So class and stem are escaped: every
+byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which no two names share and `unescaped` reverses.
+"""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+_UNSAFE = re.compile(rb"[^A-Za-z0-9_\-]|^_(?=_)")
+_EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,8}$")
+_NO_EXTENSION = "%.jpg"
+"""Ends the member of a file without an extension; no escaped stem ends in `%`."""
+
+
+def member_name(class_name: str, file_name: str) -> str:
+    """Return the tar member for the file *file_name* of class *class_name*, `<class>/<stem>.<extension>`."""
+    extension = _EXTENSION.search(file_name)
+    if extension is None:
+        return f"{escaped(class_name)}/{escaped(file_name)}{_NO_EXTENSION}"
+    return f"{escaped(class_name)}/{escaped(file_name[: extension.start()])}{extension.group()}"
+
+
+def sample_key(member: str) -> str:
+    """Return the key that webdataset gives to *member*: its name up to the first dot of the last part."""
+    folder, _, name = member.rpartition("/")
+    return f"{folder}/{name.partition('.')[0]}" if folder else name.partition(".")[0]
+
+
+def source_name(member: str) -> str:
+    """Return the `<class>/<file>` that *member* was made from."""
+    folder, _, name = member.rpartition("/")
+    if name.endswith(_NO_EXTENSION):
+        return f"{unescaped(folder)}/{unescaped(name.removesuffix(_NO_EXTENSION))}"
+    stem, _, extension = name.partition(".")
+    return f"{unescaped(folder)}/{unescaped(stem)}.{extension}"
+
+
+def escaped(name: str) -> str:
+    """Return *name* with every byte that could be cut, merged or skipped as `%XX`."""
+    data = name.encode("utf-8", "surrogateescape")
+    return _UNSAFE.sub(lambda match: b"%%%02X" % match.group()[0], data).decode("ascii")
+
+
+def unescaped(name: str) -> str:
+    """Return the name that `escaped` made into *name*."""
+    return unquote_to_bytes(name).decode("utf-8", "surrogateescape")

@@ -1,0 +1,81 @@
+"""Class names and their labels, pinned once for a whole benchmark so that no cell can shift them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.files import write_once
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMap:
+    """Class names in the order of their labels: the label of a class is its position."""
+
+    classes: tuple[str, ...]
+
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """The label of each class name."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the names in their order."""
+        return hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()
+
+    def require(self, class_names: Iterable[str], *, where: Path) -> None:
+        """Refuse class names that the map lacks.
+
+        Raises:
+            ClassMapError: some of *class_names*, found at *where*, are not in this map.
+        """
+        unknown = sorted(set(class_names) - self.labels.keys())
+        if unknown:
+            raise ClassMapError(
+                f"{where} has {len(unknown)} class folders that are not in the class map: {_some(unknown)}; expected "
+                f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
+            )
+
+    def missing(self, class_names: Iterable[str]) -> tuple[str, ...]:
+        """Return the classes of the map that *class_names* lacks."""
+        return tuple(sorted(self.labels.keys() - set(class_names)))
+
+
+def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
+    """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
+
+    Raises:
+        ClassMapError: there is nothing to pin, or the pinned file is damaged.
+    """
+    if not path.exists():
+        classes = find_classes()
+        if not classes:
+            raise ClassMapError(f"found no class folder to pin at {path}; expected the source's class folders")
+        proposed = ClassMap(classes=classes)
+        content = {"classes": proposed.classes, "sha256": proposed.sha256}
+        write_once(path, json.dumps(content, indent=1).encode())
+    return _read(path)
+
+
+def _read(path: Path) -> ClassMap:
+    try:
+        content = json.loads(path.read_bytes())
+        pinned = ClassMap(classes=tuple(content["classes"]))
+        intact = content["sha256"] == pinned.sha256
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
+    if not intact:
+        raise ClassMapError(
+            f"{path} has been edited: its classes hash to {pinned.sha256}, and {content['sha256']} is pinned; "
+            "restore it, or remove it and every shard set made with it"
+        )
+    return pinned
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    names = list(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,95 @@
+"""Frost textures: ice crystals grown from noise.
+
+The generator scripts paste photographs found on the web, which this project may not pass on. These textures share their
+mean colour and contrast and have crystals of similar size, no more: frost is the corruption that differs most from
+the published images.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, ndimage
+
+from tta_pipeline.sources.corruptions.arrays import Floats
+
+Field: TypeAlias = npt.NDArray[np.float64]
+"""(SIZE, SIZE), repeating without a seam in both directions."""
+
+SIZE = 384
+DIRECTIONS = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ice:
+    """How one texture looks: colour (RGB) and contrast on the scale 0 to 255, lengths in pixels."""
+
+    colour: tuple[float, float, float]
+    contrast: float
+    needle_length: float
+    needle_width: float
+    patch_size: float
+    clouds: float
+    """How much of the contrast lies in large bright and dark regions, relative to the crystals' 1."""
+
+
+FOUND: tuple[Ice, ...] = (
+    Ice(colour=(78, 149, 166), contrast=19, needle_length=5, needle_width=0.8, patch_size=9, clouds=1.2),
+    Ice(colour=(201, 205, 215), contrast=22, needle_length=12, needle_width=0.9, patch_size=9, clouds=0.5),
+    Ice(colour=(201, 205, 215), contrast=22, needle_length=9, needle_width=0.8, patch_size=7, clouds=0.5),
+    Ice(colour=(138, 153, 165), contrast=29, needle_length=3, needle_width=0.8, patch_size=4, clouds=0.4),
+    Ice(colour=(112, 123, 135), contrast=43, needle_length=7, needle_width=0.7, patch_size=8, clouds=0.7),
+)
+"""Colour and contrast are measured on the photographs frost1 to frost5; the second and the third are one picture."""
+
+
+@cache
+def frost_textures(scale: float) -> tuple[Floats, ...]:
+    """Return five (S, S, 3) textures in [0, 1], where S is 384 * *scale*, that repeat without a seam."""
+    return tuple(_shrink(_texture(ice, seed=seed), scale) for seed, ice in enumerate(FOUND))
+
+
+def _shrink(texture: Floats, scale: float) -> Floats:
+    # Without smoothing before, as upstream: small textures keep the sparkle of large ones.
+    return ndimage.zoom(texture, (scale, scale, 1), order=1, mode="grid-wrap", grid_mode=True)
+
+
+def _texture(ice: Ice, *, seed: int) -> Floats:
+    rng = np.random.default_rng(seed)
+    clouds = _smooth(rng.standard_normal((SIZE, SIZE)), sigma=SIZE / 12)
+    relief = _standardised(_crystals(ice, rng) + ice.clouds * clouds)
+    pixels = np.array(ice.colour) + ice.contrast * relief[..., np.newaxis]
+    return (np.clip(pixels, 0, 255) / 255).astype(np.float32)
+
+
+def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
+    """Cover the pane with patches of needles; within a patch all of them point the same way."""
+    # Cubed, few sparks are much brighter than the others, and each of those becomes a needle.
+    sparks = fft.rfft2(rng.standard_normal((SIZE, SIZE)) ** 3)
+    crystals = np.zeros((SIZE, SIZE))
+    highest = np.full((SIZE, SIZE), -np.inf)
+    for angle in np.pi * np.arange(DIRECTIONS) / DIRECTIONS:
+        claim = _smooth(rng.standard_normal((SIZE, SIZE)), sigma=ice.patch_size)
+        crystals = np.where(claim > highest, _needles(sparks, angle, ice), crystals)
+        highest = np.maximum(claim, highest)
+    return _standardised(crystals)
+
+
+def _needles(sparks: npt.NDArray[np.complex128], angle: float, ice: Ice) -> Field:
+    """Stretch every spark, given by its spectrum, along *angle*: a Gaussian long one way and narrow the other."""
+    down, right = 2 * np.pi * fft.fftfreq(SIZE)[:, np.newaxis], 2 * np.pi * fft.rfftfreq(SIZE)
+    along = np.cos(angle) * right + np.sin(angle) * down
+    across = np.cos(angle) * down - np.sin(angle) * right
+    response = np.exp(-((ice.needle_length * along) ** 2 + (ice.needle_width * across) ** 2) / 2)
+    return _standardised(fft.irfft2(sparks * response))
+
+
+def _smooth(field: Field, *, sigma: float) -> Field:
+    return _standardised(ndimage.gaussian_filter(field, sigma, mode="wrap"))
+
+
+def _standardised(field: Field) -> Field:
+    standardised: Field = (field - field.mean()) / field.std()
+    return standardised

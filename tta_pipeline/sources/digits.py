@@ -1,0 +1,143 @@
+"""Real handwritten digits (scikit-learn's `load_digits`), corrupted here and laid out on disk as ImageNet-C is.
+
+The images are generated: results on them are marked so and compare with no published table.
+"""
+
+import hashlib
+import io
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tta_pipeline.files import published_folder, write_atomically
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.sections import Section
+from tta_pipeline.sources.folder_tree import FolderTree
+
+GENERATOR_VERSION = 1
+IMAGE_SIZE = 32
+"""Height and width of the enlarged digits, in pixels."""
+NUM_CLASSES = 10
+
+
+class DigitsSettings(Section):
+    """What decides every byte of the generated images."""
+
+    seed: int
+    num_test: int
+    jpeg_quality: int
+    severity_table: str
+    generator_version: int = GENERATOR_VERSION
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digits:
+    """Digit images of one split: uint8 (N, 32, 32, 3) RGB, labels int (N,), and a name for each."""
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+
+class GeneratedCell(Section):
+    """What a cell was generated from and what came out."""
+
+    settings: DigitsSettings
+    num_images: int
+    content_sha256: str
+    listing_version: str
+    """Of the files as they were written; another one now means that somebody changed them."""
+
+
+def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
+    """Write the images of *cell* under *root*, unless they lie there unchanged, and return what was written."""
+    existing = generated_cell(root, cell)
+    if existing is not None and existing.settings == settings and existing.listing_version == _version(root, cell):
+        return existing
+    digits = _split(cell, settings)
+    images = _corrupted(digits, cell, settings)
+    content = hashlib.sha256()
+    with published_folder(root / cell.path) as folder:
+        for class_name in map(str, range(NUM_CLASSES)):
+            (folder / class_name).mkdir()
+        for name, label, image in zip(digits.names, digits.labels, images, strict=True):
+            data = _jpeg(image, settings.jpeg_quality)
+            content.update(name.encode() + data)
+            (folder / str(label) / name).write_bytes(data)
+    generated = GeneratedCell(
+        settings=settings,
+        num_images=len(images),
+        content_sha256=content.hexdigest(),
+        listing_version=_version(root, cell),
+    )
+    write_atomically(_record_path(root, cell), generated.model_dump_json(indent=1).encode())
+    return generated
+
+
+def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
+    """Return what was generated for *cell*, or None if nothing is there."""
+    path = _record_path(root, cell)
+    if not path.exists() or not (root / cell.path).is_dir():
+        return None
+    return GeneratedCell.model_validate_json(path.read_bytes())
+
+
+def _record_path(root: Path, cell: Cell) -> Path:
+    # Beside the tree, which holds nothing but what ImageNet-C would hold.
+    return root.with_name(f"{root.name}_records") / f"{cell.corruption}-{cell.severity}.json"
+
+
+def _version(root: Path, cell: Cell) -> str:
+    return FolderTree(root=root, cells=(cell,)).listing(cell).version
+
+
+def _corrupted(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDArray[np.uint8]:
+    from tta_pipeline.sources.corruptions import corrupt
+
+    if cell in (CLEAN, TRAIN):
+        return digits.images
+    return corrupt(
+        digits.images,
+        cell.corruption,
+        cell.severity,
+        keys=digits.names,
+        seed=settings.seed,
+        table=settings.severity_table,
+    )
+
+
+def _jpeg(image: npt.NDArray[np.uint8], quality: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "JPEG", quality=quality, optimize=True)
+    return buffer.getvalue()
+
+
+def _split(cell: Cell, settings: DigitsSettings) -> Digits:
+    """Return the training images for the cell `train`, the test images for every other."""
+    digits = _all_digits()
+    shuffled = np.random.default_rng(settings.seed).permutation(len(digits.names))
+    chosen = np.sort(shuffled[settings.num_test :] if cell == TRAIN else shuffled[: settings.num_test])
+    return Digits(
+        images=digits.images[chosen], labels=digits.labels[chosen], names=tuple(digits.names[index] for index in chosen)
+    )
+
+
+@cache
+def _all_digits() -> Digits:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images = np.stack([_enlarged(image) for image in bunch.images])
+    names = tuple(f"digit_{index:04d}.JPEG" for index in range(len(images)))
+    return Digits(images=images, labels=bunch.target.astype(np.int64), names=names)
+
+
+def _enlarged(image: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
+    """Enlarge one 8x8 image with values 0 to 16 to 32x32 RGB."""
+    grey = Image.fromarray((image * (255 / 16)).astype(np.uint8))
+    enlarged = grey.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.BICUBIC).convert("RGB")
+    return np.asarray(enlarged)

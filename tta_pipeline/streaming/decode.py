@@ -1,0 +1,38 @@
+"""Image files to pixels. Nothing here, or anywhere in this project, executes what a shard contains."""
+
+import io
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+from PIL import Image
+
+from tta_pipeline.shards.images import read_image_header
+
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+
+
+def decode_into(data: bytes | memoryview, out: npt.NDArray[np.uint8]) -> None:
+    """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
+
+    JPEG by libjpeg-turbo with its default, exact settings: the pixels that Pillow gives.
+
+    Raises:
+        ValueError: *data* is no image of *out*'s size, or is damaged.
+    """
+    data = bytes(data)
+    header = read_image_header(data)
+    if (header.height, header.width) != out.shape[:2]:
+        raise ValueError(f"an image of {header.height}x{header.width} pixels; expected {out.shape[0]}x{out.shape[1]}")
+    if header.encoding == "jpeg" and simplejpeg.decode_jpeg_header(data)[2] in ("YCbCr", "Gray", "RGB"):
+        simplejpeg.decode_jpeg(data, "RGB", buffer=out)
+    else:
+        out[...] = _decode_with_pillow(data)
+
+
+def _decode_with_pillow(data: bytes) -> npt.NDArray[np.uint8]:
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            return np.asarray(image.convert("RGB"))
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"a damaged image ({error})") from error

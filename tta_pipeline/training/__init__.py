@@ -1,0 +1,1 @@
+"""A source model from clean shards."""

@@ -1,0 +1,155 @@
+"""Training of the source model, and its weights on disk."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load, save
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.files import write_atomically
+from tta_pipeline.sections import Section
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.training.network import Normalized, SmallConvNet
+
+TRAINING_VERSION = "1"
+
+
+class SourceModelFacts(Section):
+    """What a source model was trained from and what came out."""
+
+    fingerprint: str
+    """Of everything that decides the weights."""
+    weights_sha256: str
+    classes: tuple[str, ...]
+    width: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    num_samples: int
+    train_error: float
+    """Top-1 error on the training images after the last epoch, in [0, 1]."""
+    wall_s: float
+
+
+def train_source_model(
+    path: Path, shard_set: ShardSet, settings: TrainedModel, *, image_size: int, say: Callable[[str], None]
+) -> SourceModelFacts:
+    """Train on the clean images of *shard_set* and save to *path*, unless the same training lies there."""
+    fingerprint = _fingerprint(shard_set, settings)
+    existing = _existing(path)
+    if existing is not None and existing.fingerprint == fingerprint:
+        return existing
+    started = time.perf_counter()
+    images, labels = _load(shard_set, image_size)
+    mean, std = _channel_statistics(images)
+    network = _train(images, labels, mean, std, settings, num_classes=len(shard_set.manifest.classes), say=say)
+    weights = save({name: tensor.contiguous() for name, tensor in network.network.state_dict().items()})
+    facts = SourceModelFacts(
+        fingerprint=fingerprint,
+        weights_sha256=hashlib.sha256(weights).hexdigest(),
+        classes=shard_set.manifest.classes,
+        width=settings.width,
+        mean=mean,
+        std=std,
+        num_samples=len(labels),
+        train_error=_error(network, images, labels),
+        wall_s=time.perf_counter() - started,
+    )
+    write_atomically(path, weights)
+    write_atomically(_facts_path(path), facts.model_dump_json(indent=1).encode())
+    return facts
+
+
+def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
+    """Return the trained model and its facts.
+
+    Raises:
+        EvaluationError: it is missing, or its weights are not those that were trained.
+    """
+    facts = _existing(path)
+    if facts is None:
+        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
+    network = SmallConvNet(num_classes=len(facts.classes), width=facts.width)
+    network.load_state_dict(load(path.read_bytes()))
+    return Normalized(network, mean=facts.mean, std=facts.std), facts
+
+
+def _existing(path: Path) -> SourceModelFacts | None:
+    try:
+        facts = SourceModelFacts.model_validate_json(_facts_path(path).read_bytes())
+        weights = path.read_bytes()
+    except (OSError, ValueError):
+        return None
+    return facts if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+
+
+def _facts_path(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _fingerprint(shard_set: ShardSet, settings: TrainedModel) -> str:
+    decisive = [TRAINING_VERSION, shard_set.manifest.sha256, settings.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def _load(shard_set: ShardSet, image_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return all images, float (N, 3, H, W) in [0, 1], and labels (N,): a training set of this size fits in memory."""
+    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=256, image_size=image_size)
+    batches = list(stream)
+    images = torch.cat([batch.images for batch in batches]).permute(0, 3, 1, 2).float() / 255
+    return images, torch.cat([batch.labels for batch in batches])
+
+
+def _channel_statistics(images: torch.Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    mean, std = images.mean((0, 2, 3)).tolist(), images.std((0, 2, 3)).tolist()
+    return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
+
+
+def _train(
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    mean: tuple[float, float, float],
+    std: tuple[float, float, float],
+    settings: TrainedModel,
+    *,
+    num_classes: int,
+    say: Callable[[str], None],
+) -> Normalized:
+    """Adam with a one-cycle learning rate, small random shifts as the only augmentation."""
+    with torch.random.fork_rng():
+        torch.manual_seed(settings.seed)
+        model = Normalized(SmallConvNet(num_classes=num_classes, width=settings.width), mean=mean, std=std)
+    rng = np.random.default_rng(settings.seed)
+    num_batches = max(len(labels) // settings.batch_size, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=settings.epochs * num_batches)
+    model.train()
+    for epoch in range(settings.epochs):
+        for chosen in np.array_split(rng.permutation(len(labels)), num_batches):
+            loss = cross_entropy(model(_shifted(images[chosen], rng)), labels[chosen])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+        say(f"training: epoch {epoch + 1} of {settings.epochs}, loss {loss.item():.4f}")
+    return model.eval()
+
+
+def _shifted(images: torch.Tensor, rng: np.random.Generator, *, max_shift: int = 2) -> torch.Tensor:
+    down, right = rng.integers(-max_shift, max_shift + 1, 2).tolist()
+    return images.roll((down, right), (2, 3))
+
+
+def _error(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
+    with torch.inference_mode():
+        predictions = torch.cat([model(part).argmax(1) for part in torch.split(images, 256)])
+    return float((predictions != labels).float().mean())

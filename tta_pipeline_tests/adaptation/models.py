@@ -1,0 +1,31 @@
+"""Small models for tests of methods."""
+
+import torch
+from torch import nn
+
+NUM_CLASSES = 5
+
+
+def batch_norm_model() -> nn.Module:
+    """Return a convolutional model with batch norm whose running statistics are not trivial."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, NUM_CLASSES),
+    )  # fmt: skip
+    model.train()
+    for images in batches(seed=9):
+        model(images)
+    return model.eval()
+
+
+def layer_norm_model() -> nn.Module:
+    """Return a model with layer norm and no batch norm."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.LayerNorm(3 * 16 * 16), nn.Linear(3 * 16 * 16, NUM_CLASSES)).eval()
+
+
+def batches(*, seed: int = 1, num_batches: int = 4, batch_size: int = 12) -> list[torch.Tensor]:
+    """Return images in [0, 1], darker and of less contrast than those the models saw."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(batch_size, 3, 16, 16, generator=generator) * 0.4 for _ in range(num_batches)]

@@ -1,0 +1,121 @@
+"""Each method does what its paper says, held against a plain second implementation."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import softmax
+
+from tta_pipeline.adaptation import METHODS, build
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, batches, layer_norm_model
+
+
+def logits(method: str, model: nn.Module, images: list[torch.Tensor], **settings) -> list[torch.Tensor]:
+    """Return what *method* predicts for each batch."""
+    adapted = build(method, model, num_classes=NUM_CLASSES, **settings)
+    return [adapted.predict(batch) for batch in images]
+
+
+def test_source_is_the_bare_loop():
+    """Without adaptation the logits are those of the model in evaluation mode, bit for bit."""
+    model = batch_norm_model()
+    with torch.inference_mode():
+        expected = [model(batch) for batch in batches()]
+
+    torch.testing.assert_close(expected, logits("source", batch_norm_model(), batches()), rtol=0, atol=0)
+
+
+def test_norm_is_the_bare_loop_in_training_mode():
+    """Batch statistics are those that batch norm uses while it trains, bit for bit."""
+    model = batch_norm_model().train()
+    with torch.no_grad():
+        expected = [model(batch) for batch in batches()]
+
+    torch.testing.assert_close(expected, logits("norm", batch_norm_model(), batches()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_tent_follows_its_formula(optimizer: str):
+    """Logits over several batches are those of entropy descent on the affine parameters, written out here."""
+    model = batch_norm_model().train()
+    affine = [p for layer in model if isinstance(layer, nn.BatchNorm2d) for p in (layer.weight, layer.bias)]
+    steps = (
+        torch.optim.SGD(affine, lr=0.05, momentum=0.9)
+        if optimizer == "sgd"
+        else torch.optim.Adam(affine, lr=0.05, betas=(0.9, 0.999))
+    )
+    expected = []
+    for batch in batches():
+        prediction = model(batch)
+        probabilities = softmax(prediction, 1)
+        (-(probabilities * probabilities.log()).sum(1).mean()).backward()
+        steps.step()
+        steps.zero_grad()
+        expected.append(prediction.detach())
+
+    found = logits("tent", batch_norm_model(), batches(), lr=0.05, optimizer=optimizer)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+
+
+def test_tent_adapts_layer_norm_too():
+    """A model without batch norm changes its predictions for a batch that comes again."""
+    batch = batches(num_batches=1)[0]
+    first, second = logits("tent", layer_norm_model(), [batch, batch], lr=0.1)
+
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reset_returns_to_the_source_model(method: str):
+    """After a reset the same batches give the same logits, bit for bit, optimiser state included."""
+    adapted = build(method, batch_norm_model(), num_classes=NUM_CLASSES)
+    first = [adapted.predict(batch) for batch in batches()]
+    adapted.reset()
+
+    torch.testing.assert_close(first, [adapted.predict(batch) for batch in batches()], rtol=0, atol=0)
+    assert 1 == adapted.num_resets
+
+
+def test_episodic_tent_forgets_each_batch():
+    """With a reset before every batch, no batch depends on the one before it."""
+    batch, other = batches(num_batches=2)
+    alone = logits("tent", batch_norm_model(), [batch], episodic=True, lr=0.1)[0]
+    after = logits("tent", batch_norm_model(), [other, batch], episodic=True, lr=0.1)[1]
+
+    torch.testing.assert_close(alone, after, rtol=0, atol=0)
+
+
+def test_counters_count_samples():
+    """Forwards and backwards are samples, updates are steps."""
+    adapted = build("tent", batch_norm_model(), num_classes=NUM_CLASSES, steps=2)
+    for batch in batches(num_batches=3, batch_size=12):
+        adapted.predict(batch)
+
+    assert (72, 72, 6) == (adapted.num_forwards, adapted.num_backwards, adapted.num_updates)
+
+
+def test_a_collapse_is_counted():
+    """A batch with logits that are no finite numbers is counted, not passed over."""
+    adapted = build("source", batch_norm_model(), num_classes=NUM_CLASSES)
+    adapted.predict(batches()[0])
+    adapted.predict(torch.full((4, 3, 16, 16), float("inf")))
+
+    assert 1 == adapted.num_nonfinite_batches
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"method": "tnet"}, "source, norm, tent"),
+        ({"method": "tent", "preset": "mnist"}, "imagenet, cifar"),
+        ({"method": "tent", "lr": 0}, "greater than 0"),
+        ({"method": "source", "lr": 1}, "unknown field lr"),
+        ({"method": "norm", "model": layer_norm_model()}, "no batch norm"),
+        ({"method": "tent", "model": nn.Sequential(nn.Flatten(), nn.Linear(768, NUM_CLASSES))}, "no norm layer"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_any_image(arguments: dict, named: str):
+    """Unknown names, values out of range and models that do not suit are errors that say what would."""
+    with pytest.raises(AdaptationError, match=named):
+        build(**{"model": batch_norm_model(), "num_classes": NUM_CLASSES, **arguments})

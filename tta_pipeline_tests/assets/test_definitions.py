@@ -1,0 +1,108 @@
+"""The surface in Dagster: which assets there are, and how light it is to load them."""
+
+import subprocess
+import sys
+
+import dagster as dg
+import pytest
+
+from tta_pipeline.definitions import build_definitions, defs
+from tta_pipeline_tests.conftest import SMALL, Project, write_tree
+
+SURFACE = {
+    "source_split", "tar_shards", "shard_manifest", "source_model", "robustness_report",
+    "evaluation/source", "evaluation/norm", "evaluation/tent",
+    "clean/source_split", "clean/tar_shards", "clean/shard_manifest",
+    "clean/evaluation/source", "clean/evaluation/norm", "clean/evaluation/tent",
+    "train/source_split", "train/tar_shards", "train/shard_manifest",
+}  # fmt: skip
+
+
+def keys(definitions: dg.Definitions) -> set[str]:
+    """Return the asset keys of *definitions*."""
+    return {key.to_user_string() for key in definitions.resolve_asset_graph().get_all_asset_keys()}
+
+
+def test_the_surface_is_what_users_rely_on():
+    """digits_c has exactly these assets."""
+    assert {f"digits_c/{name}" for name in SURFACE} == {key for key in keys(defs) if key.startswith("digits_c/")}
+
+
+def test_definitions_load():
+    """Everything resolves: dependencies, partitions, checks and resources."""
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_loading_imports_nothing_heavy():
+    """The code location imports neither torch nor what only computing needs."""
+    heavy = ("torch", "torchvision", "webdataset", "pyarrow", "duckdb", "matplotlib", "sklearn", "scipy")
+    program = f"import sys, tta_pipeline.definitions; print([name for name in {heavy} if name in sys.modules])"
+
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "[]" == finished.stdout.strip()
+
+
+def test_every_asset_tells_people_what_it_is():
+    """Each asset has a description, a kind and the group of its benchmark."""
+    graph = defs.resolve_asset_graph()
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.description, key
+        assert node.kinds, key
+        assert key.path[0] == node.group_name, key
+
+
+def test_cells_are_partitions_in_canonical_order():
+    """The grid is corruption x severity, and a key is <corruption>|<severity>."""
+    partitions = defs.resolve_asset_graph().get(dg.AssetKey(["digits_c", "tar_shards"])).partitions_def
+
+    assert ["corruption", "severity"] == [dimension.name for dimension in partitions.partitions_defs]
+    assert 75 == len(partitions.get_partition_keys())
+    assert "gaussian_noise|1" == partitions.get_partition_keys()[0]
+
+
+def test_an_experiment_is_a_line_in_a_file(project: Project):
+    """A line under experiments makes an asset, and a file makes a benchmark, without any Python."""
+    project.add_benchmark("mine", SMALL + "  tent_slow: {model: cnn, method: tent, hyperparameters: {lr: 0.0001}}\n")
+
+    assert {"mine/evaluation/tent_slow", "mine/clean/evaluation/tent_slow"} <= keys(
+        build_definitions(project.locations)
+    )
+
+
+def test_images_that_lie_there_are_observed(project: Project):
+    """The version of a folder source changes with its files, cell by cell."""
+    text = SMALL.replace(
+        "{kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", "{kind: folder, root: %s}"
+    )
+    text = text.replace("kind: trained, epochs: 4, width: 8", "kind: torchvision, architecture: resnet18")
+    root = project.locations.root / "tree"
+    for cell in ("contrast/3", "contrast/5"):
+        write_tree(root / cell, classes={"n01": 2})
+    project.add_benchmark("lying", text % root)
+    source = build_definitions(project.locations).resolve_asset_graph().get(dg.AssetKey(["lying", "source_split"]))
+    assert source.is_observable
+
+    def observed() -> dict[str, str]:
+        assert project.materialize("lying/source_split", "--partition", "contrast|3").returncode == 0
+        with dg.DagsterInstance.from_config(str(project.home)) as instance:
+            records = instance.fetch_observations(source.key, limit=2).records
+            return {r.partition_key: r.asset_observation.tags["dagster/data_version"] for r in records}
+
+    before = observed()
+    write_tree(root / "contrast/5", classes={"n02": 1})
+    after = observed()
+
+    assert {"contrast|3", "contrast|5"} == set(before)
+    assert before["contrast|3"] == after["contrast|3"]
+    assert before["contrast|5"] != after["contrast|5"]
+
+
+@pytest.mark.parametrize("key", ["../../x|1", "fog|9"])
+def test_a_foreign_partition_key_is_refused_on_the_command_line(project: Project, key: str):
+    """Nothing runs and nothing is made."""
+    finished = project.materialize("digits_c/tar_shards", "--partition", key)
+
+    assert finished.returncode != 0
+    assert not (project.locations.root / "digits_c").exists()

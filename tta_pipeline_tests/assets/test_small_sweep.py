@@ -1,0 +1,98 @@
+"""One run over a range of cells, through the real command line."""
+
+import dagster as dg
+import duckdb
+import pytest
+
+from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+
+
+@pytest.fixture
+def instance(sweep: Project):
+    """The Dagster instance with the history of the sweep."""
+    with dg.DagsterInstance.from_config(str(sweep.home)) as instance:
+        yield instance
+
+
+@pytest.fixture
+def database(sweep: Project):
+    """The database of the sweep, open for reading."""
+    with open_metrics(sweep.locations.metrics) as connection:
+        yield connection
+
+
+def test_every_sample_of_every_cell_is_evaluated_by_every_experiment(
+    sweep: Project, database: duckdb.DuckDBPyConnection
+):
+    """For each cell and the clean images, every experiment has one row with as many samples as the manifest."""
+    rows = database.execute("SELECT experiment, corruption, severity, num_samples FROM latest_evaluations").fetchall()
+    manifests = {cell: ShardSet.open(sweep.locations.shards("small", cell)).manifest for cell in (*SMALL_CELLS, CLEAN)}
+
+    assert {
+        (experiment, cell.corruption, cell.severity, manifest.num_samples)
+        for experiment in ("source", "norm", "tent")
+        for cell, manifest in manifests.items()
+    } == set(rows)
+
+
+def test_adaptation_recovers_what_contrast_takes(database: duckdb.DuckDBPyConnection):
+    """Under contrast, norm and tent make less than half of the source model's errors."""
+    errors = dict(
+        database.execute(
+            "SELECT experiment, mean_error FROM corruption_errors WHERE corruption = 'contrast'"
+        ).fetchall()
+    )
+
+    assert errors["norm"] < errors["source"] / 2
+    assert errors["tent"] < errors["source"] / 2
+
+
+def test_each_partition_has_its_own_data_version(sweep: Project, instance: dg.DagsterInstance):
+    """After a run over a range, the version of a partition is the hash of its manifest."""
+    for cell in SMALL_CELLS:
+        record = instance.get_latest_data_version_record(dg.AssetKey(["small", "shard_manifest"]), False, cell.key)
+
+        manifest = ShardSet.open(sweep.locations.shards("small", cell)).manifest
+        assert manifest.sha256 == record.event_log_entry.tags["dagster/data_version"]
+
+
+@pytest.mark.parametrize(
+    ("asset", "check"),
+    [
+        (["shard_manifest"], "shards_match_manifest"),
+        (["shard_manifest"], "source_count_equals_manifest"),
+        (["shard_manifest"], "every_class_present"),
+        (["evaluation", "tent"], "every_sample_evaluated_once"),
+    ],
+)
+def test_each_partition_has_its_own_check_results(instance: dg.DagsterInstance, asset: list[str], check: str):
+    """After a run over a range, every check has passed once for each partition, and none is left planned."""
+    key = dg.AssetCheckKey(dg.AssetKey(["small", *asset]), check)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+
+    assert {(cell.key, "SUCCEEDED") for cell in SMALL_CELLS} == {(r.partition, r.status.value) for r in records}
+    assert len(SMALL_CELLS) == len(records)
+
+
+def test_the_report_stands_alone(sweep: Project):
+    """The report is one file that names every experiment and loads nothing."""
+    page = (sweep.locations.report("small") / "index.html").read_text()
+
+    assert all(name in page for name in ("source", "norm", "tent", "gaussian_noise"))
+    assert "src=" not in page
+    assert "<script" not in page
+    assert "<link" not in page
+
+
+def test_train_and_test_images_are_different_ones(sweep: Project):
+    """No image is in both the training set and the clean test set, and together they are all 1,797."""
+    train, clean = (
+        {key.rpartition("/")[2] for key in ShardSet.open(sweep.locations.shards("small", cell)).index.keys}
+        for cell in (TRAIN, CLEAN)
+    )
+
+    assert not train & clean
+    assert 1797 == len(train | clean)

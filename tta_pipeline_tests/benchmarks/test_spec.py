@@ -1,0 +1,73 @@
+"""A benchmark file is right as a whole, or one error says everything that is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.benchmarks.spec import load_benchmark, load_benchmarks
+from tta_pipeline.definitions import EMBEDDED
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline_tests.conftest import SMALL
+
+
+def written(folder: Path, text: str) -> Path:
+    """Return the path of a benchmark file with *text*."""
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_the_embedded_benchmark_has_75_cells_and_three_methods():
+    """digits_c covers the common corruptions with source, norm and tent at least."""
+    benchmark = load_benchmark(EMBEDDED / "digits_c.yaml")
+
+    assert 75 == len(benchmark.cells)
+    assert {"source", "norm", "tent"} <= set(benchmark.experiments)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "named"),
+    [
+        ("method: norm", "method: nrom", ["experiments.norm.method", "'nrom'", "'source', 'norm' or 'tent'"]),
+        ("num_test: 150", "num_test: 3", ["source.digits.num_test", "3", "greater than or equal to 10"]),
+        ("num_test: 150", "num_tests: 150", ["source.digits", "num_tests", "jpeg_quality"]),
+        ("severities: [3, 5]", "severities: [3, 6]", ["severities.1", "6", "1, 2, 3, 4 or 5"]),
+        ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]", "each once"]),
+        ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions.1", "'mist'", "'fog'"]),
+        ("model: cnn, method: source", "model: vit, method: source", ["experiments.source.model", "'vit'", "cnn"]),
+        ("preset: cifar", "hyperparameters: {lr: -1}", ["experiments.tent", "lr is -1", "greater than 0"]),
+        ("preset: cifar", "hyperparameters: {learning: 1}", ["experiments.tent", "learning", "momentum"]),
+        ("batch_size: 32}", "batch_size: 0}", ["batch_size", "0", "greater than or equal to 1"]),
+        ("samples_per_shard: 60", "samples_per_shard: 60, num_shards: 2", ["shards", "num_shards", "expected one of"]),
+        ("image_size: 32", "", ["image_size is missing"]),
+        ("kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c", "kind: zip", ["'zip'", "'folder'"]),
+        ("title:", "title: [", ["is not YAML"]),
+    ],
+)
+def test_an_error_names_file_field_value_and_choices(tmp_path: Path, right: str, wrong: str, named: list[str]):
+    """Whoever reads the error can mend the file without looking anywhere else."""
+    path = written(tmp_path, SMALL.replace(right, wrong, 1))
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path)
+
+    message = str(caught.value)
+    assert all(part in message for part in [str(path), *named]), message
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
+    """Three mistakes give three lines."""
+    text = SMALL.replace("image_size: 32", "").replace("[3, 5]", "[9]").replace("method: norm", "method: nrom")
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(written(tmp_path, text))
+
+    assert 3 == len(str(caught.value).splitlines())
+
+
+def test_two_files_cannot_share_a_name(tmp_path: Path):
+    """A file that would hide an embedded benchmark is refused with both paths."""
+    (tmp_path / "digits_c.yaml").write_text(SMALL)
+
+    with pytest.raises(BenchmarkFileError, match="one name"):
+        load_benchmarks(EMBEDDED, tmp_path)

@@ -1,0 +1,148 @@
+"""What the tests share: real images in folders, and one small benchmark carried all the way."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tta_pipeline.benchmarks.spec import ShardLimits
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shards.manifest import ShardSet, WriterRecord
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.writing import write_shards
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
+
+SMALL = """
+title: Few digits, few cells
+source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}
+corruptions: [gaussian_noise, contrast]
+severities: [3, 5]
+image_size: 32
+shards: {samples_per_shard: 60}
+models:
+  cnn: {kind: trained, epochs: 4, width: 8}
+experiments:
+  source: {model: cnn, method: source}
+  norm: {model: cnn, method: norm, batch_size: 32}
+  tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
+"""
+SMALL_RANGE = "gaussian_noise|3...contrast|5"
+SMALL_CELLS = tuple(Cell(corruption=c, severity=s) for c in ("gaussian_noise", "contrast") for s in (3, 5))
+
+
+def jpeg(seed: int, *, size: int = 32, quality: int = 90) -> bytes:
+    """Return a JPEG of smooth random colours."""
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).resize((size, size), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()
+
+
+def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> None:
+    """Write class folders under *root* with that many images each."""
+    for class_number, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            (root / name / f"image_{number:03d}.JPEG").write_bytes(jpeg(1000 * class_number + number, size=size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """A data root and a Dagster home of their own, and the commands a user has."""
+
+    locations: Locations
+    home: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a user who keeps data and history here."""
+        return {
+            **os.environ,
+            "TTA_DATA_ROOT": str(self.locations.root),
+            "DAGSTER_HOME": str(self.home),
+            "PYTHONWARNINGS": "ignore",
+        }
+
+    def add_benchmark(self, name: str, text: str) -> None:
+        """Write a benchmark file."""
+        self.locations.benchmark_files.mkdir(parents=True, exist_ok=True)
+        (self.locations.benchmark_files / f"{name}.yaml").write_text(text)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run one of the environment's programs to its end."""
+        program = Path(sys.executable).with_name(command[0])
+        return subprocess.run(
+            [program, *command[1:]], env=self.environment, capture_output=True, text=True, check=False, timeout=240
+        )
+
+    def materialize(self, select: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Materialize assets as a user does."""
+        return self.run(
+            "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", select, *options
+        )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """An empty project."""
+    return new_project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The small benchmark, every asset of it materialized over its whole range in one run; not to be changed."""
+    project = new_project(tmp_path_factory.mktemp("sweep"))
+    project.add_benchmark("small", SMALL)
+    finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return project
+
+
+def new_project(folder: Path) -> Project:
+    """Return an empty project in *folder*, its Dagster home initialised."""
+    home = folder / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\npython_logs: {python_log_level: INFO}\n")
+    return Project(locations=Locations(root=folder / "data"), home=home)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> FolderTree:
+    """Twenty images of three classes."""
+    write_tree(tmp_path / "source" / CELL.path, classes={"n01": 9, "n02": 6, "n03": 5})
+    return FolderTree(root=tmp_path / "source", cells=(CELL,))
+
+
+@pytest.fixture
+def write(tree: FolderTree, tmp_path: Path) -> Callable[..., tuple[WriterRecord, bool]]:
+    """Return a function that shards the tree into a folder."""
+
+    def write(target: Path = tmp_path / "shards", limits: ShardLimits = LIMITS) -> tuple[WriterRecord, bool]:
+        return write_shards(
+            tree.listing(CELL),
+            target,
+            benchmark="test",
+            source_kind="folder",
+            generated=False,
+            class_map=CLASS_MAP,
+            limits=limits,
+            progress=QUIET,
+        )
+
+    return write
+
+
+@pytest.fixture
+def shard_set(write: Callable[..., object], tmp_path: Path) -> ShardSet:
+    """The shards with their manifest."""
+    write()
+    return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set

@@ -1,0 +1,119 @@
+"""An evaluation counts every sample once, and its predictions depend on nothing but what decides them."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator
+from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.reader import Stream
+
+
+def small_model() -> nn.Module:
+    """Return a model of three classes for 32x32 images."""
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, stride=2),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
+
+
+def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model) -> Evaluator:
+    """Return an evaluator of *method* on the small model."""
+    return Evaluator(
+        benchmark="test",
+        name=method,
+        experiment=Experiment(model="small", method=method, batch_size=6),
+        model=LoadedModel(
+            name="small", make=make, num_classes=3, weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
+        ),
+        image_size=32,
+        device=torch.device("cpu"),
+        num_threads=num_threads,
+    )
+
+
+def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
+    """Return the evaluation of *shard_set* alone."""
+    return evaluator(**settings).evaluate(shard_set.folder, lambda _: None)[0]
+
+
+def test_predictions_do_not_depend_on_what_came_before_or_on_threads(shard_set: ShardSet):
+    """The same cell alone, after itself, and with other numbers of threads has one predictions hash."""
+    shared = evaluator()
+    hashes = {shared.evaluate(shard_set.folder, lambda _: None)[0].predictions_sha256 for _ in range(3)}
+    hashes |= {evaluate(shard_set, num_threads=threads).predictions_sha256 for threads in (1, 4)}
+
+    assert 1 == len(hashes)
+
+
+def test_every_sample_is_counted(shard_set: ShardSet):
+    """Samples, batches and their timings add up to the manifest."""
+    result = evaluate(shard_set)
+
+    assert shard_set.manifest.num_samples == result.num_samples == sum(batch.num_samples for batch in result.batches)
+    assert result.num_forwards == result.num_backwards == 20
+    assert shard_set.manifest.order.sha256 == result.order_hash
+    assert result.error == 1 - result.num_correct / result.num_samples
+    assert 0 < result.data_wait_s + result.compute_s <= result.wall_s
+    assert result.time_to_first_batch_s <= result.data_wait_s
+
+
+def test_a_stream_that_loses_samples_ends_in_an_error(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
+    """When a batch goes missing, both counts are named and there is no result."""
+    whole = Stream.__iter__
+    monkeypatch.setattr(Stream, "__iter__", lambda stream: iter(list(whole(stream))[:-1]))
+
+    with pytest.raises(EvaluationError, match=r"saw 18 samples.*expected the manifest's 20"):
+        evaluate(shard_set)
+
+
+def test_a_model_that_breaks_is_marked(shard_set: ShardSet):
+    """Logits that are no numbers are counted by batch and the result is marked diverged."""
+
+    def broken() -> nn.Module:
+        model = small_model()
+        nn.init.constant_(model[-1].bias, float("nan"))
+        return model
+
+    result = evaluate(shard_set, method="source", make=broken)
+
+    assert result.diverged
+    assert 4 == result.num_nonfinite_batches
+    assert not evaluate(shard_set, method="source").diverged
+
+
+def test_calibration_is_the_sum_over_bins():
+    """ECE from the bins equals the definition, computed sample by sample."""
+    rng = np.random.default_rng(0)
+    confidences, correct = rng.random(500), rng.random(500) < 0.6
+    expected = 0.0
+    for low, high in zip(np.linspace(0, 1, 16)[:-1], np.linspace(0, 1, 16)[1:], strict=True):
+        inside = (confidences > low) & (confidences <= high)
+        if inside.any():
+            expected += inside.mean() * abs(correct[inside].mean() - confidences[inside].mean())
+
+    bins = calibration_bins(confidences, correct)
+
+    assert bins.ece == pytest.approx(expected, abs=1e-12)
+    assert 500 == sum(bins.counts)
+
+
+def test_bins_of_two_halves_add_up_to_the_whole():
+    """Calibration of a union follows exactly from the bins of its parts."""
+    rng = np.random.default_rng(1)
+    confidences, correct = rng.random(300), rng.random(300) < 0.5
+    whole = calibration_bins(confidences, correct)
+    halves = [calibration_bins(confidences[part], correct[part]) for part in (slice(100), slice(100, None))]
+
+    np.testing.assert_allclose(whole.confidence_sums, np.add(*(half.confidence_sums for half in halves)))
+    assert whole.correct_counts == tuple(np.add(*(half.correct_counts for half in halves)).tolist())

@@ -1,0 +1,185 @@
+"""The database is made from the records, whole each time, and nobody waits for anybody."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.records import latest_record, publish_record, read_record, record_paths
+from tta_pipeline_tests.conftest import Project
+
+TABLES = ("evaluations", "evaluation_batches", "shard_sets", "shards")
+
+
+@pytest.fixture
+def locations(sweep: Project, tmp_path: Path) -> Locations:
+    """A copy of the sweep's records, without a database."""
+    for path in record_paths(sweep.locations.root):
+        copy = tmp_path / path.relative_to(sweep.locations.root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return Locations(root=tmp_path)
+
+
+def rows(path: Path) -> dict[str, list[tuple]]:
+    """Return all rows of all tables."""
+    with open_metrics(path) as connection:
+        return {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in TABLES}
+
+
+def again(locations: Locations, **changes: object) -> None:
+    """Publish another record of a cell that has one, with some facts changed."""
+    latest = latest_record(locations.results("small"), kind="evaluations", name="tent/contrast-5")
+    facts = {**latest.facts, **changes}
+    publish_record(
+        locations.results("small"),
+        kind="evaluations",
+        name="tent/contrast-5",
+        run_id="another",
+        started_at=latest.started_at,
+        facts=facts,
+    )
+
+
+def test_a_rebuilt_database_has_the_rows_it_had(sweep: Project, locations: Locations):
+    """Made at once from the records, the database equals the one that grew during the sweep."""
+    publish_metrics(locations, rebuild=True)
+
+    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+
+
+def test_only_new_records_are_added(locations: Locations):
+    """A second publication adds nothing, and a third the one record that is new."""
+    first = publish_metrics(locations)
+    second = publish_metrics(locations)
+    again(locations, error=0.25)
+
+    assert (len(list(record_paths(locations.root))) - 1, 0) == (first.num_added, second.num_added)
+    assert 1 == publish_metrics(locations).num_added
+
+
+def test_the_latest_evaluation_counts(locations: Locations):
+    """Of two evaluations of a cell the one recorded last is in the view, whatever its clock said."""
+    again(locations, error=0.25)
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        found = connection.execute(
+            "SELECT run_id, error FROM latest_evaluations "
+            "WHERE experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+        ).fetchall()
+    assert [("another", 0.25)] == found
+
+
+def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
+    """While another process holds the database open, a publication succeeds, and the reader keeps what it saw."""
+    publish_metrics(locations)
+    program = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=True).execute;"
+        "q = 'SELECT count(*) FROM evaluations';"
+        "print(c(q).fetchone()[0], flush=True); sys.stdin.readline(); print(c(q).fetchone()[0], flush=True)"
+    )
+    command = [sys.executable, "-c", program, str(locations.metrics)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        seen = int(reader.stdout.readline())
+        again(locations)
+        assert 1 == publish_metrics(locations).num_added
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+        assert seen == int(reader.stdout.readline())
+
+    assert seen + 1 == len(rows(locations.metrics)["evaluations"])
+
+
+def test_text_stays_text(locations: Locations):
+    """A name that looks like SQL is stored as it is."""
+    hostile = "x'); DROP TABLE evaluations; --"
+    again(locations, model=hostile)
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        assert (1,) == connection.execute("SELECT count(*) FROM evaluations WHERE model = ?", [hostile]).fetchone()
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM read_text('/etc/passwd')", "ATTACH '/tmp/x.db'", "DELETE FROM evaluations"]
+)
+def test_a_reader_reaches_nothing_else(locations: Locations, sql: str):
+    """Opened by us, the database reads no other file and changes no row."""
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection, pytest.raises(duckdb.Error):
+        connection.execute(sql)
+
+
+@pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0" + bytes(4096), bytes(12288)])
+def test_a_file_that_is_no_database_of_ours_is_made_anew(sweep: Project, locations: Locations, damage: bytes):
+    """Whatever stands in its place, the database comes back from the records."""
+    locations.metrics.write_bytes(damage)
+
+    assert publish_metrics(locations).was_rebuilt
+    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+
+
+def test_a_foreign_write_ahead_log_is_set_aside_and_reported(locations: Locations):
+    """What somebody's own session left beside the database is kept, named and not applied."""
+    publish_metrics(locations)
+    log = locations.metrics.with_name("metrics.duckdb.wal")
+    log.write_bytes(b"somebody's")
+
+    publication = publish_metrics(locations)
+
+    assert str(log) in publication.notes[0]
+    assert [b"somebody's"] == [path.read_bytes() for path in locations.root.glob("*.set-aside-*")]
+
+
+@pytest.mark.parametrize("facts", [{"error": float("nan")}, {"error": float("inf")}])
+def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict[str, float]):
+    """No record and no file is left of a result that is no finite number."""
+    before = list(record_paths(locations.root))
+
+    with pytest.raises(RecordError, match="finite"):
+        again(locations, **facts)
+    assert before == list(record_paths(locations.root))
+
+
+def test_an_impossible_value_leaves_the_database_as_it_was(locations: Locations):
+    """A record that breaks a constraint is an error, and readers keep the old database."""
+    publish_metrics(locations)
+    before = rows(locations.metrics)
+    again(locations, error=1.5)
+
+    with pytest.raises(RecordError, match="nothing was published"):
+        publish_metrics(locations)
+    assert before == rows(locations.metrics)
+
+
+def test_a_damaged_record_is_named(locations: Locations):
+    """A record that was cut is an error with its path."""
+    path = next(record_paths(locations.root))
+    path.write_bytes(path.read_bytes()[:-10])
+
+    with pytest.raises(RecordError, match=str(path)):
+        read_record(path)
+
+
+def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
+    """Eight processes record the same cell five times each: forty records with numbers of their own."""
+    program = (
+        "import sys; from pathlib import Path; from tta_pipeline.metrics.records import publish_record\n"
+        "for n in range(5): publish_record(Path(sys.argv[1]), kind='evaluations', name='e/c-1', run_id=sys.argv[2],"
+        " started_at='', facts={'n': n})"
+    )
+    results = locations.root / "many" / "results"
+    processes = [subprocess.Popen([sys.executable, "-c", program, results, str(number)]) for number in range(8)]
+
+    assert [0] * 8 == [process.wait() for process in processes]
+    records = [read_record(path) for path in record_paths(locations.root) if "many" in path.parts]
+    assert list(range(1, 41)) == sorted(record.sequence for record in records)
+    assert {(str(run), n) for run in range(8) for n in range(5)} == {(r.run_id, r.facts["n"]) for r in records}

@@ -1,0 +1,187 @@
+"""The manifest is what the shards are; when one of them changes, somebody says so."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.manifest import Manifest, ShardSet, read_record
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.verification import missing_classes, shard_problems
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
+
+
+def test_every_sample_lies_where_the_index_says(shard_set: ShardSet, tree):
+    """Slices at the recorded offsets are the source's bytes, under the source's names and labels."""
+    source = {image.name: image.path.read_bytes() for image in tree.listing(CELL).images}
+    shards = [(shard_set.folder / shard.name).read_bytes() for shard in shard_set.manifest.shards]
+    rows = shard_set.index.table.to_pylist()
+
+    assert source == {r["source_name"]: shards[r["shard"]][r["offset"] :][: r["size_bytes"]] for r in rows}
+    assert all(CLASS_MAP.classes[r["label"]] == r["source_name"].partition("/")[0] for r in rows)
+
+
+def test_totals_are_those_of_the_samples(shard_set: ShardSet):
+    """Counts and bytes in the manifest are sums over the index and the files."""
+    manifest = shard_set.manifest
+
+    assert 20 == manifest.num_samples == len(shard_set.index) == sum(shard.num_samples for shard in manifest.shards)
+    assert manifest.payload_bytes == shard_set.index.sizes.sum()
+    assert manifest.shard_bytes == sum(path.stat().st_size for path in shard_set.folder.glob("*.tar"))
+    assert [6, 7, 7] == np.bincount(shard_set.index.shards).tolist()
+
+
+def test_a_copy_of_the_shards_has_the_same_manifest(shard_set: ShardSet, tmp_path: Path):
+    """The manifest holds no clock and no place: its hash is the identity of the set."""
+    shutil.copytree(shard_set.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("manifest.json", "samples.*"))
+
+    copy = publish_shard_set(tmp_path / "copy", CLASS_MAP, QUIET)
+
+    assert copy.was_built
+    assert shard_set.manifest.sha256 == copy.shard_set.manifest.sha256
+
+
+def test_a_manifest_that_describes_the_shards_stays(shard_set: ShardSet):
+    """A second publication reads no shard and rewrites no file."""
+    before = {path: path.stat().st_mtime_ns for path in shard_set.folder.iterdir()}
+
+    assert not publish_shard_set(shard_set.folder, CLASS_MAP, QUIET).was_built
+    assert before == {path: path.stat().st_mtime_ns for path in shard_set.folder.iterdir()}
+
+
+def first_shard(shard_set: ShardSet) -> Path:
+    """Return the path of the first shard."""
+    return shard_set.folder / shard_set.manifest.shards[0].name
+
+
+def cut(shard_set: ShardSet) -> None:
+    """Cut the first shard at a block edge, where a plain reader sees nothing wrong."""
+    path = first_shard(shard_set)
+    path.write_bytes(path.read_bytes()[:-512])
+
+
+def flip(shard_set: ShardSet) -> None:
+    """Flip one bit of image data."""
+    path, offset = first_shard(shard_set), int(shard_set.index.offsets[0]) + 100
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+
+def remove(shard_set: ShardSet) -> None:
+    """Remove the first shard."""
+    first_shard(shard_set).unlink()
+
+
+def swap(shard_set: ShardSet) -> None:
+    """Let two shards change their names."""
+    one, other = (shard_set.folder / shard.name for shard in shard_set.manifest.shards[::2])
+    one_bytes, other_bytes = one.read_bytes(), other.read_bytes()
+    one.write_bytes(other_bytes)
+    other.write_bytes(one_bytes)
+
+
+@pytest.mark.parametrize("damage", [cut, flip, remove, swap])
+def test_damaged_shards_are_refused_by_readers_and_by_the_manifest(shard_set: ShardSet, damage: Callable):
+    """A reader refuses them, verification names them, and no new manifest is made of them."""
+    damage(shard_set)
+
+    with pytest.raises(ManifestError, match=first_shard(shard_set).name):
+        shard_set.require_intact()
+    assert any(first_shard(shard_set).name in problem for problem in shard_problems(shard_set))
+    with pytest.raises(ManifestError):
+        publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
+
+
+def test_200_random_flips_are_all_found(shard_set: ShardSet):
+    """No single flipped bit of a shard passes verification, decodable or not."""
+    path = first_shard(shard_set)
+    data, rng = bytearray(path.read_bytes()), random.Random(1)
+    for _ in range(200):
+        position, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+        data[position] ^= bit
+        path.write_bytes(data)
+        assert list(shard_problems(shard_set))
+        data[position] ^= bit
+
+
+def test_an_extra_shard_is_refused(shard_set: ShardSet):
+    """A stray tar in the folder is named and not read."""
+    shutil.copy(first_shard(shard_set), shard_set.folder / "extra.tar")
+    (shard_set.folder / "manifest.json").unlink()
+
+    assert ["extra.tar" in problem for problem in shard_problems(shard_set)] == [True]
+    with pytest.raises(ManifestError, match=r"found extra\.tar; expected no such shard"):
+        publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
+
+
+def test_a_class_without_samples_is_named(shard_set: ShardSet):
+    """Every class of the map is looked for."""
+    wider = shard_set.manifest.model_copy(update={"classes": (*CLASS_MAP.classes, "n04")})
+
+    assert ("n04",) == missing_classes(ShardSet(folder=shard_set.folder, manifest=wider, index=shard_set.index))
+    assert () == missing_classes(shard_set)
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (lambda content: {**content, "version": 2}, "version is 2"),
+        (lambda content: {**content, "num_samples": -1}, "num_samples is -1"),
+        (lambda content: {**content, "note": "mine"}, "unknown field note"),
+        (lambda content: {**content, "shards": [{**content["shards"][0], "name": "../../x.tar"}]}, "x.tar"),
+        (lambda content: {**content, "shards": [{**content["shards"][0], "name": "/etc/passwd"}]}, "/etc/passwd"),
+        (lambda content: {**content, "num_samples": float("nan")}, "NaN"),
+    ],
+)
+def test_an_edited_manifest_is_refused(shard_set: ShardSet, edit: Callable, named: str):
+    """Other versions, impossible counts, foreign fields and paths that lead outside are named."""
+    path = shard_set.folder / "manifest.json"
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+
+    with pytest.raises(ManifestError) as caught:
+        ShardSet.open(shard_set.folder)
+
+    assert named in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_doubled_field_and_a_cut_are_refused(shard_set: ShardSet):
+    """A manifest with one field twice, or cut anywhere, is no manifest."""
+    path = shard_set.folder / "manifest.json"
+    text = path.read_text()
+    for damaged in (text.replace("{", '{"severity": 1,', 1), *(text[:cut] for cut in range(0, len(text) - 1, 97))):
+        path.write_text(damaged)
+        with pytest.raises(ManifestError, match=r"manifest\.json"):
+            ShardSet.open(shard_set.folder)
+
+
+@given(
+    content=st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
+def test_any_json_is_a_manifest_or_an_error(content: object, tmp_path_factory: pytest.TempPathFactory):
+    """Whatever JSON lies there, reading it ends in our own error."""
+    path = tmp_path_factory.mktemp("json") / "manifest.json"
+    path.write_text(json.dumps(content))
+
+    with pytest.raises(ManifestError):
+        read_record(path, Manifest)
+
+
+def test_a_damaged_index_is_refused(shard_set: ShardSet):
+    """The sample index must hash to what the manifest says, though it still may be valid Parquet."""
+    path = shard_set.folder / "samples.parquet"
+    pq.write_table(shard_set.index.table.slice(1), path)
+
+    with pytest.raises(ManifestError, match=r"samples\.parquet does not hash"):
+        ShardSet.open(shard_set.folder)

@@ -1,0 +1,115 @@
+"""Our tars are plain ones, and our reader accepts nothing that plain readers pass over in silence."""
+
+import io
+import random
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.tar import TarReader, archive_end, member_header, padding
+
+MEMBERS = {f"n0{number}/image_{number}.JPEG": bytes([number]) * (300 * number) for number in range(1, 8)}
+
+
+def archive(members: dict[str, bytes]) -> bytes:
+    """Return a tar of *members*."""
+    data = b"".join(member_header(name, len(body)) + body + padding(len(body)) for name, body in members.items())
+    return data + archive_end(len(data))
+
+
+def read(path: Path) -> dict[str, bytes]:
+    """Return the members of the tar at *path* as our reader finds them."""
+    with path.open("rb") as file:
+        reader = TarReader(path, file)
+        members = {member.name: member.data for member, _ in reader.members()}
+        reader.rest()
+    return members
+
+
+@given(
+    st.dictionaries(
+        st.text("abcé/ ", min_size=1, max_size=130).map("c/x{}".format), st.binary(max_size=1500), max_size=5
+    )
+)
+def test_python_reads_what_we_write(members: dict[str, bytes]):
+    """Names of any length and bodies of any size are what Python's tarfile finds."""
+    with tarfile.open(fileobj=io.BytesIO(archive(members))) as found:
+        assert members == {member.name: found.extractfile(member).read() for member in found}
+
+
+def test_gnu_tar_lists_what_we_write(tmp_path: Path):
+    """GNU tar lists the members in order, long names included, without a complaint."""
+    members = {**MEMBERS, "n01/" + "x" * 140 + ".JPEG": b"long"}
+    (tmp_path / "shard.tar").write_bytes(archive(members))
+
+    listed = subprocess.run(["tar", "tf", tmp_path / "shard.tar"], capture_output=True, text=True, check=True)
+
+    assert list(members) == listed.stdout.splitlines()
+    assert not listed.stderr
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_we_read_what_others_write(tmp_path: Path, tar_format: int):
+    """The three formats of Python's tarfile are read, long names included."""
+    members = {**MEMBERS, "n01/" + "y" * 90 + "/" + "x" * 60: b"long"}
+    with tarfile.open(tmp_path / "other.tar", "w", format=tar_format) as other:
+        for name, body in members.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(body), 1.5 if tar_format == tarfile.PAX_FORMAT else 1
+            other.addfile(info, io.BytesIO(body))
+
+    assert members == read(tmp_path / "other.tar")
+
+
+def test_a_tar_cut_anywhere_is_refused(tmp_path: Path):
+    """At every block edge, where plain readers see a shorter archive, and inside blocks, the cut is found."""
+    data = archive(MEMBERS)
+    content_bytes = sum(512 + len(body) + len(padding(len(body))) for body in MEMBERS.values())
+    for cut in range(0, content_bytes + 1, 256):
+        (tmp_path / "cut.tar").write_bytes(data[:cut])
+        with pytest.raises(ManifestError, match=r"cut\.tar: found the end of the file"):
+            read(tmp_path / "cut.tar")
+
+
+def test_a_flipped_bit_in_a_header_changes_nothing_in_silence(tmp_path: Path):
+    """Of 200 single-bit flips in headers none changes what is read: all but those in filling are refused."""
+    data = bytearray(archive(MEMBERS))
+    headers = [start for start in range(0, len(data), 512) if data[start + 257 : start + 262] == b"ustar"]
+    rng, num_refused = random.Random(0), 0
+    for _ in range(200):
+        position, bit = rng.choice(headers) + rng.randrange(512), 1 << rng.randrange(8)
+        data[position] ^= bit
+        (tmp_path / "flip.tar").write_bytes(data)
+        try:
+            assert MEMBERS == read(tmp_path / "flip.tar")
+        except ManifestError:
+            num_refused += 1
+        data[position] ^= bit
+
+    assert num_refused > 190
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: bytes):
+    """Links, folders and devices, which plain readers skip in silence, are named."""
+    with tarfile.open(tmp_path / "odd.tar", "w") as odd:
+        info = tarfile.TarInfo("n01/odd.jpg")
+        info.type, info.linkname = kind, "n01/other.jpg"
+        odd.addfile(info)
+
+    with pytest.raises(ManifestError, match="regular files only"):
+        read(tmp_path / "odd.tar")
+
+
+@pytest.mark.parametrize("name", ["../../etc/x.jpg", "/etc/x.jpg", "n01/../../x.jpg"])
+def test_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
+    """A member that would be written elsewhere by `tar x` does not get into a manifest."""
+    (tmp_path / "evil.tar").write_bytes(archive({name: b"x"}))
+
+    with pytest.raises(ManifestError, match="relative name"):
+        read(tmp_path / "evil.tar")

@@ -1,0 +1,169 @@
+"""Shards are made whole or not at all, the same bytes each time, and only when something changed."""
+
+import gc
+import signal
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import webdataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_pipeline.benchmarks.spec import ShardLimits
+from tta_pipeline.errors import ClassMapError, SourceError
+from tta_pipeline.shards.writing import shard_bounds
+from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.shards.cell import CELL, LIMITS
+
+limits = st.one_of(
+    st.builds(ShardLimits, num_shards=st.integers(1, 30)),
+    st.builds(ShardLimits, samples_per_shard=st.integers(1, 30)),
+    st.builds(ShardLimits, max_shard_bytes=st.integers(10240, 200_000)),
+)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the shards in *folder* by name."""
+    return {path.name: path.read_bytes() for path in folder.glob("*.tar")}
+
+
+@given(st.lists(st.integers(1, 9000), min_size=1, max_size=60), limits)
+def test_every_sample_is_in_one_shard_and_shards_are_equal(sizes: list[int], limits: ShardLimits):
+    """Cuts run from the first sample to the last, counts differ by one at most, and the limit holds."""
+    bounds = shard_bounds(sizes, limits)
+    counts = [end - start for start, end in pairwise(bounds)]
+
+    assert (0, len(sizes)) == (bounds[0], bounds[-1])
+    assert max(counts) - min(counts) <= 1
+    assert min(counts) >= 1
+    if limits.num_shards:
+        assert min(limits.num_shards, len(sizes)) == len(counts)
+    if limits.samples_per_shard:
+        assert max(counts) <= limits.samples_per_shard
+
+
+def test_the_same_source_and_seed_give_the_same_bytes(write, tmp_path: Path):
+    """Two conversions of one source are equal byte for byte; another seed gives another order."""
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    write(tmp_path / "c", LIMITS.model_copy(update={"seed": 8}))
+
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert contents(tmp_path / "a") != contents(tmp_path / "c")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset leaves its files open
+def test_plain_tar_and_webdataset_read_the_source_back(write, tree, tmp_path: Path):
+    """Labels and bytes are the source's, by Python's tarfile and by a plain webdataset 1.x pipeline."""
+    write()
+    source = {image.name: image.path.read_bytes() for image in tree.listing(CELL).images}
+    shards = sorted(map(str, (tmp_path / "shards").glob("*.tar")))
+    by_tar = {}
+    for shard in shards:
+        with tarfile.open(shard) as archive:
+            by_tar |= {member.name: archive.extractfile(member).read() for member in archive}
+
+    by_webdataset = {f"{s['__key__']}.JPEG": s["jpeg"] for s in webdataset.WebDataset(shards, shardshuffle=False)}
+    gc.collect()
+
+    assert source == by_tar
+    assert source == by_webdataset
+
+
+def test_order_is_permuted_and_mixes_classes(write, tmp_path: Path):
+    """The first shard is not one class after the other, as a plain listing would be."""
+    write()
+    with tarfile.open(tmp_path / "shards" / "fog-5-00000.tar") as archive:
+        classes = Counter(name.partition("/")[0] for name in archive.getnames())
+
+    assert len(classes) > 1
+
+
+def test_nothing_is_rewritten_when_nothing_changed(write, tmp_path: Path):
+    """A second run leaves every file alone; a changed source or limit writes anew."""
+    write()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").iterdir()}
+
+    assert not write()[1]
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "shards").iterdir()}
+    assert write(limits=ShardLimits(num_shards=2))[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[: len(data) * 6 // 10], lambda _: b"", lambda _: b"<html>not found</html>", lambda d: d[:-2]],
+    ids=["truncated", "empty", "html", "no end mark"],
+)
+def test_a_damaged_image_stops_the_conversion(write, tree, tmp_path: Path, damage):
+    """The error names the file, nothing is published, and an earlier shard set stays."""
+    image = tree.folder(CELL) / "n02" / "image_003.JPEG"
+    image.write_bytes(damage(image.read_bytes()))
+
+    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG is no intact image"):
+        write()
+
+    assert not (tmp_path / "shards").exists()
+
+
+def test_an_unknown_class_folder_stops_the_conversion(write, tree, tmp_path: Path):
+    """A folder that the class map lacks is named, since guessing its label would shift others."""
+    (tree.folder(CELL) / "n99").mkdir()
+    (tree.folder(CELL) / "n99" / "image.JPEG").write_bytes(jpeg(1))
+
+    with pytest.raises(ClassMapError, match=r"1 class folders that are not in the class map: n99"):
+        write()
+
+    assert not (tmp_path / "shards").exists()
+
+
+def test_two_files_of_one_key_are_refused_with_both_paths(write, tree):
+    """`a.JPEG` and `a.jpg` would be one sample in webdataset; the error names both."""
+    folder = tree.folder(CELL) / "n01"
+    (folder / "image_000.jpg").write_bytes(jpeg(1))
+
+    with pytest.raises(SourceError) as caught:
+        write()
+
+    assert str(folder / "image_000.jpg") in str(caught.value)
+    assert str(folder / "image_000.JPEG") in str(caught.value)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tta_pipeline.shards import writing
+from tta_pipeline.progress import Progress
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS
+
+class Slow(Progress):
+    def advance(self, num_images, num_bytes=0):
+        print("image", flush=True)
+        time.sleep(0.05)
+
+tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
+writing.write_shards(
+    tree.listing(CELL), Path(sys.argv[2]), benchmark="test", source_kind="folder", generated=False,
+    class_map=CLASS_MAP, limits=LIMITS, progress=Slow(print, what="", num_images=0),
+)
+"""
+
+
+@pytest.mark.parametrize("num_images", [1, 8, 19])
+def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_images: int):
+    """After SIGKILL at any image there is no shard set, and the next conversion is complete."""
+    command = [sys.executable, "-c", KILLED, tree.root, tmp_path / "shards"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(num_images):
+            assert process.stdout.readline() == "image\n"
+        process.send_signal(signal.SIGKILL)
+
+    assert not (tmp_path / "shards").exists()
+    record, was_written = write()
+    assert was_written
+    assert 20 == record.num_samples

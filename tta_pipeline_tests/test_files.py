@@ -1,0 +1,93 @@
+"""Files and folders appear whole or not at all, whatever happens to the process that writes them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline import files
+from tta_pipeline.files import published_folder, remove_abandoned, write_atomically, write_once
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tta_pipeline.files import published_folder
+with published_folder(Path(sys.argv[1])) as folder:
+    (folder / "new").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+
+
+def hidden(parent: Path) -> list[str]:
+    """Return the names of what is not published in *parent*."""
+    return [path.name for path in parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path):
+    """After an atomic write there is the new content and no other file."""
+    write_atomically(tmp_path / "a", b"old")
+    write_atomically(tmp_path / "a", b"new")
+
+    assert b"new" == (tmp_path / "a").read_bytes()
+    assert ["a"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_the_first_of_two_writers_wins(tmp_path: Path):
+    """What stands already is not written again, and the second writer is told."""
+    assert write_once(tmp_path / "a", b"first")
+    assert not write_once(tmp_path / "a", b"second")
+    assert b"first" == (tmp_path / "a").read_bytes()
+    assert not hidden(tmp_path)
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_folder_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, can_exchange: bool
+):
+    """With or without an atomic exchange, the new folder stands alone in the end."""
+    if not can_exchange:
+        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    for content in ("old", "new"):
+        with published_folder(tmp_path / "cell") as folder:
+            (folder / content).touch()
+
+    assert ["new"] == [path.name for path in (tmp_path / "cell").iterdir()]
+    assert not hidden(tmp_path)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_publishes_nothing(tmp_path: Path, error: type[BaseException]):
+    """When the block ends with an exception the target stays as it was and nothing lies beside it."""
+
+    def publish() -> None:
+        with published_folder(tmp_path / "cell") as folder:
+            (folder / "half").touch()
+            raise error
+
+    with pytest.raises(error):
+        publish()
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_killed_writer_leaves_the_target_and_its_remains_are_removed(tmp_path: Path):
+    """After SIGKILL the old folder stands, the remains are found, and old remains go with the next publication."""
+    with published_folder(tmp_path / "cell") as folder:
+        (folder / "old").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, tmp_path / "cell"], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        writer.stdout.readline()
+        assert not remove_abandoned(tmp_path), "a living writer's folder is left alone"
+        writer.send_signal(signal.SIGKILL)
+
+    assert ["old"] == [path.name for path in (tmp_path / "cell").iterdir()]
+    (remains,) = hidden(tmp_path)
+    os.utime(tmp_path / remains, (0, 0))
+    with published_folder(tmp_path / "other"):
+        pass
+    assert not hidden(tmp_path)
