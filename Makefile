@@ -54,5 +54,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Once, before anything runs in parallel: two processes that make the database of a new instance trip over each other.
 $(INSTANCE): dagster.yaml $(INSTALLED)
 	@mkdir -p .dagster
-	@$(DAGSTER) instance info > /dev/null 2>&1
+	@DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)} $(BIN)/dagster instance info > /dev/null 2>&1
 	@touch $@

@@ -1,13 +1,18 @@
 """One run over a range of cells, through the real command line."""
 
+import json
+import shutil
+from pathlib import Path
+
 import dagster as dg
 import duckdb
 import pytest
 
 from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.metrics.records import record_paths
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, Project, new_project
 
 
 @pytest.fixture
@@ -96,3 +101,43 @@ def test_train_and_test_images_are_different_ones(sweep: Project):
 
     assert not train & clean
     assert 1797 == len(train | clean)
+
+
+def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tmp_path: Path):
+    """Evaluated alone and with one decoding thread, a cell predicts what it predicted at the end of a sweep."""
+    project = new_project(tmp_path)
+    shutil.copytree(sweep.locations.root, project.locations.root)
+    config = {
+        "ops": {"small__evaluation__tent": {"config": {"remeasure": True}}},
+        "resources": {"compute": {"config": {"decode_threads": 1}}},
+    }
+
+    finished = project.materialize(
+        "small/evaluation/tent", "--partition", "contrast|5", "--config-json", json.dumps(config)
+    )
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    with open_metrics(project.locations.metrics) as connection:
+        compared = connection.execute(
+            "SELECT DISTINCT corruption, severity, same_predictions FROM run_comparison WHERE experiment = 'tent'"
+        ).fetchall()
+    assert [("contrast", 5, True)] == compared
+
+
+def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
+    """A repeated run over the range records nothing new and says so."""
+    project = new_project(tmp_path)
+    shutil.copytree(sweep.locations.root, project.locations.root)
+    shards = project.locations.shards("small", SMALL_CELLS[0])
+
+    def written() -> dict[str, int]:
+        # The note of verified files names inodes, and a copy has others.
+        return {path.name: path.stat().st_mtime_ns for path in shards.iterdir() if path.name != "verified.json"}
+
+    before = written()
+
+    finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert len(list(record_paths(sweep.locations.root))) == len(list(record_paths(project.locations.root)))
+    assert before == written()

@@ -48,19 +48,23 @@ def photos(count: int = 3, height: int = 32, width: int = 32) -> Images:
     """Smooth colourful images that use the whole range of values."""
     noise = np.random.default_rng(0).standard_normal((count, height, width, 3))
     smooth = ndimage.gaussian_filter(noise, 2, axes=(1, 2))
-    return np.clip(128 + 60 * smooth / smooth.std(), 0, 255).astype(np.uint8)
+    images: Images = np.clip(128 + 60 * smooth / smooth.std(), 0, 255).astype(np.uint8)
+    return images
 
 
 def grey(value: int, side: int = 64) -> Images:
+    """One image of a single grey."""
     return np.full((1, side, side, 3), value, dtype=np.uint8)
 
 
 def corrupted(images: Images, corruption: str, severity: int, **changes: object) -> Images:
+    """Corrupt with the arguments most tests share."""
     arguments = {"keys": KEYS[: len(images)], "seed": 0, "table": "cifar_c"} | changes
     return corrupt(images, corruption, severity, **arguments)  # type: ignore[arg-type]
 
 
 def squared_distance(images: Images, others: Images) -> float:
+    """Mean squared distance of the values."""
     return float(np.mean((images.astype(float) - others) ** 2))
 
 
@@ -89,7 +93,7 @@ def test_an_image_does_not_depend_on_its_batch(corruption: str, severity: int) -
 )
 @settings(max_examples=25, deadline=None, derandomize=True)
 def test_batch_independence_holds_at_any_size(
-    corruption: str, count: int, height: int, width: int, seed: int, table: str
+    *, corruption: str, count: int, height: int, width: int, seed: int, table: str
 ) -> None:
     """The last image of a batch is what it is alone, whatever the sizes, the seed and the table."""
     images, keys = photos(count, height, width), [f"key {i}" for i in range(count)]
@@ -244,11 +248,10 @@ def test_disks_have_their_radius() -> None:
 def test_glass_blur_is_the_walk_of_the_generator_scripts(reach: int, passes: int) -> None:
     """Following all pixels at once ends where visiting them one after the other ends."""
     (image,) = photos(1, 24, 30)
-    names = {"seed": 0, "corruption": "glass_blur", "severity": 1}
-    result = glass_blur(image[np.newaxis], generators(["a"], **names), sigma=0.01, reach=reach, passes=passes)
-    (rng,) = generators(["a"], **names)
+    first, second = generators(["a", "a"], seed=0, corruption="glass_blur", severity=1)
+    result = glass_blur(image[np.newaxis], [first], sigma=0.01, reach=reach, passes=passes)
     for _ in range(passes):
-        walk(image, rng, reach)
+        walk(image, second, reach)
     np.testing.assert_array_equal(result[0], image)
 
 
@@ -332,11 +335,15 @@ def test_colours_change_in_hsv(corruption: str, severity: int) -> None:
     assert_truncated(corrupted(images, corruption, severity).reshape(-1, 3), 255 * np.array(expected))
 
 
-def brighter(hue: float, saturation: float, value: float, shift: float) -> tuple[float, ...]:
+def brighter(hue: float, saturation: float, value: float, *constants: float) -> tuple[float, ...]:
+    """Raise the value."""
+    (shift,) = constants
     return colorsys.hsv_to_rgb(hue, saturation, min(value + shift, 1))
 
 
-def more_saturated(hue: float, saturation: float, value: float, factor: float, shift: float) -> tuple[float, ...]:
+def more_saturated(hue: float, saturation: float, value: float, *constants: float) -> tuple[float, ...]:
+    """Scale and shift the saturation."""
+    factor, shift = constants
     return colorsys.hsv_to_rgb(hue, min(saturation * factor + shift, 1), value)
 
 

@@ -1,6 +1,15 @@
 """The 19 corruptions of ImageNet-C at five severities, for images nobody has published a corrupted copy of.
 
 Written from Hendrycks & Dietterich 2019 (arXiv:1903.12261) and their generator scripts with NumPy, SciPy and Pillow.
+The results are not the published images, and differ from what the scripts would make in these ways:
+
+- Randomness comes from a generator per image instead of one global state.
+- frost uses textures grown from noise instead of photographs.
+- snow and motion_blur imitate ImageMagick's motion blur and were not compared with its output; the scripts also round
+  the snow to bytes before they blur it.
+- spatter takes exact distances where OpenCV approximates them, and draws no water where the scripts divide by zero.
+- elastic_transform samples at exact positions where OpenCV rounds them to 1/32 pixel.
+- Images may have any size of at least 16 x 16 pixels, and need not be square.
 """
 
 from tta_pipeline.sources.corruptions.dispatch import TABLES, corrupt

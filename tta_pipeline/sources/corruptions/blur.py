@@ -93,8 +93,8 @@ def drag(images: Floats, angles: Sequence[float], *, radius: int, sigma: float) 
     """Return (N, H, W, C) images, each dragged along its angle in degrees.
 
     A pixel becomes the mean of 2 * radius + 1 pixels on a ray that starts at it, with weights that fall off as one half
-    of a Gaussian of *sigma* pixels; positions are rounded to whole pixels and the edge pixels repeat outside. This is
-    how ImageMagick's documentation describes `-motion-blur`, which the generator scripts call; it is not bit-identical.
+    of a Gaussian of *sigma* pixels; positions are rounded to whole pixels and the edge pixels repeat outside. It
+    stands in for ImageMagick's motion blur, which the generator scripts call, and was not compared with its output.
     """
     reach = 2 * radius
     padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")
