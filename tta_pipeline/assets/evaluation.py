@@ -17,10 +17,15 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:
-    from tta_pipeline.evaluation.evaluate import Evaluator, Preview
+    from tta_pipeline.evaluation.evaluate import Evaluator
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
 _PUBLISH_EVERY_S = 5.0
+_SHOWN = (
+    "error", "ece", "num_samples", "num_correct", "images_per_s", "wall_s", "data_wait_s", "compute_s",
+    "time_to_first_batch_s", "first_batch_compute_s", "peak_rss_gib", "num_forwards", "num_backwards", "device",
+    "diverged", "order_hash", "predictions_sha256",
+)  # fmt: skip
 
 
 class EvaluationConfig(dg.Config):
@@ -119,7 +124,7 @@ class _Sweep:
             self._benchmark.name, kind="evaluations", name=_record_name(self._experiment, cell)
         )
         if latest is not None and latest["fingerprint"] == fingerprint and not self._config.remeasure:
-            return _report(latest, None, was_evaluated=False)
+            return self._report(cell, latest, was_evaluated=False)
         return self._evaluate(cell)
 
     def _evaluate(self, cell: Cell) -> CellReport:
@@ -131,8 +136,7 @@ class _Sweep:
         started_at = now()
         num_images = read_record(folder / MANIFEST_FILE, Manifest).num_samples
         progress = Progress(self._context.log.info, what=cell.key, num_images=num_images)
-        result, preview = self._evaluator.evaluate(folder, progress.advance)
-        facts = asdict(result)
+        facts = asdict(self._evaluator.evaluate(folder, progress.advance))
         self._metrics.record(
             self._benchmark.name,
             kind="evaluations",
@@ -142,12 +146,31 @@ class _Sweep:
             facts=facts,
         )
         self._publish_now_and_then()
-        return _report(facts, _picture(preview, folder), was_evaluated=True)
+        return self._report(cell, facts, was_evaluated=True)
 
     def _publish_now_and_then(self) -> None:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
             self._metrics.publish(self._context.log)
             self._published = time.monotonic()
+
+    def _report(self, cell: Cell, facts: Mapping[str, Any], *, was_evaluated: bool) -> CellReport:
+        from tta_pipeline.reports.pictures import prediction_grid
+
+        folder = self._locations.shards(self._benchmark.name, cell)
+        picture = prediction_grid(folder, facts, image_size=self._benchmark.image_size)
+        did = f"{facts['images_per_s']:,.0f} images/s" if was_evaluated else "finished before"
+        memory = {"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}
+        return CellReport(
+            summary=f"error {facts['error']:.1%}, {did}",
+            metadata={
+                **{name: facts[name] for name in _SHOWN},
+                **memory,
+                "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
+                "was_evaluated": was_evaluated,
+                "samples": dg.MetadataValue.md(f"![first samples with their predictions]({picture})"),
+            },
+            data_version=facts["predictions_sha256"],
+        )
 
     @cached_property
     def _evaluator(self) -> "Evaluator":
@@ -179,34 +202,6 @@ class _Sweep:
 
 def _record_name(experiment: str, cell: Cell) -> str:
     return f"{experiment}/{cell.corruption}-{cell.severity}"
-
-
-def _picture(preview: "Preview", folder: Any) -> dg.MetadataValue[Any]:
-    from tta_pipeline.reports.pictures import prediction_grid
-    from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
-
-    classes = read_record(folder / MANIFEST_FILE, Manifest).classes
-    return dg.MetadataValue.md(f"![first samples with their predictions]({prediction_grid(preview, classes)})")
-
-
-def _report(facts: Mapping[str, Any], picture: dg.MetadataValue[Any] | None, *, was_evaluated: bool) -> CellReport:
-    shown = (
-        "error", "ece", "num_samples", "num_correct", "images_per_s", "wall_s", "data_wait_s", "compute_s",
-        "time_to_first_batch_s", "first_batch_compute_s", "peak_rss_gib", "num_forwards", "num_backwards", "device",
-        "diverged", "order_hash", "predictions_sha256",
-    )  # fmt: skip
-    did = f"{facts['images_per_s']:,.0f} images/s" if was_evaluated else "finished before"
-    return CellReport(
-        summary=f"error {facts['error']:.1%}, {did}",
-        metadata={
-            **{name: facts[name] for name in shown},
-            **({"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}),
-            **({"samples": picture} if picture else {}),
-            "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
-            "was_evaluated": was_evaluated,
-        },
-        data_version=facts["predictions_sha256"],
-    )
 
 
 def _check(

@@ -30,7 +30,7 @@ def robustness_report(scope: Scope) -> dg.AssetsDefinition:
         context.log.info(f"report in {report.path}")
         return dg.MaterializeResult(
             metadata={
-                "report": dg.MetadataValue.url(report.path.as_uri()),
+                "report": dg.MetadataValue.path(report.path),
                 "leaderboard": dg.MetadataValue.md(report.leaderboard_markdown),
                 "heat_map": dg.MetadataValue.md(f"![error by corruption and severity]({report.heat_map_uri})"),
                 "num_experiments": report.num_experiments,

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.partitions import Cell, parse_cell
 
 
@@ -34,11 +35,18 @@ class Scope:
         """Return the cells that a run is about, after comparing its keys with the benchmark's own.
 
         Raises:
-            PartitionKeyError: the run was started with a key that is none of the benchmark's.
+            PartitionKeyError: the run was started with a key that is none of the benchmark's, or with a range that
+                holds no cell.
         """
         if self.single:
             return (self.single,)
-        return tuple(parse_cell(key, self.benchmark.cells) for key in _requested_keys(context))
+        keys = _requested_keys(context)
+        if not keys:
+            raise PartitionKeyError(
+                "found a partition range without any cell; expected start and end in order for corruption and for "
+                "severity, such as 'fog|1...contrast|5': exchange them"
+            )
+        return tuple(parse_cell(key, self.benchmark.cells) for key in keys)
 
     def partition(self, cell: Cell) -> str | None:
         """Return the partition that events on *cell* belong to."""

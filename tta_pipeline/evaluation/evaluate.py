@@ -23,7 +23,8 @@ from tta_pipeline.streaming.order import StreamOrder, as_stored
 from tta_pipeline.streaming.reader import Batch, Stream
 
 EVALUATION_VERSION = "1"
-_NUM_PREVIEWED = 10
+NUM_PREVIEWED = 10
+"""Samples shown with their predictions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,17 +100,10 @@ class Evaluation:
     config: str
     """Experiment as JSON, with all hyperparameters."""
     batches: tuple[BatchTiming, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preview:
-    """The first images of a stream and what was predicted for them."""
-
-    images: npt.NDArray[np.uint8]
-    """(N, H, W, 3), RGB."""
-    labels: npt.NDArray[np.int64]
-    predictions: npt.NDArray[np.int64]
-    confidences: npt.NDArray[np.float64]
+    first_predictions: tuple[int, ...]
+    """Predicted labels of the first samples of the stream, for a picture of them."""
+    first_confidences: tuple[float, ...]
+    """Top-1 confidence of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +114,6 @@ class _Pass:
     predictions: npt.NDArray[np.int64]
     confidences: npt.NDArray[np.float64]
     indices: npt.NDArray[np.int64]
-    first_images: npt.NDArray[np.uint8]
     batches: tuple[BatchTiming, ...]
     wall_s: float
 
@@ -154,7 +147,7 @@ class Evaluator:
             self._experiment, weights_sha256=self._model.weights_sha256, device=self._device.type, manifest=manifest
         )
 
-    def evaluate(self, folder: Path, advance: Callable[[int], None]) -> tuple[Evaluation, Preview]:
+    def evaluate(self, folder: Path, advance: Callable[[int], None]) -> Evaluation:
         """Evaluate the shard set in *folder* from the source model on; call *advance* with each batch's size.
 
         Raises:
@@ -180,8 +173,7 @@ class Evaluator:
         collected = self._run(method, stream, advance)
         _require_every_sample_once(collected.indices, shard_set, order)
         counters = {name: count - before[name] for name, count in _counters(method).items()}
-        evaluation = self._evaluation(shard_set.manifest, order, collected, counters, scan=scan, setup=setup)
-        return evaluation, _preview(collected)
+        return self._evaluation(shard_set.manifest, order, collected, counters, scan=scan, setup=setup)
 
     def _fresh_method(self, manifest: Manifest) -> Method:
         """Return the method at the source model, with every source of randomness at the experiment's seed."""
@@ -200,7 +192,6 @@ class Evaluator:
 
     def _run(self, method: Method, stream: Stream, advance: Callable[[int], None]) -> _Pass:
         labels, predictions, confidences, indices, timings = [], [], [], [], []
-        first_images = np.empty((0,), np.uint8)
         started = waiting = time.perf_counter()
         for batch in stream:
             data_wait_s = time.perf_counter() - waiting
@@ -214,7 +205,6 @@ class Evaluator:
             timings.append(
                 BatchTiming(num_samples=len(batch.labels), data_wait_s=data_wait_s, compute_s=compute.wall_s)
             )
-            first_images = batch.images[:_NUM_PREVIEWED].numpy().copy() if len(timings) == 1 else first_images
             advance(len(batch.labels))
             waiting = time.perf_counter()
         return _Pass(
@@ -222,7 +212,6 @@ class Evaluator:
             predictions=np.concatenate(predictions),
             confidences=np.concatenate(confidences),
             indices=np.concatenate(indices),
-            first_images=first_images,
             batches=tuple(timings),
             wall_s=time.perf_counter() - started,
         )
@@ -285,6 +274,8 @@ class Evaluator:
             diverged=counters["num_nonfinite_batches"] > 0,
             config=json.dumps(_config(self._experiment), sort_keys=True),
             batches=collected.batches,
+            first_predictions=tuple(collected.predictions[:NUM_PREVIEWED].tolist()),
+            first_confidences=tuple(np.nan_to_num(collected.confidences[:NUM_PREVIEWED]).tolist()),
         )
 
 
@@ -313,16 +304,6 @@ def _require_every_sample_once(seen: npt.NDArray[np.int64], shard_set: ShardSet,
             f"{shard_set.folder}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
             f"manifest's {expected}, each once: this is a fault of the stream, and no result was recorded"
         )
-
-
-def _preview(collected: _Pass) -> Preview:
-    num_images = len(collected.first_images)
-    return Preview(
-        images=collected.first_images,
-        labels=collected.labels[:num_images],
-        predictions=collected.predictions[:num_images],
-        confidences=collected.confidences[:num_images],
-    )
 
 
 def _device_name(device: torch.device) -> str:

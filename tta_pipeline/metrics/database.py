@@ -147,6 +147,8 @@ def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
             "shards": [{**identity, "sequence": record.sequence, **shard} for shard in shards],
         }
     batches, bins = facts.pop("batches"), facts.pop("calibration")
+    for shown in ("first_predictions", "first_confidences"):
+        facts.pop(shown)
     identity = {name: facts[name] for name in ("benchmark", "experiment", "corruption", "severity")}
     facts |= {
         "bin_counts": bins["counts"],

@@ -2,12 +2,17 @@
 
 import base64
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-if TYPE_CHECKING:
-    from tta_pipeline.evaluation.evaluate import Preview
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
 
 _TILE = 96
 _CAPTION = 30
@@ -16,21 +21,46 @@ _GAP = 6
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 
 
-def prediction_grid(preview: "Preview", classes: tuple[str, ...]) -> str:
-    """Return a picture of the previewed images with label, prediction and confidence, as a data URI."""
-    num_images = len(preview.images)
-    sheet = Image.new("RGB", (num_images * (_TILE + _GAP) + _GAP, _TILE + _CAPTION + 2 * _GAP), "white")
+def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> str:
+    """Return a picture of the first samples of the shard set in *folder* with what an evaluation predicted for them.
+
+    Args:
+        folder: The cell's shards.
+        facts: The evaluation's record, with `first_predictions` and `first_confidences`.
+        image_size: Height and width of the images, in pixels.
+
+    Returns:
+        A PNG as a data URI.
+    """
+    shard_set = ShardSet.open(folder)
+    classes = shard_set.manifest.classes
+    stream = Stream(
+        shard_set=shard_set,
+        order=as_stored(shard_set.index),
+        batch_size=len(facts["first_predictions"]),
+        image_size=image_size,
+        num_threads=1,
+    )
+    (batch,) = islice(stream, 1)
+    captions = [
+        (f"label {classes[label]}", f"{classes[prediction]} {confidence:.0%}", label == prediction)
+        for label, prediction, confidence in zip(
+            batch.labels.tolist(), facts["first_predictions"], facts["first_confidences"], strict=True
+        )
+    ]
+    return _data_uri(_sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions))
+
+
+def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> Image.Image:
+    sheet = Image.new("RGB", (len(images) * (_TILE + _GAP) + _GAP, _TILE + _CAPTION + 2 * _GAP), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
-    for number in range(num_images):
+    for number, (image, (label, prediction, is_right)) in enumerate(zip(images, captions, strict=True)):
         left = _GAP + number * (_TILE + _GAP)
-        tile = Image.fromarray(preview.images[number]).resize((_TILE, _TILE), Image.Resampling.NEAREST)
-        sheet.paste(tile, (left, _GAP))
-        label, prediction = classes[preview.labels[number]], classes[preview.predictions[number]]
-        right = label == prediction
-        verdict = f"{prediction} {preview.confidences[number]:.0%}" + ("" if right else " wrong")
-        draw.text((left, _GAP + _TILE + 2), f"label {label}", fill="black", font=font)
-        draw.text((left, _GAP + _TILE + 15), verdict, fill=_RIGHT if right else _WRONG, font=font)
-    return _data_uri(sheet)
+        sheet.paste(image.resize((_TILE, _TILE), Image.Resampling.NEAREST), (left, _GAP))
+        draw.text((left, _GAP + _TILE + 2), label, fill="black", font=font)
+        verdict = prediction if is_right else f"{prediction} wrong"
+        draw.text((left, _GAP + _TILE + 15), verdict, fill=_RIGHT if is_right else _WRONG, font=font)
+    return sheet
 
 
 def _data_uri(image: Image.Image) -> str:

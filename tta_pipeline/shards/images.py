@@ -49,7 +49,8 @@ def _header_by_signature(data: bytes) -> ImageHeader:
 def _jpeg_header(data: bytes) -> ImageHeader:
     # The header alone decides; a cut file still has one.
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
-    _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
+    if not data.endswith(_JPEG_END):
+        _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
     return ImageHeader(encoding="jpeg", height=height, width=width)
 
 

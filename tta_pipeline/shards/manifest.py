@@ -111,6 +111,8 @@ class WriterRecord(SetFacts):
 
     format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
     version: Literal[1] = 1
+    payloads_sha256: Sha256
+    """Of the sha256 of every image as it was read from the source, one after the other in stored order."""
     fingerprint: Sha256
     """Of everything that decides the shards; equal now means that there is nothing to write."""
     wall_s: float

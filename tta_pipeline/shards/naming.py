@@ -8,6 +8,7 @@ byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which no two names sh
 import re
 from urllib.parse import unquote_to_bytes
 
+_SAFE = re.compile(r"(?!__)[A-Za-z0-9_\-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_\-]|^_(?=_)")
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _NO_EXTENSION = "%.jpg"
@@ -39,6 +40,8 @@ def source_name(member: str) -> str:
 
 def escaped(name: str) -> str:
     """Return *name* with every byte that could be cut, merged or skipped as `%XX`."""
+    if _SAFE.fullmatch(name):
+        return name
     data = name.encode("utf-8", "surrogateescape")
     return _UNSAFE.sub(lambda match: b"%%%02X" % match.group()[0], data).decode("ascii")
 

@@ -94,7 +94,9 @@ def _read_back(folder: Path, record: WriterRecord, class_map: ClassMap, progress
             f"{folder}: {'; '.join(problems)}; as {WRITER_FILE} says. Materialize the tar_shards of this cell again"
         )
     index = SampleIndex(table=_table(samples))
-    facts = record.model_dump(exclude={"format", "version", "fingerprint", "wall_s", "payload_bytes"})
+    facts = record.model_dump(
+        exclude={"format", "version", "fingerprint", "wall_s", "payload_bytes", "payloads_sha256"}
+    )
     manifest = Manifest(
         **facts,
         payload_bytes=sum(sample.size_bytes for sample in samples),
@@ -161,6 +163,9 @@ def _sample_problems(record: WriterRecord, samples: Sequence[Sample]) -> Iterato
         yield f"key {twice} stands {keys.count(twice)} times; expected once"
     if len(keys) != record.source.num_images:
         yield f"found {len(keys)} samples; expected the source's {record.source.num_images}"
+    payloads = hashlib.sha256(b"".join(sample.sha256 for sample in samples)).hexdigest()
+    if payloads != record.payloads_sha256:
+        yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were read"
     if keys_sha256(keys) != record.order.sha256:
         yield f"found the keys in an order that hashes to {keys_sha256(keys)}; expected {record.order.sha256}"
 

@@ -7,12 +7,14 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from tta_pipeline.benchmarks.spec import ShardLimits
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
+from tta_pipeline.shards.hashed_file import HashedFile
 from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import (
     WRITER_FILE,
@@ -58,14 +60,14 @@ def write_shards(
     if existing is not None and existing.fingerprint == fingerprint:
         progress.advance(existing.num_samples, existing.payload_bytes)
         return existing, False
-    images = _ordered(listing.images, limits)
-    keys = _unique_keys(images)
+    members = _members(_ordered(listing.images, limits))
     started = time.perf_counter()
     try:
         with published_folder(target) as folder:
-            shards = [
-                _write_shard(folder / _shard_name(listing.cell, number), images[start:end], progress)
-                for number, (start, end) in enumerate(pairwise(shard_bounds([i.size_bytes for i in images], limits)))
+            bounds = shard_bounds([member.image.size_bytes for member in members], limits)
+            written = [
+                _write_shard(folder / _shard_name(listing.cell, number), members[start:end], progress)
+                for number, (start, end) in enumerate(pairwise(bounds))
             ]
             record = WriterRecord(
                 benchmark=benchmark,
@@ -73,10 +75,13 @@ def write_shards(
                 severity=listing.cell.severity,
                 source=_source_facts(listing, source_kind, generated=generated),
                 class_map_sha256=class_map.sha256,
-                order=StoredOrder(name=limits.order, seed=limits.seed, sha256=keys_sha256(keys)),
-                shards=tuple(shards),
-                num_samples=len(images),
-                payload_bytes=sum(image.size_bytes for image in images),
+                order=StoredOrder(
+                    name=limits.order, seed=limits.seed, sha256=keys_sha256([member.key for member in members])
+                ),
+                shards=tuple(facts for facts, _ in written),
+                num_samples=len(members),
+                payload_bytes=sum(member.image.size_bytes for member in members),
+                payloads_sha256=hashlib.sha256(b"".join(digests for _, digests in written)).hexdigest(),
                 fingerprint=fingerprint,
                 wall_s=time.perf_counter() - started,
             )
@@ -136,44 +141,51 @@ def _ordered(images: Sequence[SourceImage], limits: ShardLimits) -> list[SourceI
     return sorted(images, key=rank)
 
 
-def _unique_keys(images: Sequence[SourceImage]) -> list[str]:
-    by_key: dict[str, SourceImage] = {}
-    for image in images:
-        other = by_key.setdefault(sample_key(member_name(image.class_name, image.file_name)), image)
-        if other is not image:
-            raise SourceError(
-                f"{image.path} and {other.path} have one name but for their extension, and webdataset would read them "
-                "as one sample; expected one file for each name in a class: rename or remove one"
-            )
-    return list(by_key)
+class _Member(NamedTuple):
+    """An image under the name it has in a shard."""
+
+    image: SourceImage
+    name: str
+    key: str
 
 
-def _write_shard(path: Path, images: Sequence[SourceImage], progress: Progress) -> ShardFacts:
-    digest = hashlib.sha256()
-    buffer = bytearray()
-    num_bytes = 0
-    with path.open("wb", buffering=0) as file:
-        for image in images:
+def _members(images: Sequence[SourceImage]) -> list[_Member]:
+    """Name *images* for webdataset, each by a key of its own."""
+    names = [member_name(image.class_name, image.file_name) for image in images]
+    members = [_Member(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
+    if len({member.key for member in members}) != len(members):
+        raise _same_key(members)
+    return members
+
+
+def _same_key(members: Sequence[_Member]) -> SourceError:
+    by_key: dict[str, _Member] = {}
+    pairs = ((by_key.setdefault(member.key, member), member) for member in members)
+    one, other = next((one.image, other.image) for one, other in pairs if one is not other)
+    return SourceError(
+        f"{other.path} ({other.name}) and {one.path} ({one.name}) have one name but for their extension, and "
+        "webdataset would read them as one sample; expected one file for each name in a class: rename or remove one"
+    )
+
+
+def _write_shard(path: Path, members: Sequence[_Member], progress: Progress) -> tuple[ShardFacts, bytes]:
+    """Write one shard; return its facts and the sha256 of each image as it was read, one after the other."""
+    buffer, digests, num_told = bytearray(), [], 0
+    with HashedFile(path) as file:
+        for image, name, _ in members:
             data = _checked(image)
-            buffer += (
-                member_header(member_name(image.class_name, image.file_name), len(data)) + data + padding(len(data))
-            )
-            progress.advance(1, len(data))
+            digests.append(hashlib.sha256(data).digest())
+            buffer += member_header(name, len(data)) + data + padding(len(data))
             if len(buffer) >= _BUFFER_BYTES:
-                num_bytes += _flush(file.fileno(), buffer, digest)
-        buffer += archive_end(num_bytes + len(buffer))
-        num_bytes += _flush(file.fileno(), buffer, digest)
-    return ShardFacts(name=path.name, num_samples=len(images), shard_bytes=num_bytes, sha256=digest.hexdigest())
-
-
-def _flush(descriptor: int, buffer: bytearray, digest: "hashlib._Hash") -> int:
-    digest.update(buffer)
-    written = 0
-    with memoryview(buffer) as view:
-        while written < len(view):
-            written += os.write(descriptor, view[written:])
-    buffer.clear()
-    return written
+                file.write(buffer)
+                progress.advance(len(digests) - num_told, len(buffer))
+                buffer, num_told = bytearray(), len(digests)
+        file.write(buffer + archive_end(file.num_bytes + len(buffer)))
+    progress.advance(len(digests) - num_told, len(buffer))
+    facts = ShardFacts(
+        name=path.name, num_samples=len(members), shard_bytes=file.num_bytes, sha256=file.digest.hexdigest()
+    )
+    return facts, b"".join(digests)
 
 
 def _checked(image: SourceImage) -> bytes:

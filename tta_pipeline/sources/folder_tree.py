@@ -1,7 +1,8 @@
 """Images in folders, laid out as ImageNet-C is: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,14 @@ class FolderTree:
         folders = (self.folder(cell) for cell in self.cells)
         return tuple(sorted({entry.name for folder in folders if folder.is_dir() for entry in _class_folders(folder)}))
 
+    def version(self, cell: Cell) -> str:
+        """Return the digest of the listing of *cell*."""
+        return self.listing(cell).version
+
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:  # noqa: ARG002 - files lie there already
+        """Do nothing: every listing is available at any time."""
+        return nullcontext()
+
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
@@ -55,7 +64,7 @@ class FolderTree:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(IMAGE_SUFFIXES)}"
             )
-        images.sort(key=lambda image: image.name)
+        images.sort()
         return Listing(cell=cell, root=folder, images=tuple(images), num_hidden=num_hidden, strays=tuple(strays))
 
 

@@ -2,23 +2,27 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceImage:
-    """One image of a source."""
+class SourceImage(NamedTuple):
+    """One image of a source: a file, or a slice of one. A plain tuple, because there are millions."""
 
     class_name: str
     file_name: str
-    path: Path
+    path: str
     size_bytes: int
     modified_ns: int
+    offset: int | None = None
+    """Where its bytes begin in *path*; None if the whole file is the image."""
 
     @property
     def name(self) -> str:
@@ -26,26 +30,33 @@ class SourceImage:
         return f"{self.class_name}/{self.file_name}"
 
     def read(self) -> bytes:
-        """Return the image file's bytes.
+        """Return the image's bytes.
 
         Raises:
-            SourceError: the file is gone, unreadable, or of another size than when it was listed.
+            SourceError: the file is gone, unreadable, or has changed since it was listed.
         """
         try:
-            data = self.path.read_bytes()
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                # One byte more than a whole file should have tells whether it has grown.
+                whole = self.offset is None
+                data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise SourceError(
                 f"{self.path} cannot be read ({error.strerror}); expected an image of {self.size_bytes} bytes"
             ) from error
         if len(data) != self.size_bytes:
+            found = "more" if len(data) > self.size_bytes else str(len(data))
             raise SourceError(
-                f"{self.path} has {len(data)} bytes and had {self.size_bytes} when it was listed; "
-                "the source changes while it is converted: run again when it is complete"
+                f"{self.path} has {found} bytes; expected {self.size_bytes} as it was listed: the source changes while "
+                "it is converted, run again when it is complete"
             )
         return data
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Listing:
     """The images of one cell, sorted by name."""
 
@@ -57,13 +68,11 @@ class Listing:
     strays: tuple[Path, ...] = ()
     """Files that are no image by their suffix, or lie outside any class folder."""
 
-    @property
+    @cached_property
     def version(self) -> str:
         """A digest of every image's name, size and time of change: cheap, and another one when the files change."""
-        digest = hashlib.sha256()
-        for image in self.images:
-            digest.update(f"{image.name}\0{image.size_bytes}\0{image.modified_ns}\n".encode("utf-8", "surrogateescape"))
-        return digest.hexdigest()
+        lines = [f"{image.name}\0{image.size_bytes}\0{image.modified_ns}" for image in self.images]
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class Source(Protocol):
@@ -71,6 +80,14 @@ class Source(Protocol):
 
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted names of all class folders of the whole source."""
+        ...
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest that is cheap and changes when the images of *cell* do."""
+        ...
+
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
+        """Make the listings of *cells* available; a source whose cells lie together reads them in one pass."""
         ...
 
     def listing(self, cell: Cell) -> Listing:
@@ -84,7 +101,7 @@ def image_at(class_name: str, entry: os.DirEntry[str]) -> SourceImage:
     return SourceImage(
         class_name=class_name,
         file_name=entry.name,
-        path=Path(entry.path),
+        path=entry.path,
         size_bytes=status.st_size,
         modified_ns=status.st_mtime_ns,
     )

@@ -106,3 +106,13 @@ def test_a_foreign_partition_key_is_refused_on_the_command_line(project: Project
 
     assert finished.returncode != 0
     assert not (project.locations.root / "digits_c").exists()
+
+
+def test_a_range_without_cells_is_refused(project: Project):
+    """A range from a higher to a lower severity holds no cell, and a run over it fails and says so."""
+    project.add_benchmark("small", SMALL)
+
+    finished = project.materialize("small/source_split", "--partition-range", "gaussian_noise|5...contrast|3")
+
+    assert finished.returncode != 0
+    assert "found a partition range without any cell" in finished.stderr

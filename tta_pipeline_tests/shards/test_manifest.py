@@ -21,7 +21,7 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 def test_every_sample_lies_where_the_index_says(shard_set: ShardSet, tree):
     """Slices at the recorded offsets are the source's bytes, under the source's names and labels."""
-    source = {image.name: image.path.read_bytes() for image in tree.listing(CELL).images}
+    source = {image.name: image.read() for image in tree.listing(CELL).images}
     shards = [(shard_set.folder / shard.name).read_bytes() for shard in shard_set.manifest.shards]
     rows = shard_set.index.table.to_pylist()
 

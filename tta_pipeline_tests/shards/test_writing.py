@@ -61,7 +61,7 @@ def test_the_same_source_and_seed_give_the_same_bytes(write, tmp_path: Path):
 def test_plain_tar_and_webdataset_read_the_source_back(write, tree, tmp_path: Path):
     """Labels and bytes are the source's, by Python's tarfile and by a plain webdataset 1.x pipeline."""
     write()
-    source = {image.name: image.path.read_bytes() for image in tree.listing(CELL).images}
+    source = {image.name: image.read() for image in tree.listing(CELL).images}
     shards = sorted(map(str, (tmp_path / "shards").glob("*.tar")))
     by_tar = {}
     for shard in shards:
@@ -137,19 +137,21 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tta_pipeline.shards import writing
-from tta_pipeline.progress import Progress
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
-class Slow(Progress):
-    def advance(self, num_images, num_bytes=0):
-        print("image", flush=True)
-        time.sleep(0.05)
+checked = writing._checked
 
+def slowly_checked(image):
+    print("image", flush=True)
+    time.sleep(0.05)
+    return checked(image)
+
+writing._checked = slowly_checked
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
 writing.write_shards(
     tree.listing(CELL), Path(sys.argv[2]), benchmark="test", source_kind="folder", generated=False,
-    class_map=CLASS_MAP, limits=LIMITS, progress=Slow(print, what="", num_images=0),
+    class_map=CLASS_MAP, limits=LIMITS, progress=QUIET,
 )
 """
 

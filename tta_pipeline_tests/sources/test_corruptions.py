@@ -22,7 +22,7 @@ from tta_pipeline.sources.corruptions.frost import FOUND, frost_textures
 from tta_pipeline.sources.corruptions.geometry import clipped_zoom
 from tta_pipeline.sources.corruptions.plasma import plasma_fractal
 from tta_pipeline.sources.corruptions.randomness import generators
-from tta_pipeline.sources.corruptions.spatter import canny
+from tta_pipeline.sources.corruptions.spatter import TURQUOISE, _equalised, _water, canny
 
 Images = npt.NDArray[np.uint8]
 
@@ -84,21 +84,22 @@ def test_an_image_does_not_depend_on_its_batch(corruption: str, severity: int) -
 
 
 @given(
-    corruption=st.sampled_from(["gaussian_noise", "glass_blur"]),
+    corruption=st.sampled_from(CORRUPTIONS),
+    severity=st.sampled_from(SEVERITIES),
     count=st.integers(1, 5),
     height=st.integers(16, 40),
     width=st.integers(16, 40),
     seed=st.integers(0, 2**31),
     table=st.sampled_from(TABLES),
 )
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None, derandomize=True)
 def test_batch_independence_holds_at_any_size(
-    *, corruption: str, count: int, height: int, width: int, seed: int, table: str
+    *, corruption: str, severity: int, count: int, height: int, width: int, seed: int, table: str
 ) -> None:
     """The last image of a batch is what it is alone, whatever the sizes, the seed and the table."""
     images, keys = photos(count, height, width), [f"key {i}" for i in range(count)]
-    together = corrupt(images, corruption, 5, keys=keys, seed=seed, table=table)
-    alone = corrupt(images[-1:], corruption, 5, keys=keys[-1:], seed=seed, table=table)
+    together = corrupt(images, corruption, severity, keys=keys, seed=seed, table=table)
+    alone = corrupt(images[-1:], corruption, severity, keys=keys[-1:], seed=seed, table=table)
     np.testing.assert_array_equal(together[-1:], alone)
 
 
@@ -141,6 +142,15 @@ def test_images_need_not_be_square(corruption: str) -> None:
         result = corrupted(images, corruption, 5, table="imagenet_c")
         assert result.shape == images.shape
         assert (result != images).any()
+
+
+@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("corruption", CORRUPTIONS)
+def test_tiny_images_have_their_own_table(corruption: str, severity: int) -> None:
+    """Every cell of tiny_imagenet_c changes a 64 x 64 image and keeps its shape."""
+    result = corrupted(photos(1, 64, 64), corruption, severity, table="tiny_imagenet_c")
+    assert result.shape == (1, 64, 64, 3)
+    assert (result != photos(1, 64, 64)).any()
 
 
 @pytest.mark.parametrize("corruption", CORRUPTIONS)
@@ -384,6 +394,23 @@ def test_canny_outlines_a_square() -> None:
     assert not edges[11:21, 11:21].any()
     assert not edges[:7].any()
     assert edges[16].sum() == edges[:, 16].sum() == 2
+
+
+def test_water_without_rims_is_even() -> None:
+    """A drop that covers the whole image lights it evenly, and no drop leaves it as it is."""
+    black = np.zeros((2, 16, 16, 3), dtype=np.float32)
+    liquid = np.zeros((2, 16, 16), dtype=np.float32)
+    liquid[0] = 0.7
+    wet, dry = _water(black, liquid, 0.6)
+    np.testing.assert_allclose(wet, np.broadcast_to(0.6 * TURQUOISE, wet.shape), rtol=1e-5)
+    assert not dry.any()
+
+
+def test_levels_are_spread_by_their_histogram() -> None:
+    """The lowest level becomes 0, the highest 255, others their share of pixels; a single one stays."""
+    levels = np.array([[[3, 5], [5, 9]], [[7, 7], [7, 7]]], dtype=np.uint8)
+    expected = [[[0, 170], [170, 255]], [[7, 7], [7, 7]]]
+    np.testing.assert_array_equal(_equalised(levels), expected)
 
 
 def test_mud_is_brown() -> None:

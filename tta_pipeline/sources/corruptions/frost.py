@@ -18,8 +18,10 @@ from tta_pipeline.sources.corruptions.arrays import Floats
 Field: TypeAlias = npt.NDArray[np.float64]
 """(SIZE, SIZE), repeating without a seam in both directions."""
 
+Spectrum: TypeAlias = npt.NDArray[np.complex128]
+
 SIZE = 384
-DIRECTIONS = 12
+DIRECTIONS = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +58,10 @@ def _shrink(texture: Floats, scale: float) -> Floats:
     return ndimage.zoom(texture, (scale, scale, 1), order=1, mode="grid-wrap", grid_mode=True)
 
 
+@cache
 def _texture(ice: Ice, *, seed: int) -> Floats:
     rng = np.random.default_rng(seed)
-    clouds = _smooth(rng.standard_normal((SIZE, SIZE)), sigma=SIZE / 12)
+    clouds = _standardised(_stretch(_spectrum(rng), 0, along=SIZE / 12, across=SIZE / 12))
     relief = _standardised(_crystals(ice, rng) + ice.clouds * clouds)
     pixels = np.array(ice.colour) + ice.contrast * relief[..., np.newaxis]
     return (np.clip(pixels, 0, 255) / 255).astype(np.float32)
@@ -67,27 +70,29 @@ def _texture(ice: Ice, *, seed: int) -> Floats:
 def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
     """Cover the pane with patches of needles; within a patch all of them point the same way."""
     # Cubed, few sparks are much brighter than the others, and each of those becomes a needle.
-    sparks = fft.rfft2(rng.standard_normal((SIZE, SIZE)) ** 3)
+    sparks = _spectrum(rng, power=3)
     crystals = np.zeros((SIZE, SIZE))
     highest = np.full((SIZE, SIZE), -np.inf)
     for angle in np.pi * np.arange(DIRECTIONS) / DIRECTIONS:
-        claim = _smooth(rng.standard_normal((SIZE, SIZE)), sigma=ice.patch_size)
-        crystals = np.where(claim > highest, _needles(sparks, angle, ice), crystals)
+        # All claims have the same spread but for chance, and so have all needles.
+        claim = _stretch(_spectrum(rng), 0, along=ice.patch_size, across=ice.patch_size)
+        needles = _stretch(sparks, angle, along=ice.needle_length, across=ice.needle_width)
+        crystals = np.where(claim > highest, needles, crystals)
         highest = np.maximum(claim, highest)
     return _standardised(crystals)
 
 
-def _needles(sparks: npt.NDArray[np.complex128], angle: float, ice: Ice) -> Field:
-    """Stretch every spark, given by its spectrum, along *angle*: a Gaussian long one way and narrow the other."""
+def _spectrum(rng: np.random.Generator, *, power: int = 1) -> Spectrum:
+    """Return the Fourier transform of a pane of normal noise, raised to a *power*."""
+    return fft.rfft2(rng.standard_normal((SIZE, SIZE)) ** power)
+
+
+def _stretch(spectrum: Spectrum, angle: float, *, along: float, across: float) -> Field:
+    """Smooth a pane by a Gaussian of *along* pixels in the direction of *angle*, and *across* pixels athwart."""
     down, right = 2 * np.pi * fft.fftfreq(SIZE)[:, np.newaxis], 2 * np.pi * fft.rfftfreq(SIZE)
-    along = np.cos(angle) * right + np.sin(angle) * down
-    across = np.cos(angle) * down - np.sin(angle) * right
-    response = np.exp(-((ice.needle_length * along) ** 2 + (ice.needle_width * across) ** 2) / 2)
-    return _standardised(fft.irfft2(sparks * response))
-
-
-def _smooth(field: Field, *, sigma: float) -> Field:
-    return _standardised(ndimage.gaussian_filter(field, sigma, mode="wrap"))
+    ahead, aside = np.cos(angle) * right + np.sin(angle) * down, np.cos(angle) * down - np.sin(angle) * right
+    field: Field = fft.irfft2(spectrum * np.exp(-((along * ahead) ** 2 + (across * aside) ** 2) / 2))
+    return field
 
 
 def _standardised(field: Field) -> Field:

@@ -60,7 +60,7 @@ def _water(unit: Floats, liquid: Floats, strength: float) -> Floats:
     depth = np.floor(255 * liquid)
     distance = _box(np.minimum(_rim_distances(canny(depth, low=50, high=150)), REACH))
     relief = np.clip(ndimage.correlate(_equalised(distance.astype(np.uint8)), EMBOSS, mode="mirror"), 0, 255)
-    glow = depth * _box(relief)
+    glow: Floats = depth * np.rint(_box(relief))
     brightest = glow.max(axis=(1, 2), keepdims=True)
     glow *= np.float32(strength) / np.where(brightest > 0, brightest, np.float32(1))
     return unit + TURQUOISE * glow[..., np.newaxis]
@@ -77,14 +77,14 @@ def _rim_distances(rims: Masks) -> Floats:
 
 
 def _equalised(levels: npt.NDArray[np.uint8]) -> Floats:
-    """Spread the levels of each image over 0 to 255 by their cumulative histogram."""
+    """Spread the levels of each image over 0 to 255 by their cumulative histogram; a single level stays."""
     count, pixels = len(levels), levels[0].size
     bins = np.arange(count)[:, np.newaxis, np.newaxis] * 256 + levels
     cumulative = np.bincount(bins.ravel(), minlength=256 * count).reshape(count, 256).cumsum(axis=1)
     lowest = np.take_along_axis(cumulative, levels.min(axis=(1, 2))[:, np.newaxis].astype(np.intp), axis=1)
     spread = np.clip(cumulative - lowest, 0, None) * 255 / np.maximum(pixels - lowest, 1)
-    equalised: Floats = np.rint(spread).astype(np.float32).ravel()[bins]
-    return equalised
+    equalised = np.rint(spread).astype(np.float32).ravel()[bins]
+    return np.where(lowest[..., np.newaxis] == pixels, levels, equalised).astype(np.float32)
 
 
 def canny(images: Floats, *, low: float, high: float) -> Masks:

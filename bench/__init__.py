@@ -1,0 +1,1 @@
+"""Benchmarks of speed: `make bench`. Ratios of interleaved runs, medians with their range."""

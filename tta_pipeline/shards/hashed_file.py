@@ -1,0 +1,57 @@
+"""A file that is hashed and written by a thread of its own while its next bytes are prepared."""
+
+import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class HashedFile:
+    """A new file; `digest` is the sha256 of all that was written once the block has ended.
+
+    hashlib and the kernel work outside Python's global lock, so the thread takes their time off the writer. At most one
+    write waits, which bounds memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.digest = hashlib.sha256()
+        self.num_bytes = 0
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tta-shard")
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._file = self._path.open("wb", buffering=0)
+        return self
+
+    def write(self, data: bytearray) -> None:
+        """Append *data*, which must not change afterwards.
+
+        Raises:
+            OSError: this or an earlier write failed.
+        """
+        self._wait()
+        self.num_bytes += len(data)
+        self._pending = self._thread.submit(self._write, data)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._wait()
+        finally:
+            self._thread.shutdown(cancel_futures=True)
+            self._file.close()
+
+    def _wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+
+    def _write(self, data: bytearray) -> None:
+        self.digest.update(data)
+        with memoryview(data) as view:
+            written = 0
+            while written < len(view):
+                written += self._file.write(view[written:]) or 0

@@ -1,0 +1,239 @@
+"""Class names in label order, and the classes of single files, from the files that data sets ship for this purpose.
+
+There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as every pretrained model does; the
+`ILSVRC2012_ID` of the development kit counts in an order of its own and only serves to look up a WordNet id.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+from zlib import error as ZlibError  # noqa: N812 - it is an exception
+
+from tta_pipeline.errors import ClassMapError
+
+VALIDATION_FILE = "ILSVRC2012_val_{:08d}.JPEG"
+"""What the validation images are called, by their line in the ground truth."""
+
+_FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
+"""Further columns, which Tiny ImageNet's val_annotations.txt has, are passed over."""
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
+
+    Raises:
+        ClassMapError: the file is unreadable or neither of them, or a name or label is missing, twice or wrong.
+    """
+    readers = {".json": classes_from_json, ".mat": classes_from_devkit}
+    if path.suffix.lower() not in readers:
+        raise ClassMapError(
+            f"{path} ends in {path.suffix!r}; expected {' or '.join(readers)}: convert the file to JSON, a list of "
+            "class names in label order"
+        )
+    return readers[path.suffix.lower()](path)
+
+
+def classes_from_json(path: Path) -> tuple[str, ...]:
+    """Return the class names in the JSON file *path*, in label order.
+
+    It may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as torchvision's examples have it,
+    `{"0": ["name", "what people call it"], ...}`.
+
+    Raises:
+        ClassMapError: it holds anything else, or a name or label is missing, twice or wrong.
+    """
+    content = _json(path)
+    if isinstance(content, list):
+        pairs = list(enumerate(content))
+    elif isinstance(content, dict):
+        pairs = [_label_and_name(key, value, path) for key, value in content.items()]
+    else:
+        raise ClassMapError(f"{path} holds {_short(content)}; expected a list of class names or an object: rewrite it")
+    return _in_label_order(pairs, path)
+
+
+def classes_from_devkit(path: Path) -> tuple[str, ...]:
+    """Return the sorted WordNet ids in the devkit's `meta.mat`: their labels, which its own numbers are not.
+
+    Raises:
+        ClassMapError: the file is no such file.
+    """
+    return tuple(sorted(devkit_ids(path).values()))
+
+
+def devkit_ids(path: Path) -> dict[int, str]:
+    """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
+
+    Raises:
+        ClassMapError: the file is no such file, or its numbers are not 1 to their count, each once.
+    """
+    leaves = [(int(number), str(wnid)) for number, wnid, num_children in _synsets(path) if int(num_children) == 0]
+    names = _in_label_order([(number - 1, wnid) for number, wnid in leaves], path, first=1)
+    return dict(enumerate(names, start=1))
+
+
+def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[str, str]:
+    """Return the class name of each file that the text file *path* speaks of.
+
+    Every line holds a class, which belongs to the validation image of that line's number, or every line holds a file
+    name and its class.
+
+    Args:
+        path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
+        ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's, and
+            `dict(enumerate(classes))` for labels. If None, the classes are names.
+
+    Raises:
+        ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file comes twice.
+    """
+    classes: dict[str, str] = {}
+    for number, (file_name, label) in enumerate(_files_and_labels(path), start=1):
+        if file_name in classes:
+            raise ClassMapError(
+                f"{path}, line {number}: {file_name} has a line already; expected one for each file: remove one"
+            )
+        classes[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
+    if not classes:
+        raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
+    return classes
+
+
+def class_by_pattern(pattern: str, relative_path: str) -> str:
+    """Return what the first group of *pattern*, searched for in *relative_path*, matches: the class name.
+
+    Raises:
+        ClassMapError: the pattern is no regular expression, has no group, or does not match.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ClassMapError(f"pattern {pattern!r} is no regular expression: {error}; correct it") from error
+    if not compiled.groups:
+        raise ClassMapError(f"pattern {pattern!r} has no group; expected the class name in parentheses: add them")
+    match = compiled.search(relative_path)
+    if match is None or not match[1]:
+        raise ClassMapError(
+            f"{relative_path!r} yields {match and match[1]!r} by the pattern {pattern!r}; expected a class name from "
+            "its first group: correct the pattern or remove the file"
+        )
+    return match[1]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(_bytes(path), object_pairs_hook=lambda pairs: _object(pairs, path))
+    except (ValueError, RecursionError) as error:
+        raise ClassMapError(
+            f"{path} is not JSON ({error}); expected class names and their labels: restore it"
+        ) from error
+
+
+def _object(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    # JSON itself lets the last of two equal keys win.
+    _refuse_repeated((key for key, _ in pairs), "key", path)
+    return dict(pairs)
+
+
+def _label_and_name(key: str, value: Any, path: Path) -> tuple[int, Any]:
+    """Return one entry of a JSON object, whichever way round it stands."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, key
+    if not (key.isascii() and key.isdecimal()):
+        raise ClassMapError(
+            f'{path} maps {key!r} to {_short(value)}; expected "name": label or "label": name: correct the entry'
+        )
+    return int(key), value[0] if isinstance(value, list) and value else value
+
+
+def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
+    """Return the names of (label, name) pairs, having made sure that the labels have no gap and the names differ.
+
+    Args:
+        pairs: labels from 0 on.
+        path: the file they are from.
+        first: what the file itself calls the label 0.
+    """
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    for _, name in pairs:
+        if not isinstance(name, str) or not name:
+            raise ClassMapError(f"{path} has the class name {_short(name)}; expected text, not empty: correct it")
+    _refuse_repeated((name for _, name in pairs), "class name", path)
+    _refuse_repeated((label + first for label, _ in pairs), "label", path)
+    for expected, (label, name) in enumerate(pairs):
+        if label != expected:
+            raise ClassMapError(
+                f"{path} gives {name!r} the label {label + first}; expected {first} to {len(pairs) - 1 + first}, each "
+                f"once, and {expected + first} is missing: complete it"
+            )
+    if not pairs:
+        raise ClassMapError(f"{path} holds no class; expected class names: restore it")
+    return tuple(name for _, name in pairs)
+
+
+def _refuse_repeated(values: Iterable[Hashable], kind: str, path: Path) -> None:
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise ClassMapError(
+            f"{path} has the {kind} {repeated[0]!r} more than once ({len(repeated)} such); expected each once: correct it"
+        )
+
+
+def _synsets(path: Path) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield number, WordNet id and number of children of each synset."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    _bytes(path)  # has a message of its own if there is nothing to read
+    try:
+        synsets = loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"].reshape(-1)
+        yield from zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
+    except _DAMAGED_MAT as error:
+        raise _no_devkit(path, error) from error
+
+
+def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the class, as it is written, of each line."""
+    lines = _text(path).rstrip().splitlines()
+    with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
+    for number, line in enumerate(lines, start=1):
+        match = _FILE_AND_LABEL.fullmatch(line.strip())
+        if not line.strip() or with_files != bool(match):
+            expected = "a file name and its class" if with_files else "a class alone"
+            raise ClassMapError(
+                f"{path}, line {number}: {line!r}; expected {expected}, as in the first line: correct the line"
+            )
+        yield (match["file"], match["label"].strip()) if match else (VALIDATION_FILE.format(number), line.strip())
+
+
+def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
+    known = label.isascii() and label.isdecimal() and int(label) in ids
+    if not known:
+        raise ClassMapError(
+            f"{where}: {label!r} is no known class number; expected one of {min(ids, default=None)} to "
+            f"{max(ids, default=None)}: read the numbers from the file that belongs to this ground truth"
+        )
+    return ids[int(label)]
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ClassMapError(
+            f"{path} is no text ({error}); expected UTF-8, a line for each image: convert it"
+        ) from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,167 @@
+"""Images in NumPy arrays, as CIFAR-10-C and CIFAR-100-C are published: one file per corruption, severity by severity."""
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import SEVERITIES, Cell
+from tta_pipeline.sources.listing import Listing
+from tta_pipeline.sources.spill import SpillFile, offered, prepared_listing, spill_folder
+
+LABELS_FILE = "labels.npy"
+_PNG_LEVEL = 1
+"""Lossless at every level; a higher one costs ten times the time for a few per cent of the size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NpySource:
+    """A source of `<corruption>.npy` files, uint8 (5 n, H, W, 3) with n rows per severity, and `labels.npy`, (5 n,).
+
+    The row within the severity names an image, so one test image has one name in every cell.
+    """
+
+    root: Path
+    cells: tuple[Cell, ...]
+    class_names_by_label: tuple[str, ...] = ()
+    """If empty, classes are called after their labels, with zeros before them so that they sort as numbers."""
+    spill_root: Path
+    """Where the images of prepared cells lie as PNG files for as long as they are needed."""
+    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the class names in the order of their labels, which need not be that of the alphabet.
+
+        Raises:
+            SourceError: the labels are missing or no labels.
+        """
+        labels_path = self.root / LABELS_FILE
+        return self._names_for(_labels(labels_path), labels_path)
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of name, size and time of change of the files that *cell* comes from.
+
+        Raises:
+            SourceError: one of them is missing.
+        """
+        digest = hashlib.sha256(repr((cell.key, self.class_names_by_label)).encode())
+        for path in (self._images_path(cell), self.root / LABELS_FILE):
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise _unreadable(path, error.strerror) from error
+            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+    @contextlib.contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: a file is missing, or no array of images or labels that fit together.
+        """
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        return prepared_listing(self._listings, cell, root=self.root)
+
+    def _images_path(self, cell: Cell) -> Path:
+        return self.root / f"{cell.corruption}.npy"
+
+    def _spilled(self, cell: Cell, spill: SpillFile) -> Listing:
+        images_path, labels_path = self._images_path(cell), self.root / LABELS_FILE
+        images, labels = _images(images_path), _labels(labels_path)
+        if len(images) != len(labels):
+            raise SourceError(
+                f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected as many: "
+                "restore both from one archive"
+            )
+        names = self._names_for(labels, labels_path)
+        rows = _rows(cell, len(images))
+        for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
+            spill.append(names[label], f"{row:05d}.png", _png(image))
+        return Listing(cell=cell, root=images_path, images=spill.images())
+
+    def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: Path) -> tuple[str, ...]:
+        """Return the name of each label, having compared them with *labels*, which are those of *path*."""
+        # A damaged label may be anything; there are no more classes than labels.
+        names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
+        wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+        if wrong.size:
+            raise SourceError(
+                f"{path} has label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows); expected 0 to "
+                f"{len(names) - 1}, one for each of the {len(names)} class names: name every class, in label order"
+            )
+        return names
+
+
+def _images(path: Path) -> npt.NDArray[np.uint8]:
+    images = _array(path)
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % len(SEVERITIES):
+        raise SourceError(
+            f"{path} has shape {images.shape} and type {images.dtype}; expected uint8 RGB images of shape (5 n, H, W, "
+            "3), the n images of severity 1 first: restore it from the published archive"
+        )
+    return images
+
+
+def _labels(path: Path) -> npt.NDArray[np.integer[Any]]:
+    labels = _array(path)
+    if not np.issubdtype(labels.dtype, np.integer) or labels.ndim != 1:
+        raise SourceError(
+            f"{path} has shape {labels.shape} and type {labels.dtype}; expected one integer label per image: restore "
+            "it from the published archive"
+        )
+    return labels
+
+
+def _array(path: Path) -> npt.NDArray[Any]:
+    """Map the array file *path* into memory; unlike `numpy.load` this can neither unpickle nor open an archive."""
+    try:
+        return np.lib.format.open_memmap(path, mode="r")
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, reason: object) -> SourceError:
+    return SourceError(
+        f"{path} cannot be read as an array ({reason}); expected `<corruption>.npy` and {LABELS_FILE} of numbers, not "
+        "empty, in one folder: point root at the unpacked archive"
+    )
+
+
+def _rows(cell: Cell, num_rows: int) -> slice:
+    if cell.severity not in SEVERITIES:
+        raise SourceError(
+            f"{cell.key} has severity {cell.severity}; expected 1 to 5, since array files hold no other: take it from "
+            "another source"
+        )
+    num_images = num_rows // len(SEVERITIES)
+    return slice((cell.severity - 1) * num_images, cell.severity * num_images)
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    width = len(str(count - 1))
+    return tuple(f"{number:0{width}d}" for number in range(count))
+
+
+def _png(image: npt.NDArray[np.uint8]) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(image)).save(buffer, "PNG", compress_level=_PNG_LEVEL)
+    return buffer.getvalue()

@@ -1,0 +1,240 @@
+"""The web UI as `make ui` starts it, and the questions a test puts to it."""
+
+import http.client
+import ipaddress
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline_tests.conftest import Project
+
+REPOSITORY = Path(__file__).parents[2]
+_LISTENING = "0A"
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """How a run ended, and everything its errors said."""
+
+    run_id: str
+    status: str
+    errors: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebServer:
+    """A running `dagster dev`: the web server, the daemon, the code server and the runs they start."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    project: Project
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(self, query: str, **variables: Any) -> dict[str, Any]:
+        """Return the data that answer a GraphQL query."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            body = json.dumps({"query": query, "variables": variables})
+            connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        assert "errors" not in answer, answer["errors"]
+        return answer["data"]
+
+    def launch(self, asset: str, partition: str) -> Run:
+        """Materialize one partition of *asset* as the web UI does, and wait for the end of the run."""
+        launched = self.ask(_LAUNCH, execution=_execution(asset, partition))["launchPipelineExecution"]
+        assert launched["__typename"] == "LaunchRunSuccess", launched
+        run_id = launched["run"]["runId"]
+        run = _wait_until(lambda: self._ended(run_id), what=f"the end of run {run_id}")
+        errors = [json.dumps(event["error"]) for event in run["eventConnection"]["events"] if event.get("error")]
+        return Run(run_id=run_id, status=run["status"], errors="\n".join(errors))
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Return the address and port of every TCP socket on which a process of the server listens."""
+        own = {inode for process_id in self._process_ids() for inode in _socket_inodes(process_id)}
+        return {address for inode, address in _listening_sockets() if inode in own}
+
+    def is_alive(self) -> bool:
+        """Tell whether any process of the server is left, runs and orphans included."""
+        return self.process.poll() is None or bool(self._process_ids())
+
+    def stop(self) -> bool:
+        """Stop the server as Ctrl-C does and tell whether that was enough; nothing is left either way."""
+        with suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGINT)
+        stopped = _happens(lambda: not self.is_alive(), within_s=30)
+        if not stopped:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=10)
+        return stopped
+
+    def has_loaded(self) -> bool:
+        """Tell whether the server answers and the code location has loaded."""
+        assert self.process.poll() is None, "dagster dev ended by itself"
+        try:
+            workspace = self.ask(_WORKSPACE)["workspaceOrError"]
+        except OSError:
+            return False
+        loaded = [entry["locationOrLoadError"] for entry in workspace["locationEntries"]]
+        assert not [each for each in loaded if each and each["__typename"] == "PythonError"], loaded
+        return bool(loaded) and all(loaded)
+
+    def _ended(self, run_id: str) -> dict[str, Any] | None:
+        run = self.ask(_RUN, run=run_id)["runOrError"]
+        return run if run["status"] in {"SUCCESS", "FAILURE", "CANCELED"} else None
+
+    def _process_ids(self) -> list[int]:
+        """Return the living processes of the server's process group, which its children inherit."""
+        return [process_id for process_id, group, state in _processes() if group == self.process.pid and state != "Z"]
+
+
+@contextmanager
+def web_server(project: Project, log: Path) -> Iterator[WebServer]:
+    """Start the web UI of *project* by the command in the Makefile, and stop it at the end."""
+    port = _free_port()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name("dagster"), *_makefile_arguments(port)],
+            cwd=REPOSITORY,
+            env=project.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A group of its own takes SIGINT even when the shell that started pytest ignores it, and can be killed.
+            start_new_session=True,
+        )
+    server = WebServer(process=process, port=port, project=project)
+    try:
+        _wait_until(server.has_loaded, what=f"the web server, which writes to {log}")
+        yield server
+    finally:
+        stopped = server.stop()
+    assert stopped, f"SIGINT left processes of the web server behind: {log.read_text()[-3000:]}"
+
+
+def _makefile_arguments(port: int) -> list[str]:
+    """Return what `make ui` passes to dagster, with *port* for the port it has."""
+    found = re.search(r"/dagster (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert found, "the Makefile has no line '... dagster dev ... -p <port>'"
+    return [*shlex.split(found[1]), str(port)]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_until(result: Callable[[], Any], *, what: str) -> Any:
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        if found := result():
+            return found
+        time.sleep(0.2)
+    raise TimeoutError(f"waited {_PATIENCE_S:.0f} s for {what}")
+
+
+def _happens(condition: Callable[[], bool], *, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _execution(asset: str, partition: str) -> Mapping[str, Any]:
+    return {
+        "selector": {
+            "repositoryLocationName": "tta_pipeline.definitions",
+            "repositoryName": "__repository__",
+            "pipelineName": "__ASSET_JOB",
+            "assetSelection": [asset_key(asset)],
+            "assetCheckSelection": [],
+        },
+        "mode": "default",
+        "runConfigData": {},
+        "executionMetadata": {"tags": [{"key": "dagster/partition", "value": partition}]},
+    }
+
+
+def asset_key(asset: str) -> Mapping[str, Sequence[str]]:
+    """Return the key as GraphQL takes it."""
+    return {"path": asset.split("/")}
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Yield id, group and state of every process."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, group = status.read_text().rpartition(") ")[2].split()[:3]
+            yield int(status.parent.name), int(group), state
+
+
+def _socket_inodes(process_id: int) -> Iterator[str]:
+    with suppress(OSError):
+        for descriptor in Path(f"/proc/{process_id}/fd").iterdir():
+            with suppress(OSError):
+                found = re.fullmatch(r"socket:\[(\d+)\]", str(descriptor.readlink()))
+                if found:
+                    yield found[1]
+
+
+def _listening_sockets() -> Iterator[tuple[str, tuple[str, int]]]:
+    """Yield inode and address of every TCP socket that listens, of IPv4 and IPv6."""
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        for line in table.read_text().splitlines()[1:] if table.exists() else ():
+            fields = line.split()
+            if fields[3] == _LISTENING:
+                address, port = fields[1].split(":")
+                yield fields[9], (_address(address), int(port, 16))
+
+
+def _address(hexadecimal: str) -> str:
+    """Return the address that the kernel prints as 32-bit words in the order of bytes of this machine."""
+    words = [int(hexadecimal[start : start + 8], 16) for start in range(0, len(hexadecimal), 8)]
+    return str(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words)))
+
+
+_WORKSPACE = """{
+  workspaceOrError {
+    ... on Workspace { locationEntries { locationOrLoadError { __typename ... on PythonError { message } } } }
+  }
+}"""
+_LAUNCH = """mutation ($execution: ExecutionParams!) {
+  launchPipelineExecution(executionParams: $execution) {
+    __typename
+    ... on LaunchRunSuccess { run { runId } }
+    ... on PythonError { message }
+  }
+}"""
+_RUN = """query ($run: ID!) {
+  runOrError(runId: $run) {
+    ... on Run {
+      status
+      eventConnection {
+        events { ... on ErrorEvent { error { className message errorChain { error { className message } } } } }
+      }
+    }
+  }
+}"""

@@ -1,0 +1,248 @@
+"""The web UI: what it lists and shows, what it starts, what it refuses, and who can reach it."""
+
+import base64
+import io
+import ipaddress
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, Cell
+from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.web.server import WebServer, asset_key, web_server
+
+CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
+SINGLE_ASSETS = (
+    *(f"clean/{name}" for name in CELL_ASSETS),
+    *(f"train/{name}" for name in ("source_split", "tar_shards", "shard_manifest")),
+    "source_model",
+    "robustness_report",
+)
+GRIDS = {
+    "small": {"corruption": ["gaussian_noise", "contrast"], "severity": ["3", "5"]},
+    "digits_c": {"corruption": list(COMMON_CORRUPTIONS), "severity": ["1", "2", "3", "4", "5"]},
+}
+HOSTILE_KEY = "../../x|1"
+CHROMIUM_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--window-size=1400,1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """The web UI on a copy of the sweep, because runs that it starts change history and data."""
+    folder = tmp_path_factory.mktemp("web")
+    shutil.copytree(sweep.home, folder / "dagster")
+    shutil.copytree(sweep.locations.root, folder / "data")
+    project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
+    with web_server(project, folder / "dagster" / "web_server.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def browser(server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """A browser without a window and without history."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("needs a browser: chromium and chromedriver on the PATH")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    # What "Skip" does in the invitation that covers the first page of a new instance.
+    server.ask("mutation { setNuxSeen }")
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+@pytest.fixture(scope="module")
+def assets(server: WebServer) -> dict[str, dict[str, Any]]:
+    """What the web UI knows of every asset, by key."""
+    nodes = server.ask(
+        "{ assetNodes { assetKey { path } groupName description kinds "
+        "partitionKeysByDimension { name partitionKeys } } }"
+    )["assetNodes"]
+    return {"/".join(node["assetKey"]["path"]): node for node in nodes}
+
+
+@pytest.mark.parametrize("benchmark", GRIDS)
+def test_every_asset_of_a_benchmark_is_listed(assets: dict[str, dict[str, Any]], benchmark: str):
+    """The group of a benchmark has the assets of its cells, its clean and its training images, model and report."""
+    listed = {key for key, node in assets.items() if node["groupName"] == benchmark}
+
+    assert {f"{benchmark}/{name}" for name in (*CELL_ASSETS, *SINGLE_ASSETS)} == listed
+
+
+@pytest.mark.parametrize("benchmark", GRIDS)
+def test_the_grid_has_corruptions_and_severities_in_canonical_order(assets: dict[str, dict[str, Any]], benchmark: str):
+    """Assets of cells have the dimensions corruption and severity in the order of the papers; the others have none."""
+    grids = {
+        key: {dimension["name"]: dimension["partitionKeys"] for dimension in node["partitionKeysByDimension"]}
+        for key, node in assets.items()
+    }
+
+    for name in CELL_ASSETS:
+        assert GRIDS[benchmark] == grids[f"{benchmark}/{name}"]
+    for name in SINGLE_ASSETS:
+        assert grids[f"{benchmark}/{name}"] == {}
+
+
+def test_every_asset_says_what_it_is(assets: dict[str, dict[str, Any]]):
+    """Every asset has a description, a kind, and the group of its benchmark."""
+    for key, node in assets.items():
+        assert node["description"], key
+        assert node["kinds"], key
+        assert key.split("/")[0] == node["groupName"]
+
+
+def test_every_cell_of_the_sweep_shows_as_materialized(server: WebServer):
+    """The grid of an experiment shows each of its cells as materialized, and none as missing or failed."""
+    node = server.ask(
+        """query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+          partitionStats { numPartitions numMaterialized numFailed numMaterializing }
+          assetPartitionStatuses { ... on MultiPartitionStatuses { primaryDimensionName ranges {
+            primaryDimStartKey primaryDimEndKey
+            secondaryDim { ... on DefaultPartitionStatuses { materializedPartitions } }
+          } } }
+        } } }""",
+        key=asset_key("small/evaluation/tent"),
+    )["assetNodeOrError"]
+
+    assert {"numPartitions": 4, "numMaterialized": 4, "numFailed": 0, "numMaterializing": 0} == node["partitionStats"]
+    assert node["assetPartitionStatuses"]["primaryDimensionName"] == "corruption"
+    assert set(SMALL_CELLS) == _materialized(node["assetPartitionStatuses"]["ranges"])
+
+
+@pytest.mark.parametrize("cell", SMALL_CELLS, ids=lambda cell: cell.key)
+def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
+    """A materialized cell shows its error, its speed, and a picture that needs no other file."""
+    metadata = _metadata(server, "small/evaluation/tent", cell)
+
+    assert 0 < metadata["error"]["floatValue"] < 1
+    assert metadata["images_per_s"]["floatValue"] > 0
+    picture = re.fullmatch(r"!\[[^\]]+\]\(data:image/png;base64,([^)]+)\)", metadata["samples"]["mdStr"])
+    assert picture
+    with Image.open(io.BytesIO(base64.b64decode(picture[1], validate=True))) as image:
+        image.load()
+        assert image.format == "PNG"
+
+
+def test_only_this_machine_can_reach_the_server(server: WebServer):
+    """Every TCP socket on which a process of `make ui` listens has a loopback address."""
+    if not Path("/proc/net/tcp").exists():
+        pytest.skip("needs /proc/net/tcp to see who listens")
+    listening = server.listening()
+
+    assert ("127.0.0.1", server.port) in listening
+    assert all(ipaddress.ip_address(address).is_loopback for address, _ in listening), listening
+
+
+@pytest.mark.parametrize(
+    ("asset", "refusal"),
+    [
+        # An asset without partitioned inputs reaches our own check; otherwise Dagster looks for the inputs' first.
+        ("small/source_split", f"PartitionKeyError: partition key '{HOSTILE_KEY}' is not a cell of this benchmark"),
+        ("small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']"),
+    ],
+    ids=["source_split", "tar_shards"],
+)
+def test_a_partition_key_that_is_a_path_is_refused(server: WebServer, asset: str, refusal: str):
+    """A run whose key leads out of its folder fails, names the key, and leaves every file as it was."""
+    before = _files(server.project)
+
+    run = server.launch(asset, HOSTILE_KEY)
+
+    assert run.status == "FAILURE"
+    assert refusal in run.errors
+    assert before == _files(server.project)
+
+
+def test_a_partition_can_be_materialized_from_the_web_ui(server: WebServer):
+    """A run of one valid partition succeeds and becomes the newest materialization of that partition."""
+    run = server.launch("small/tar_shards", "contrast|5")
+
+    assert run.status == "SUCCESS", run.errors
+    newest = _materialization(server, "small/tar_shards", Cell(corruption="contrast", severity=5))
+    assert run.run_id == newest["runId"]
+
+
+def test_a_person_sees_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
+    """The page of an experiment shows its corruptions and how many cells are done; two clicks on, a cell's picture."""
+    browser.get(f"{server.url}/assets/small/evaluation/tent?view=partitions")
+    for text in ("Materialized (4)", "Missing (0)", "Failed (0)", "gaussian_noise", "contrast"):
+        assert _seen(browser, text).is_displayed()
+    browser.save_screenshot(str(tmp_path / "grid.png"))
+
+    # A click fails if anything covers what it is meant for.
+    for text in ("contrast", "5", "[Show Markdown]"):
+        _seen(browser, text).click()
+    picture = WebDriverWait(browser, 20).until(
+        expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, "img[src^='data:image/png']"))
+    )
+    browser.save_screenshot(str(tmp_path / "picture.png"))
+    assert int(picture.get_property("naturalWidth")) > 0
+
+
+def _seen(browser: webdriver.Chrome, text: str) -> Any:
+    """Return the element that shows exactly *text*, as soon as it can be clicked."""
+    here = (By.XPATH, f"//*[normalize-space(text())='{text}']")
+    return WebDriverWait(browser, 20).until(expected_conditions.element_to_be_clickable(here), f"no {text!r} is shown")
+
+
+def _materialized(ranges: list[dict[str, Any]]) -> set[Cell]:
+    """Return the cells of rectangles of the grid of `small`."""
+    corruptions = GRIDS["small"]["corruption"]
+    found = set()
+    for each in ranges:
+        start, end = (corruptions.index(each[f"primaryDim{edge}Key"]) for edge in ("Start", "End"))
+        rectangle = product(corruptions[start : end + 1], each["secondaryDim"]["materializedPartitions"])
+        found |= {Cell(corruption=corruption, severity=int(severity)) for corruption, severity in rectangle}
+    return found
+
+
+def _materialization(server: WebServer, asset: str, cell: Cell) -> dict[str, Any]:
+    """Return the newest materialization of *cell*."""
+    found = server.ask(
+        """query ($key: AssetKeyInput!, $partitions: [String!]) {
+          assetNodeOrError(assetKey: $key) { ... on AssetNode {
+            assetMaterializations(partitions: $partitions, limit: 1) {
+              runId
+              metadataEntries {
+                label ... on FloatMetadataEntry { floatValue } ... on MarkdownMetadataEntry { mdStr }
+              }
+            }
+          } }
+        }""",
+        key=asset_key(asset),
+        partitions=[cell.key],
+    )
+    return found["assetNodeOrError"]["assetMaterializations"][0]
+
+
+def _metadata(server: WebServer, asset: str, cell: Cell) -> dict[str, dict[str, Any]]:
+    return {entry["label"]: entry for entry in _materialization(server, asset, cell)["metadataEntries"]}
+
+
+def _files(project: Project) -> dict[Path, tuple[int, int]]:
+    """Return size and time of change of everything beside and under the data root, Dagster's own history left out."""
+    beside = project.locations.root.parent.rglob("*")
+    found = {path: path.stat() for path in beside if not path.is_relative_to(project.home)}
+    return {path: (status.st_size, status.st_mtime_ns) for path, status in found.items()}
