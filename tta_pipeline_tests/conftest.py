@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tta_pipeline.benchmarks.spec import ShardLimits
+from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
-from tta_pipeline.shards.manifest import ShardSet, WriterRecord
+from tta_pipeline.shards.conversion import Conversion, Converted
+from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shards.writing import write_shards
+from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
@@ -123,20 +124,22 @@ def tree(tmp_path: Path) -> FolderTree:
 
 
 @pytest.fixture
-def write(tree: FolderTree, tmp_path: Path) -> Callable[..., tuple[WriterRecord, bool]]:
+def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
     """Return a function that shards the tree into a folder."""
 
-    def write(target: Path = tmp_path / "shards", limits: ShardLimits = LIMITS) -> tuple[WriterRecord, bool]:
-        return write_shards(
-            tree.listing(CELL),
-            target,
-            benchmark="test",
+    def write(
+        target: Path = tmp_path / "shards", settings: ShardSettings = LIMITS, class_map: ClassMap = CLASS_MAP
+    ) -> Converted:
+        return Conversion(
+            source=tree,
             source_kind="folder",
             generated=False,
-            class_map=CLASS_MAP,
-            limits=limits,
-            progress=QUIET,
-        )
+            benchmark="test",
+            class_map=class_map,
+            settings=settings,
+            folder=lambda _: target,
+            say=lambda _: None,
+        ).convert(CELL)
 
     return write
 

@@ -43,7 +43,7 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
     key = scope.key("shard_manifest")
     descriptions = {
         SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256.",
-        SOURCE_MATCHES: "The source is listed again and has as many images as the manifest.",
+        SOURCE_MATCHES: "The source is as it was converted, and the manifest has as many samples.",
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
 
@@ -113,15 +113,21 @@ def _check(scope: Scope, locations: Locations, cell: Cell) -> Sequence[CheckRepo
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
     problems = list(shard_problems(shard_set))
-    num_source = len(open_source(scope.benchmark, locations).listing(cell).images)
-    num_samples = shard_set.manifest.num_samples
+    source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
+    is_unchanged = open_source(scope.benchmark, locations).version(cell) == source.version
     missing = missing_classes(shard_set)
     return (
         CheckReport(check=SHARDS_MATCH, passed=not problems, metadata={"problems": "; ".join(problems) or "none"}),
         CheckReport(
             check=SOURCE_MATCHES,
-            passed=num_source == num_samples,
-            metadata={"num_source_images": num_source, "num_samples": num_samples},
+            passed=is_unchanged and source.num_taken == num_samples,
+            metadata={
+                "source_is_unchanged": is_unchanged,
+                "num_source_images": source.num_images,
+                "num_skipped": len(source.skipped),
+                "num_foreign": source.num_foreign,
+                "num_samples": num_samples,
+            },
         ),
         CheckReport(check=CLASSES_PRESENT, passed=not missing, metadata={"missing": ", ".join(missing) or "none"}),
     )

@@ -41,23 +41,51 @@ class FolderSource(Section):
     """Folder of class folders with the uncorrupted images."""
 
 
-class ShardLimits(Section):
-    """How a cell becomes shards: one of the three limits, the order and its seed."""
+class ShardSettings(Section):
+    """How a cell becomes shards: one of the three limits, the order, and what is done to the images."""
 
     num_shards: int | None = Field(default=None, ge=1)
     samples_per_shard: int | None = Field(default=None, ge=1)
     max_shard_bytes: int | None = Field(default=None, ge=10240)
-    order: Literal["permuted"] = "permuted"
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
+    """Permuted is what i.i.d. streams need; by_class and dirichlet are for correlated ones; source is as listed."""
     seed: int = 0
+    delta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    """Concentration of the Dirichlet order: the smaller, the fewer classes at a time."""
+    format: Literal["raw", "tensor"] = "raw"
+    """Raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
+    resize: int | None = Field(default=None, ge=1)
+    """Length of the shorter side after resizing, in pixels."""
+    center_crop: int | None = Field(default=None, ge=1)
+    """Height and width of the crop, in pixels."""
+    quality: int = Field(default=95, ge=1, le=100)
+    """JPEG quality of images that were resized or cropped; others are not encoded again."""
+    labels: bool = False
+    """Whether each sample also has a `.cls` and a `.json` member."""
+    damaged: Literal["stop", "skip"] = "stop"
+    """What to do with an image that is no intact image; what is skipped is named in the manifest."""
+    foreign_classes: Literal["refuse", "skip"] = "refuse"
+    """What to do with class folders that the class map lacks; what is skipped is counted and named in the manifest."""
+    decode_all: bool = False
+    """Whether every image is decoded while sharding, and not only its header and end looked at."""
 
     @model_validator(mode="after")
-    def _one_limit(self) -> "ShardLimits":
+    def _one_limit(self) -> "ShardSettings":
         given = [name for name in ("num_shards", "samples_per_shard", "max_shard_bytes") if getattr(self, name)]
         if len(given) != 1:
             raise ValueError(
                 f"found limits {given or 'none'}; expected one of num_shards, samples_per_shard, max_shard_bytes"
             )
+        if self.max_shard_bytes and self.changes_images:
+            raise ValueError(
+                "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
+            )
         return self
+
+    @property
+    def changes_images(self) -> bool:
+        """Whether the stored bytes are others than the source's."""
+        return self.format == "tensor" or bool(self.resize or self.center_crop)
 
 
 class TrainedModel(Section):
@@ -117,7 +145,7 @@ class Benchmark(Section):
     """The sorted union of the class folders of the whole source, pinned at first use."""
     image_size: int = Field(ge=16)
     """Height and width of every image, in pixels."""
-    shards: ShardLimits
+    shards: ShardSettings
     models: dict[Name, Annotated[TrainedModel | TorchvisionModel, Field(discriminator="kind")]]
     experiments: dict[Name, Experiment]
 

@@ -59,6 +59,13 @@ class ShardFacts(Section):
     sha256: Sha256
 
 
+class SkippedImage(Section):
+    """An image that was left out, and why."""
+
+    name: str
+    reason: str
+
+
 class SourceFacts(Section):
     """Where the samples came from."""
 
@@ -68,8 +75,19 @@ class SourceFacts(Section):
     version: str
     """Digest of the source's listing."""
     num_images: Count
+    """Images of the listing, those that were skipped included."""
     num_hidden: Count
     num_strays: Count
+    skipped: tuple[SkippedImage, ...] = ()
+    """Damaged images that the settings allowed to leave out."""
+    num_foreign: Count = 0
+    """Images of foreign classes that the settings allowed to leave out."""
+    foreign_classes: tuple[str, ...] = ()
+
+    @property
+    def num_taken(self) -> int:
+        """Images that must be in the shards."""
+        return self.num_images - len(self.skipped) - self.num_foreign
 
 
 class StoredOrder(Section):
@@ -81,6 +99,15 @@ class StoredOrder(Section):
     """Of the keys, one a line, in that order."""
 
 
+class StoredEncoding(Section):
+    """What was done to the images; a loader does not do it again."""
+
+    format: Literal["raw", "tensor"] = "raw"
+    resize: int | None = None
+    center_crop: int | None = None
+    quality: int | None = None
+
+
 class SetFacts(Section):
     """What writer's record and manifest both say of a shard set."""
 
@@ -90,6 +117,7 @@ class SetFacts(Section):
     source: SourceFacts
     class_map_sha256: Sha256
     order: StoredOrder
+    encoding: StoredEncoding = StoredEncoding()
     shards: tuple[ShardFacts, ...]
     num_samples: Count
     payload_bytes: Count

@@ -2,21 +2,27 @@
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pyarrow as pa
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
+from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import (
+    MANIFEST_FILE,
     SAMPLES_SCHEMA,
     WRITER_FILE,
     Manifest,
     SampleIndex,
     ShardFacts,
     ShardSet,
+    SourceFacts,
+    StoredOrder,
     WriterRecord,
     keys_sha256,
     publish_manifest,
@@ -26,6 +32,10 @@ from tta_pipeline.shards.naming import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.sources.class_map import ClassMap
 
+IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"})
+LABEL_EXTENSIONS = frozenset({"cls", "json"})
+"""All that a shard may hold; in particular nothing that a careless reader would execute."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
@@ -33,7 +43,7 @@ class Sample:
 
     key: str
     source_name: str
-    label: int
+    class_name: str
     shard: int
     offset: int
     size_bytes: int
@@ -50,6 +60,22 @@ class Published:
     """Seconds for reading back, comparing and publishing; for comparing alone if nothing had to be built."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """All that was read from the shards of a folder."""
+
+    shards: tuple[ShardFacts, ...]
+    samples: tuple[Sample, ...]
+
+    @property
+    def keys(self) -> list[str]:
+        return [sample.key for sample in self.samples]
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(sample.size_bytes for sample in self.samples)
+
+
 def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> Published:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
@@ -61,53 +87,106 @@ def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> 
     """
     started = time.perf_counter()
     record = read_record(folder / WRITER_FILE, WriterRecord)
-    shard_set = _described(folder, record, class_map)
-    was_built = shard_set is None
-    if shard_set is None:
-        shard_set = _read_back(folder, record, class_map, progress)
+    shard_set = _described(folder, class_map)
+    was_built = shard_set is None or shard_set.manifest.shards != record.shards
+    if shard_set is None or was_built:
+        contents = _read(folder, progress, name_of=source_name)
+        _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
+        facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
+        shard_set = _publish(folder, contents, class_map, facts)
     else:
         progress.advance(record.num_samples, record.shard_bytes)
     return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
 
 
-def _described(folder: Path, record: WriterRecord, class_map: ClassMap) -> ShardSet | None:
+def adopt(folder: Path, cell: Cell, progress: Progress, *, benchmark: str, class_map: ClassMap | None) -> Published:
+    """Build the manifest of shards that somebody else made, reading every byte and rewriting none.
+
+    The class of a sample is the folder in its name, or what its `.cls` member says.
+
+    Args:
+        folder: The shards.
+        cell: What they hold.
+        progress: Told of what is done.
+        benchmark: What the manifest calls the data set.
+        class_map: Labels; None: the sorted classes that are found.
+
+    Raises:
+        ManifestError: a shard is damaged, or a key stands twice.
+        ClassMapError: a sample's class is not in the class map.
+    """
+    started = time.perf_counter()
+    shard_set = _described(folder, class_map)
+    was_built = shard_set is None
+    if shard_set is None:
+        contents = _read(folder, progress, name_of=lambda member: member.removeprefix("./"))
+        _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
+        class_map = class_map or ClassMap(classes=tuple(sorted({sample.class_name for sample in contents.samples})))
+        version = hashlib.sha256("".join(shard.sha256 for shard in contents.shards).encode()).hexdigest()
+        facts = {
+            "benchmark": benchmark,
+            "corruption": cell.corruption,
+            "severity": cell.severity,
+            "source": SourceFacts(
+                kind="shards",
+                generated=False,
+                version=version,
+                num_images=len(contents.samples),
+                num_hidden=0,
+                num_strays=0,
+            ),
+            "class_map_sha256": class_map.sha256,
+            "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
+            "shards": contents.shards,
+            "num_samples": len(contents.samples),
+        }
+        shard_set = _publish(folder, contents, class_map, facts)
+    return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
+
+
+def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
+    """Return the shard set in *folder* if its manifest describes the shards as they are."""
+    if not (folder / MANIFEST_FILE).exists():
+        return None
     try:
         shard_set = ShardSet.open(folder)
         shard_set.require_intact()
     except ManifestError:
         return None
-    same = shard_set.manifest.shards == record.shards and shard_set.manifest.class_map_sha256 == class_map.sha256
-    return shard_set if same else None
+    names = {path.name for path in folder.glob("*.tar")}
+    same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
+    return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
 
 
-def _read_back(folder: Path, record: WriterRecord, class_map: ClassMap, progress: Progress) -> ShardSet:
-    samples: list[Sample] = []
-    shards: list[ShardFacts] = []
-    paths = sorted(folder.glob("*.tar"))
-    for number, path in enumerate(paths):
-        found, shard = _read_shard(path, number, class_map, progress)
-        samples += found
-        shards.append(shard)
-    problems = [*_differences(record, shards), *_sample_problems(record, samples)]
-    if problems:
-        raise ManifestError(
-            f"{folder}: {'; '.join(problems)}; as {WRITER_FILE} says. Materialize the tar_shards of this cell again"
-        )
-    index = SampleIndex(table=_table(samples))
-    facts = record.model_dump(
-        exclude={"format", "version", "fingerprint", "wall_s", "payload_bytes", "payloads_sha256"}
-    )
-    manifest = Manifest(
-        **facts,
-        payload_bytes=sum(sample.size_bytes for sample in samples),
-        classes=class_map.classes,
-        samples_sha256=hashlib.sha256(index.encoded()).hexdigest(),
+def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
+    class_map.require({sample.class_name for sample in contents.samples}, where=folder)
+    index = SampleIndex(table=_table(contents.samples, class_map))
+    manifest = Manifest.model_validate(
+        {
+            **facts,
+            "payload_bytes": contents.payload_bytes,
+            "classes": class_map.classes,
+            "samples_sha256": hashlib.sha256(index.encoded()).hexdigest(),
+        }
     )
     return publish_manifest(folder, manifest, index)
 
 
-def _read_shard(path: Path, number: int, class_map: ClassMap, progress: Progress) -> tuple[list[Sample], ShardFacts]:
+def _read(folder: Path, progress: Progress, *, name_of: Callable[[str], str]) -> _Contents:
+    shards: list[ShardFacts] = []
     samples: list[Sample] = []
+    for number, path in enumerate(sorted(folder.glob("*.tar"))):
+        facts, found = _read_shard(path, number, progress, name_of)
+        shards.append(facts)
+        samples += found
+    return _Contents(shards=tuple(shards), samples=tuple(samples))
+
+
+def _read_shard(
+    path: Path, number: int, progress: Progress, name_of: Callable[[str], str]
+) -> tuple[ShardFacts, list[Sample]]:
+    images: list[Sample] = []
+    classes: dict[str, str] = {}
     digest = hashlib.sha256()
     num_bytes = 0
     with path.open("rb", buffering=2**20) as file:
@@ -115,24 +194,40 @@ def _read_shard(path: Path, number: int, class_map: ClassMap, progress: Progress
         for member, raw in reader.members():
             digest.update(raw)
             num_bytes += len(raw)
-            samples.append(_sample(path, member, shard=number, class_map=class_map))
-            progress.advance(1, len(raw))
+            extension = _allowed_extension(path, member)
+            if extension in IMAGE_EXTENSIONS:
+                images.append(_sample(path, member, number, extension, name_of(member.name)))
+                progress.advance(1, len(raw))
+            elif extension == "cls":
+                classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
         rest = reader.rest()
     digest.update(rest)
-    shard = ShardFacts(
-        name=path.name, num_samples=len(samples), shard_bytes=num_bytes + len(rest), sha256=digest.hexdigest()
+    facts = ShardFacts(
+        name=path.name, num_samples=len(images), shard_bytes=num_bytes + len(rest), sha256=digest.hexdigest()
     )
-    return samples, shard
+    return facts, [_with_class(path, image, classes) for image in images]
 
 
-def _sample(path: Path, member: Member, *, shard: int, class_map: ClassMap) -> Sample:
-    name = source_name(member.name)
-    class_name = name.rpartition("/")[0]
-    class_map.require([class_name], where=path)
+def _allowed_extension(path: Path, member: Member) -> str:
+    extension = PurePosixPath(member.name).name.partition(".")[2].lower()
+    if extension not in IMAGE_EXTENSIONS | LABEL_EXTENSIONS:
+        raise ManifestError(
+            f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
+            f"{', '.join(sorted(IMAGE_EXTENSIONS | LABEL_EXTENSIONS))}: take it out"
+        )
+    return extension
+
+
+def _sample(path: Path, member: Member, shard: int, extension: str, name: str) -> Sample:
+    if extension != "npy":
+        try:
+            read_image_header(member.data)
+        except ValueError as error:
+            raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
     return Sample(
         key=sample_key(member.name),
         source_name=name,
-        label=class_map.labels[class_name],
+        class_name=name.rpartition("/")[0].rpartition("/")[2],
         shard=shard,
         offset=member.offset,
         size_bytes=len(member.data),
@@ -140,36 +235,65 @@ def _sample(path: Path, member: Member, *, shard: int, class_map: ClassMap) -> S
     )
 
 
-def _differences(record: WriterRecord, found: Sequence[ShardFacts]) -> Iterator[str]:
+def _with_class(path: Path, sample: Sample, classes: dict[str, str]) -> Sample:
+    if sample.class_name:
+        return sample
+    if sample.key not in classes:
+        raise ManifestError(f"{path}: sample {sample.key} has neither a class folder nor a .cls member; expected one")
+    return Sample(
+        key=sample.key,
+        source_name=sample.source_name,
+        class_name=classes[sample.key],
+        shard=sample.shard,
+        offset=sample.offset,
+        size_bytes=sample.size_bytes,
+        sha256=sample.sha256,
+    )
+
+
+def _refuse(folder: Path, problems: Sequence[str]) -> None:
+    if problems:
+        raise ManifestError(
+            f"{folder}: {'; '.join(problems)}. Nothing was published: make the shards of this cell again"
+        )
+
+
+def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
+    """Yield what the shards do not have in common with the writer's record."""
     expected_by_name = {shard.name: shard for shard in record.shards}
-    found_by_name = {shard.name: shard for shard in found}
+    found_by_name = {shard.name: shard for shard in contents.shards}
     for name in sorted(expected_by_name.keys() | found_by_name.keys()):
-        expected, here = expected_by_name.get(name), found_by_name.get(name)
+        expected, found = expected_by_name.get(name), found_by_name.get(name)
         if expected is None:
             yield f"found {name}; expected no such shard"
-        elif here is None:
+        elif found is None:
             yield f"{name} is missing; expected {expected.shard_bytes} bytes"
-        elif here != expected:
-            yield (
-                f"{name} has {here.num_samples} samples, {here.shard_bytes} bytes, sha256 {here.sha256}; expected "
-                f"{expected.num_samples} samples, {expected.shard_bytes} bytes, sha256 {expected.sha256}"
-            )
+        elif found != expected:
+            yield f"found {_described_shard(found)}; expected {_described_shard(expected)}"
+    yield from _count_differences(record, contents)
 
 
-def _sample_problems(record: WriterRecord, samples: Sequence[Sample]) -> Iterator[str]:
-    keys = [sample.key for sample in samples]
-    if len(set(keys)) != len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        yield f"key {twice} stands {keys.count(twice)} times; expected once"
-    if len(keys) != record.source.num_images:
-        yield f"found {len(keys)} samples; expected the source's {record.source.num_images}"
-    payloads = hashlib.sha256(b"".join(sample.sha256 for sample in samples)).hexdigest()
+def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
+    if len(contents.samples) != record.source.num_taken:
+        yield f"found {len(contents.samples)} samples; expected the source's {record.source.num_taken}"
+    if keys_sha256(contents.keys) != record.order.sha256:
+        yield f"found keys in an order that hashes to {keys_sha256(contents.keys)}; expected {record.order.sha256}"
+    payloads = hashlib.sha256(b"".join(sample.sha256 for sample in contents.samples)).hexdigest()
     if payloads != record.payloads_sha256:
-        yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were read"
-    if keys_sha256(keys) != record.order.sha256:
-        yield f"found the keys in an order that hashes to {keys_sha256(keys)}; expected {record.order.sha256}"
+        yield f"found images that hash to {payloads}; expected {record.payloads_sha256} as they were written"
 
 
-def _table(samples: Sequence[Sample]) -> pa.Table:
-    columns = {name: [getattr(sample, name) for sample in samples] for name in SAMPLES_SCHEMA.names}
+def _doubled(contents: _Contents) -> Iterator[str]:
+    for key, count in Counter(contents.keys).items():
+        if count > 1:
+            yield f"key {key} stands {count} times; expected once"
+
+
+def _described_shard(shard: ShardFacts) -> str:
+    return f"{shard.name} with {shard.num_samples} samples, {shard.shard_bytes} bytes, sha256 {shard.sha256}"
+
+
+def _table(samples: Sequence[Sample], class_map: ClassMap) -> pa.Table:
+    columns = {name: [getattr(sample, name) for sample in samples] for name in SAMPLES_SCHEMA.names if name != "label"}
+    columns["label"] = [class_map.labels[sample.class_name] for sample in samples]
     return pa.table(columns, schema=SAMPLES_SCHEMA)

@@ -20,7 +20,7 @@ _BLANK_CHECKSUM = 8 * b" "
 _MAGIC = 100 * b"\0" + b"ustar\0" + b"00" + 64 * b"\0" + 2 * b"0000000\0" + 167 * b"\0"
 _CONSTANT_SUM = sum(_OWNER + _TIME + _BLANK_CHECKSUM + _MAGIC)
 _FILE_TYPES = (b"0", b"\0", b"7")
-_PAX, _PAX_GLOBAL, _GNU_LONG_NAME = b"x", b"g", b"L"
+_PAX, _PAX_GLOBAL, _GNU_LONG_NAME, _FOLDER = b"x", b"g", b"L", b"5"
 
 
 def member_header(name: str, size_bytes: int) -> bytes:
@@ -118,6 +118,9 @@ class TarReader:
                 return None, 0, b""
             size_bytes, kind = self._checked(block, start)
             raw += block
+            if kind == _FOLDER and not size_bytes:
+                long_name = None  # says nothing that the names of its files do not say
+                continue
             if kind in _FILE_TYPES:
                 return long_name or _short_name(block), size_bytes, raw
             if kind not in (_PAX, _PAX_GLOBAL, _GNU_LONG_NAME):

@@ -1,29 +1,101 @@
-"""Whether a shard set still is what its manifest says, every byte hashed again."""
+"""Whether shard sets still are what their manifests say: totals, completeness both ways, every byte hashed again."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from tta_pipeline.shards.manifest import ShardSet, file_sha256
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256
 
 
-def shard_problems(shard_set: ShardSet) -> Iterator[str]:
-    """Yield every difference between the shards on disk and the manifest: sizes, then names both ways, then hashes."""
-    expected = {shard.name: shard for shard in shard_set.manifest.shards}
-    present = {path.name: path for path in sorted(shard_set.folder.glob("*.tar"))}
-    for name in sorted(present.keys() - expected.keys()):
-        yield f"{present[name]} is not in the manifest"
-    for name, shard in expected.items():
-        path = present.get(name)
-        if path is None:
-            yield f"{shard_set.folder / name} is missing"
-        elif path.stat().st_size != shard.shard_bytes:
-            yield f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}"
-        elif file_sha256(path) != shard.sha256:
-            yield f"{path} does not hash to {shard.sha256}"
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What was found in one shard set."""
+
+    folder: Path
+    num_shards: int
+    num_samples: int
+    shard_bytes: int
+    problems: tuple[str, ...]
+
+
+def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
+    """Return every folder with a manifest at or under *roots*.
+
+    Raises:
+        ManifestError: there is none under one of them.
+    """
+    found = []
+    for root in roots:
+        here = sorted(path.parent for path in root.rglob(MANIFEST_FILE))
+        if not here:
+            raise ManifestError(f"no {MANIFEST_FILE} at or under {root}; expected shard sets: adopt or shard first")
+        found += here
+    return tuple(dict.fromkeys(found))
+
+
+def verify(folders: Sequence[Path]) -> Iterator[Verdict]:
+    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
+        yield from (_verdict(folder, pool) for folder in folders)
+
+
+def shard_problems(shard_set: ShardSet) -> tuple[str, ...]:
+    """Return every difference between the shards on disk and the manifest."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
+        return tuple(_problems(shard_set, pool))
 
 
 def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
     """Return the classes of the class map that no sample has."""
     counts = np.bincount(shard_set.index.labels, minlength=len(shard_set.manifest.classes))
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
+
+
+def _verdict(folder: Path, pool: ThreadPoolExecutor) -> Verdict:
+    try:
+        shard_set = ShardSet.open(folder)
+    except ManifestError as error:
+        return Verdict(folder=folder, num_shards=0, num_samples=0, shard_bytes=0, problems=(str(error),))
+    manifest = shard_set.manifest
+    return Verdict(
+        folder=folder,
+        num_shards=len(manifest.shards),
+        num_samples=manifest.num_samples,
+        shard_bytes=manifest.shard_bytes,
+        problems=tuple(_problems(shard_set, pool)),
+    )
+
+
+def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor) -> Iterator[str]:
+    yield from _wrong_totals(shard_set)
+    expected = {shard.name: shard for shard in shard_set.manifest.shards}
+    present = {path.name: path for path in sorted(shard_set.folder.glob("*.tar"))}
+    yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
+    yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
+    here = [(present[name], shard) for name, shard in expected.items() if name in present]
+    yield from (problem for problem in pool.map(_wrong_bytes, here) if problem)
+
+
+def _wrong_totals(shard_set: ShardSet) -> Iterator[str]:
+    manifest, index = shard_set.manifest, shard_set.index
+    counted = np.bincount(index.shards, minlength=len(manifest.shards)).tolist()
+    stated = [shard.num_samples for shard in manifest.shards]
+    if counted != stated or len(index) != manifest.num_samples or int(index.sizes.sum()) != manifest.payload_bytes:
+        yield (
+            f"{shard_set.folder}: the sample index has {len(index)} samples of {index.sizes.sum()} bytes, {counted} by "
+            f"shard; the manifest {manifest.num_samples} of {manifest.payload_bytes}, {stated} by shard"
+        )
+
+
+def _wrong_bytes(item: tuple[Path, ShardFacts]) -> str | None:
+    path, shard = item
+    size_bytes = path.stat().st_size
+    if size_bytes != shard.shard_bytes:
+        return f"{path} has {size_bytes} bytes; expected {shard.shard_bytes}"
+    found = file_sha256(path)
+    return None if found == shard.sha256 else f"{path} hashes to {found}; expected {shard.sha256}"

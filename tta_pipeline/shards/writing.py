@@ -4,91 +4,111 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.spec import ShardLimits
+from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
+from tta_pipeline.shards.encoding import Encode, encoder, stored_extension
 from tta_pipeline.shards.hashed_file import HashedFile
-from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import (
     WRITER_FILE,
     ShardFacts,
+    SkippedImage,
     SourceFacts,
+    StoredEncoding,
     StoredOrder,
     WriterRecord,
     keys_sha256,
     read_record,
 )
 from tta_pipeline.shards.naming import member_name, sample_key
+from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, SourceImage
 
-WRITER_VERSION = "1"
+WRITER_VERSION = "2"
 _BUFFER_BYTES = 2**20
 
 
-def write_shards(
-    listing: Listing,
-    target: Path,
-    *,
-    benchmark: str,
-    source_kind: str,
-    generated: bool,
-    class_map: ClassMap,
-    limits: ShardLimits,
-    progress: Progress,
-) -> tuple[WriterRecord, bool]:
-    """Write the shards of *listing* into *target*; return the writer's record and whether anything was written.
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where the shards of a cell go, and what they are called after."""
 
-    Nothing is written when the shards there were made from the same listing with the same settings.
+    folder: Path
+    benchmark: str
+    source_kind: str
+    generated: bool = False
+
+
+def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
+    """Return the hash of everything that decides the shards."""
+    decisive = [WRITER_VERSION, target.benchmark, source_version, class_map.sha256, settings.model_dump(mode="json")]
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def write_shards(
+    listing: Listing, target: Target, *, version: str, class_map: ClassMap, settings: ShardSettings, progress: Progress
+) -> WriterRecord:
+    """Write the shards of *listing* into the target's folder, which appears whole or not at all.
+
+    Args:
+        listing: The images.
+        target: Where they go.
+        version: The source's version of the cell, part of the fingerprint.
+        class_map: Labels; the class of every image must be in it.
+        settings: Limits, order and what is done to the images.
+        progress: Told of what is done.
 
     Raises:
-        ClassMapError: a class folder is not in the class map.
-        SourceError: an image is damaged, or two would have one key.
+        ClassMapError: a class folder is not in the class map, and the settings do not allow to skip it.
+        SourceError: an image is damaged, and the settings do not allow to skip it; or two would have one key.
         ShardError: the shards cannot be written, for want of space or permission.
     """
-    class_map.require({image.class_name for image in listing.images}, where=listing.root)
-    fingerprint = _fingerprint(benchmark, listing, class_map, limits)
-    existing = finished(target)
-    if existing is not None and existing.fingerprint == fingerprint:
-        progress.advance(existing.num_samples, existing.payload_bytes)
-        return existing, False
-    members = _members(_ordered(listing.images, limits))
+    images, source = _chosen(listing, target, version, class_map, settings)
+    members = _members(ordered(images, settings), settings)
     started = time.perf_counter()
     try:
-        with published_folder(target) as folder:
-            bounds = shard_bounds([member.image.size_bytes for member in members], limits)
-            written = [
-                _write_shard(folder / _shard_name(listing.cell, number), members[start:end], progress)
-                for number, (start, end) in enumerate(pairwise(bounds))
-            ]
+        with published_folder(target.folder) as folder:
+            written = _write_all(
+                folder, listing.cell, members, class_map=class_map, settings=settings, progress=progress
+            )
             record = WriterRecord(
-                benchmark=benchmark,
+                benchmark=target.benchmark,
                 corruption=listing.cell.corruption,
                 severity=listing.cell.severity,
-                source=_source_facts(listing, source_kind, generated=generated),
+                source=source,
                 class_map_sha256=class_map.sha256,
                 order=StoredOrder(
-                    name=limits.order, seed=limits.seed, sha256=keys_sha256([member.key for member in members])
+                    name=settings.order, seed=settings.seed, sha256=keys_sha256([member.key for member in members])
                 ),
-                shards=tuple(facts for facts, _ in written),
+                encoding=_encoding(settings),
+                shards=tuple(shard.facts for shard in written),
                 num_samples=len(members),
-                payload_bytes=sum(member.image.size_bytes for member in members),
-                payloads_sha256=hashlib.sha256(b"".join(digests for _, digests in written)).hexdigest(),
-                fingerprint=fingerprint,
+                payload_bytes=sum(shard.payload_bytes for shard in written),
+                payloads_sha256=hashlib.sha256(b"".join(shard.digests for shard in written)).hexdigest(),
+                fingerprint=fingerprint(target, version, class_map, settings),
                 wall_s=time.perf_counter() - started,
             )
             (folder / WRITER_FILE).write_text(json.dumps(record.model_dump(mode="json"), indent=1))
     except OSError as error:
-        raise _unwritable(target, listing, error) from error
-    return record, True
+        raise _unwritable(target.folder, listing, error) from error
+    return record
+
+
+def unchanged(target: Target, version: str, class_map: ClassMap, settings: ShardSettings) -> WriterRecord | None:
+    """Return the record of the shards that stand there if they are what writing would give, else None."""
+    record = finished(target.folder)
+    same = record is not None and record.fingerprint == fingerprint(target, version, class_map, settings)
+    return record if same else None
 
 
 def finished(folder: Path) -> WriterRecord | None:
@@ -101,22 +121,23 @@ def finished(folder: Path) -> WriterRecord | None:
     return record if all(path.is_file() and path.stat().st_size == size for path, size in paths.items()) else None
 
 
-def shard_bounds(sizes: Sequence[int], limits: ShardLimits) -> list[int]:
+def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     """Return the positions at which samples of *sizes* bytes are cut into shards, from 0 to their number.
 
     Exactly the number of shards asked for, or as few as the limit allows; their sample counts differ by one at most.
     """
     num_samples = len(sizes)
-    if limits.num_shards:
-        return _equal_bounds(num_samples, min(limits.num_shards, num_samples))
-    if limits.samples_per_shard:
-        return _equal_bounds(num_samples, -(-num_samples // limits.samples_per_shard))
+    if settings.num_shards:
+        return _equal_bounds(num_samples, min(settings.num_shards, num_samples))
+    if settings.samples_per_shard:
+        return _equal_bounds(num_samples, -(-num_samples // settings.samples_per_shard))
     member_bytes = [len(member_header("", 0)) + size + len(padding(size)) for size in sizes]
-    num_shards = max(1, sum(member_bytes) // (limits.max_shard_bytes or 1))
+    num_shards = max(1, sum(member_bytes) // (settings.max_shard_bytes or 1))
     while num_shards < num_samples:
         bounds = _equal_bounds(num_samples, num_shards)
         if all(
-            _archive_bytes(member_bytes[start:end]) <= (limits.max_shard_bytes or 0) for start, end in pairwise(bounds)
+            _archive_bytes(member_bytes[start:end]) <= (settings.max_shard_bytes or 0)
+            for start, end in pairwise(bounds)
         ):
             return bounds
         num_shards += 1
@@ -131,14 +152,41 @@ def _archive_bytes(member_bytes: Sequence[int]) -> int:
     return sum(member_bytes) + len(archive_end(sum(member_bytes)))
 
 
-def _ordered(images: Sequence[SourceImage], limits: ShardLimits) -> list[SourceImage]:
-    """Order images by a keyed hash of their names: a permutation that no library version and no other image changes."""
-    key = limits.seed.to_bytes(8, "big", signed=True)
+def _chosen(
+    listing: Listing, target: Target, version: str, class_map: ClassMap, settings: ShardSettings
+) -> tuple[list[SourceImage], SourceFacts]:
+    """Return the images that go into the shards and what is said of those that do not."""
+    known = [image for image in listing.images if image.class_name in class_map.labels]
+    foreign = {image.class_name for image in listing.images} - class_map.labels.keys()
+    if settings.foreign_classes == "refuse":
+        class_map.require(foreign, where=listing.root)
+    skipped = _damaged(known, settings) if settings.damaged == "skip" else {}
+    facts = SourceFacts(
+        kind=target.source_kind,
+        generated=target.generated,
+        version=version,
+        num_images=len(listing.images),
+        num_hidden=listing.num_hidden,
+        num_strays=len(listing.strays),
+        skipped=tuple(SkippedImage(name=image.name, reason=reason) for image, reason in skipped.items()),
+        num_foreign=len(listing.images) - len(known),
+        foreign_classes=tuple(sorted(foreign)),
+    )
+    chosen = [image for image in known if image not in skipped]
+    if not chosen:
+        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} can be taken; expected one at least")
+    return chosen, facts
 
-    def rank(image: SourceImage) -> bytes:
-        return hashlib.blake2b(image.name.encode("utf-8", "surrogateescape"), digest_size=16, key=key).digest()
 
-    return sorted(images, key=rank)
+def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[SourceImage, str]:
+    """Look at every image before the first is written, since shards are cut by the number of samples."""
+    encode, reasons = encoder(settings), {}
+    for image in images:
+        try:
+            encode(image.read())
+        except ValueError as error:
+            reasons[image] = str(error)
+    return reasons
 
 
 class _Member(NamedTuple):
@@ -149,9 +197,9 @@ class _Member(NamedTuple):
     key: str
 
 
-def _members(images: Sequence[SourceImage]) -> list[_Member]:
+def _members(images: Sequence[SourceImage], settings: ShardSettings) -> list[_Member]:
     """Name *images* for webdataset, each by a key of its own."""
-    names = [member_name(image.class_name, image.file_name) for image in images]
+    names = [member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
     members = [_Member(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
     if len({member.key for member in members}) != len(members):
         raise _same_key(members)
@@ -168,14 +216,51 @@ def _same_key(members: Sequence[_Member]) -> SourceError:
     )
 
 
-def _write_shard(path: Path, members: Sequence[_Member], progress: Progress) -> tuple[ShardFacts, bytes]:
-    """Write one shard; return its facts and the sha256 of each image as it was read, one after the other."""
-    buffer, digests, num_told = bytearray(), [], 0
+@dataclass(frozen=True, kw_only=True)
+class _Written:
+    """One shard on disk."""
+
+    facts: ShardFacts
+    payload_bytes: int
+    digests: bytes
+    """The sha256 of each stored image, one after the other."""
+
+
+def _write_all(
+    folder: Path,
+    cell: Cell,
+    members: Sequence[_Member],
+    *,
+    class_map: ClassMap,
+    settings: ShardSettings,
+    progress: Progress,
+) -> list[_Written]:
+    bounds = shard_bounds([member.image.size_bytes for member in members], settings)
+    encode = encoder(settings)
+    extras = partial(_label_members, class_map=class_map) if settings.labels else None
+    return [
+        _write_shard(folder / _shard_name(cell, number), members[start:end], encode, extras, progress)
+        for number, (start, end) in enumerate(pairwise(bounds))
+    ]
+
+
+def _write_shard(
+    path: Path,
+    members: Sequence[_Member],
+    encode: Encode,
+    extras: Callable[[_Member], bytes] | None,
+    progress: Progress,
+) -> _Written:
+    buffer, digests = bytearray(), []
+    payload_bytes = num_told = 0
     with HashedFile(path) as file:
-        for image, name, _ in members:
-            data = _checked(image)
+        for member in members:
+            data = _stored(member.image, encode)
             digests.append(hashlib.sha256(data).digest())
-            buffer += member_header(name, len(data)) + data + padding(len(data))
+            payload_bytes += len(data)
+            buffer += member_header(member.name, len(data)) + data + padding(len(data))
+            if extras is not None:
+                buffer += extras(member)
             if len(buffer) >= _BUFFER_BYTES:
                 file.write(buffer)
                 progress.advance(len(digests) - num_told, len(buffer))
@@ -185,18 +270,29 @@ def _write_shard(path: Path, members: Sequence[_Member], progress: Progress) -> 
     facts = ShardFacts(
         name=path.name, num_samples=len(members), shard_bytes=file.num_bytes, sha256=file.digest.hexdigest()
     )
-    return facts, b"".join(digests)
+    return _Written(facts=facts, payload_bytes=payload_bytes, digests=b"".join(digests))
 
 
-def _checked(image: SourceImage) -> bytes:
+def _label_members(member: _Member, *, class_map: ClassMap) -> bytes:
+    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out."""
+    label = class_map.labels[member.image.class_name]
+    described = {"class": member.image.class_name, "label": label, "source": member.image.name}
+    bodies = {".cls": str(label).encode(), ".json": json.dumps(described).encode()}
+    return b"".join(
+        member_header(member.key + extension, len(body)) + body + padding(len(body))
+        for extension, body in bodies.items()
+    )
+
+
+def _stored(image: SourceImage, encode: Encode) -> bytes:
     data = image.read()
     try:
-        read_image_header(data)
+        return encode(data)
     except ValueError as error:
         raise SourceError(
-            f"{image.path} is no intact image: found {error}. Nothing was published: replace or remove the file"
+            f"{image.path} ({image.name}) is no intact image: found {error}. Nothing was published: replace or remove "
+            "the file, or allow damaged images to be skipped"
         ) from error
-    return data
 
 
 def _shard_name(cell: Cell, number: int) -> str:
@@ -204,20 +300,13 @@ def _shard_name(cell: Cell, number: int) -> str:
     return f"{cell.corruption}-{cell.severity}-{number:05d}.tar"
 
 
-def _source_facts(listing: Listing, kind: str, *, generated: bool) -> SourceFacts:
-    return SourceFacts(
-        kind=kind,
-        generated=generated,
-        version=listing.version,
-        num_images=len(listing.images),
-        num_hidden=listing.num_hidden,
-        num_strays=len(listing.strays),
+def _encoding(settings: ShardSettings) -> StoredEncoding:
+    if not settings.changes_images:
+        return StoredEncoding()
+    quality = settings.quality if settings.format == "raw" else None
+    return StoredEncoding(
+        format=settings.format, resize=settings.resize, center_crop=settings.center_crop, quality=quality
     )
-
-
-def _fingerprint(benchmark: str, listing: Listing, class_map: ClassMap, limits: ShardLimits) -> str:
-    decisive = [WRITER_VERSION, benchmark, listing.version, class_map.sha256, limits.model_dump(mode="json")]
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:

@@ -1,19 +1,21 @@
 """Images in folders, laid out as ImageNet-C is: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.listing import Listing, SourceImage, image_at
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+WRAPPERS = frozenset({"images", "val", "train", "test"})
+"""Folders that some copies of a data set put around or into the class folders; none of them is a class."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class FolderTree:
     """A source whose cells are folders of class folders."""
 
@@ -21,7 +23,7 @@ class FolderTree:
     cells: tuple[Cell, ...]
     """The cells that make up the source; only their class folders count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
-    """Cells that lie outside *root*, such as clean images."""
+    """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of class folders of *cell*."""
@@ -30,7 +32,7 @@ class FolderTree:
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted union of the class folders of all cells that exist."""
         folders = (self.folder(cell) for cell in self.cells)
-        return tuple(sorted({entry.name for folder in folders if folder.is_dir() for entry in _class_folders(folder)}))
+        return tuple(sorted({name for folder in folders if folder.is_dir() for name in _class_names(folder)}))
 
     def version(self, cell: Cell) -> str:
         """Return the digest of the listing of *cell*."""
@@ -43,40 +45,121 @@ class FolderTree:
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
+        Links to files are files, wherever they lead; a link to a folder above itself is not followed.
+
         Raises:
-            SourceError: the cell's folder is missing or holds no image.
+            SourceError: the cell's folder is missing or holds no image, or a link leads to nothing.
         """
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        images: list[SourceImage] = []
-        strays = [Path(entry.path) for entry in _entries(folder) if entry.is_file()]
-        num_hidden = 0
-        for class_folder in _class_folders(folder):
-            for entry in _entries(class_folder):
-                if entry.name.startswith("."):
-                    num_hidden += 1
-                elif entry.is_file() and entry.name.lower().endswith(IMAGE_SUFFIXES):
-                    images.append(image_at(class_folder.name, entry))
-                else:
-                    strays.append(Path(entry.path))
-        if not images:
+        found = _Found()
+        _walk(folder, None, found, ancestors=())
+        if not found.images:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(IMAGE_SUFFIXES)}"
             )
-        images.sort()
-        return Listing(cell=cell, root=folder, images=tuple(images), num_hidden=num_hidden, strays=tuple(strays))
+        return Listing(
+            cell=cell,
+            root=folder,
+            images=tuple(sorted(found.images)),
+            num_hidden=found.num_hidden,
+            strays=tuple(found.strays),
+        )
 
 
-def _entries(folder: Path | os.DirEntry[str]) -> Iterable[os.DirEntry[str]]:
+def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> FolderTree:
+    """Return the tree under *root* whose cells are the folders *group_depth* levels down.
+
+    The last two levels are corruption and severity: depth 0 is one set of clean images, 1 a corruption without
+    severities, 3 has a level of groups around the corruptions.
+
+    Args:
+        root: Where to look.
+        group_depth: Levels of folders above the class folders.
+        prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; all if there is none.
+
+    Raises:
+        SourceError: nothing matches, or two folders would be one cell.
+    """
+    if group_depth == 0:
+        return FolderTree(root=root, cells=(CLEAN,), elsewhere=((CLEAN, root),))
+    wanted = [tuple(part for part in prefix.split("/") if part not in ("", ".")) for prefix in prefixes]
+    folders: dict[Cell, Path] = {}
+    for path in sorted(_folders_at(root, group_depth)):
+        parts = path.relative_to(root).parts
+        if wanted and not any(parts[: len(prefix)] == prefix for prefix in wanted):
+            continue
+        other = folders.setdefault(_cell(parts), path)
+        if other != path:
+            raise SourceError(f"{path} and {other} are both {_cell(parts).key}; expected one folder for each cell")
+    if not folders:
+        raise SourceError(
+            f"no folder {group_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; expected "
+            "<corruption>/<severity>: look at --group-depth and --group-prefix"
+        )
+    return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
+
+
+@dataclass
+class _Found:
+    images: list[SourceImage] = field(default_factory=list)
+    strays: list[Path] = field(default_factory=list)
+    num_hidden: int = 0
+
+
+def _walk(folder: str | Path, class_name: str | None, found: _Found, *, ancestors: tuple[str, ...]) -> None:
+    """Collect the images under *folder*, those directly in it being of class *class_name*."""
+    ancestors = (*ancestors, os.path.realpath(folder))
+    for entry in _entries(folder):
+        if entry.name.startswith("."):
+            found.num_hidden += 1
+        elif entry.is_dir():
+            if os.path.realpath(entry.path) not in ancestors:
+                inner = class_name if entry.name in WRAPPERS else entry.name
+                _walk(entry.path, inner, found, ancestors=ancestors)
+        elif class_name is not None and entry.name.lower().endswith(IMAGE_SUFFIXES):
+            found.images.append(_image(class_name, entry))
+        else:
+            found.strays.append(Path(entry.path))
+
+
+def _image(class_name: str, entry: os.DirEntry[str]) -> SourceImage:
+    try:
+        return image_at(class_name, entry)
+    except OSError as error:
+        target = f" and links to {Path(entry.path).readlink()}" if entry.is_symlink() else ""
+        raise SourceError(f"{entry.path} cannot be read ({error.strerror}){target}; expected an image file") from error
+
+
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        raise SourceError(
-            f"{os.fspath(folder)} cannot be listed ({error.strerror}); expected a readable folder"
-        ) from error
+        raise SourceError(f"{folder} cannot be listed ({error.strerror}); expected a readable folder") from error
 
 
-def _class_folders(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _folders(folder: str | Path) -> Iterator[os.DirEntry[str]]:
     return (entry for entry in _entries(folder) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _folders_at(root: Path, depth: int) -> Iterator[Path]:
+    for entry in _folders(root):
+        path = root / entry.name
+        yield from [path] if depth == 1 else _folders_at(path, depth - 1)
+
+
+def _cell(parts: tuple[str, ...]) -> Cell:
+    if len(parts) > 1 and parts[-1].isdecimal():
+        return Cell(corruption=parts[-2], severity=int(parts[-1]))
+    return Cell(corruption=parts[-1], severity=0)
+
+
+def _class_names(folder: str | Path) -> Iterator[str]:
+    """Yield the class folders under *folder*, looking through wrappers around them."""
+    for entry in _folders(folder):
+        if entry.name in WRAPPERS:
+            yield from _class_names(entry.path)
+        else:
+            yield entry.name

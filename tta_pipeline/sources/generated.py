@@ -77,7 +77,11 @@ class GeneratedSource:
             names = _names(clean.images)
             with _executor(self.jobs) as executor:
                 listings = {
-                    cell: replace(clean, cell=cell, images=self._made(cell, clean, names, spill.file(cell), executor))
+                    cell: replace(
+                        clean,
+                        cell=cell,
+                        images=self._made(cell, clean, names=names, spill=spill.file(cell), executor=executor),
+                    )
                     for cell in cells
                 }
             with offered(listings, to=self._listings):
@@ -92,13 +96,13 @@ class GeneratedSource:
         return prepared_listing(self._listings, cell, root=self.spill_root)
 
     def _made(
-        self, cell: Cell, clean: Listing, names: Sequence[str], spill: SpillFile, executor: Executor | None
+        self, cell: Cell, clean: Listing, *, names: Sequence[str], spill: SpillFile, executor: Executor | None
     ) -> tuple[SourceImage, ...]:
         recipe = _Recipe(
             cell=cell, table=self.table, seed=self.seed, jpeg_quality=self.jpeg_quality, image_size=self.image_size
         )
         as_they_are: list[SourceImage] = []
-        made = _in_order(executor, clean.images, names, recipe, ahead=2 * self.jobs)
+        made = _in_order(clean.images, names, recipe=recipe, executor=executor, ahead=2 * self.jobs)
         for image, name, data in zip(clean.images, names, made, strict=True):
             if data is None:
                 as_they_are.append(image)
@@ -165,23 +169,23 @@ def _end_with_the_parent() -> None:
 
 
 def _in_order(
-    executor: Executor | None, images: Sequence[SourceImage], names: Sequence[str], recipe: _Recipe, *, ahead: int
+    images: Sequence[SourceImage], names: Sequence[str], *, recipe: _Recipe, executor: Executor | None, ahead: int
 ) -> Iterator[bytes | None]:
     """Yield what becomes of each image, with at most *ahead* batches of them in memory."""
     waiting: deque[Future[list[bytes | None]]] = deque()
     for start in range(0, len(images), BATCH_SIZE):
         batch = slice(start, start + BATCH_SIZE)
         if executor is None:
-            yield from _batch(images[batch], names[batch], recipe)
+            yield from _batch(images[batch], names[batch], recipe=recipe)
             continue
-        waiting.append(executor.submit(_batch, images[batch], names[batch], recipe))
+        waiting.append(executor.submit(_batch, images[batch], names[batch], recipe=recipe))
         if len(waiting) >= ahead:
             yield from waiting.popleft().result()
     for future in waiting:
         yield from future.result()
 
 
-def _batch(images: Sequence[SourceImage], names: Sequence[str], recipe: _Recipe) -> list[bytes | None]:
+def _batch(images: Sequence[SourceImage], names: Sequence[str], *, recipe: _Recipe) -> list[bytes | None]:
     """Return the file that each image becomes, or None where it stays as it is."""
     from tta_pipeline.sources.corruptions import corrupt
 

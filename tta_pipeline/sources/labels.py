@@ -9,8 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
-from zlib import error as ZlibError  # noqa: N812 - it is an exception
+from typing import Any
 
 from tta_pipeline.errors import ClassMapError
 
@@ -49,7 +48,7 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     if isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
-        pairs = [_label_and_name(key, value, path) for key, value in content.items()]
+        pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]
     else:
         raise ClassMapError(f"{path} holds {_short(content)}; expected a list of class names or an object: rewrite it")
     return _in_label_order(pairs, path)
@@ -70,8 +69,7 @@ def devkit_ids(path: Path) -> dict[int, str]:
     Raises:
         ClassMapError: the file is no such file, or its numbers are not 1 to their count, each once.
     """
-    leaves = [(int(number), str(wnid)) for number, wnid, num_children in _synsets(path) if int(num_children) == 0]
-    names = _in_label_order([(number - 1, wnid) for number, wnid in leaves], path, first=1)
+    names = _in_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
     return dict(enumerate(names, start=1))
 
 
@@ -133,19 +131,20 @@ def _json(path: Path) -> Any:
 
 def _object(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
     # JSON itself lets the last of two equal keys win.
-    _refuse_repeated((key for key, _ in pairs), "key", path)
+    _refuse_repeated((key for key, _ in pairs), "key", path=path)
     return dict(pairs)
 
 
-def _label_and_name(key: str, value: Any, path: Path) -> tuple[int, Any]:
+def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
     """Return one entry of a JSON object, whichever way round it stands."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value, key
-    if not (key.isascii() and key.isdecimal()):
+    label = _number(key)
+    if label is None:
         raise ClassMapError(
             f'{path} maps {key!r} to {_short(value)}; expected "name": label or "label": name: correct the entry'
         )
-    return int(key), value[0] if isinstance(value, list) and value else value
+    return label, value[0] if isinstance(value, list) and value else value
 
 
 def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
@@ -160,8 +159,8 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
     for _, name in pairs:
         if not isinstance(name, str) or not name:
             raise ClassMapError(f"{path} has the class name {_short(name)}; expected text, not empty: correct it")
-    _refuse_repeated((name for _, name in pairs), "class name", path)
-    _refuse_repeated((label + first for label, _ in pairs), "label", path)
+    _refuse_repeated((name for _, name in pairs), "class name", path=path)
+    _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
     for expected, (label, name) in enumerate(pairs):
         if label != expected:
             raise ClassMapError(
@@ -173,25 +172,30 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
     return tuple(name for _, name in pairs)
 
 
-def _refuse_repeated(values: Iterable[Hashable], kind: str, path: Path) -> None:
+def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
         raise ClassMapError(
-            f"{path} has the {kind} {repeated[0]!r} more than once ({len(repeated)} such); expected each once: correct it"
+            f"{path} has the {kind} {repeated[0]!r} more than once ({len(repeated)} such); expected each once: "
+            "correct it"
         )
 
 
-def _synsets(path: Path) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield number, WordNet id and number of children of each synset."""
+def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
+    """Return number and WordNet id of each synset without children."""
     from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
 
-    _bytes(path)  # has a message of its own if there is nothing to read
+    _bytes(path)  # says more than the reader does if there is nothing to read
     try:
-        synsets = loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"].reshape(-1)
-        yield from zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
-    except _DAMAGED_MAT as error:
-        raise _no_devkit(path, error) from error
+        content = loadmat(path, squeeze_me=True, variable_names=["synsets"], appendmat=False)
+        synsets = content["synsets"].reshape(-1)
+        rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
+        return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]
+    except Exception as error:  # what a damaged file makes the reader raise is of ten kinds
+        raise ClassMapError(
+            f"{path} is no meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
+            "ILSVRC2012_ID, WNID and num_children: restore it"
+        ) from error
 
 
 def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
@@ -209,13 +213,17 @@ def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
-    known = label.isascii() and label.isdecimal() and int(label) in ids
-    if not known:
+    number = _number(label)
+    if number is None or number not in ids:
         raise ClassMapError(
             f"{where}: {label!r} is no known class number; expected one of {min(ids, default=None)} to "
             f"{max(ids, default=None)}: read the numbers from the file that belongs to this ground truth"
         )
-    return ids[int(label)]
+    return ids[number]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Images in NumPy arrays, as CIFAR-10-C and CIFAR-100-C are published: one file per corruption, severity by severity."""
+"""Images in NumPy arrays, as CIFAR-10-C and CIFAR-100-C are published: a file per corruption, severity by severity."""
 
 import contextlib
 import hashlib
@@ -107,6 +107,12 @@ class NpySource:
             raise SourceError(
                 f"{path} has label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows); expected 0 to "
                 f"{len(names) - 1}, one for each of the {len(names)} class names: name every class, in label order"
+            )
+        if len(set(names)) < len(names):
+            repeated = next(name for name in names if names.count(name) > 1)
+            raise SourceError(
+                f"{self.root} is given the class name {repeated!r} more than once; expected another name for each "
+                f"label: correct the {len(names)} names"
             )
         return names
 

@@ -94,9 +94,9 @@ def test_a_flipped_bit_in_a_header_changes_nothing_in_silence(tmp_path: Path):
     assert num_refused > 190
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
 def test_what_is_no_regular_file_is_refused(tmp_path: Path, kind: bytes):
-    """Links, folders and devices, which plain readers skip in silence, are named."""
+    """Links and devices, which plain readers skip in silence, are named."""
     with tarfile.open(tmp_path / "odd.tar", "w") as odd:
         info = tarfile.TarInfo("n01/odd.jpg")
         info.type, info.linkname = kind, "n01/other.jpg"

@@ -1,0 +1,156 @@
+"""Clean images of any source become a corrupted benchmark, the same one every time."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.shards.images import read_image_header
+from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.sources.generated import GeneratedSource, _fitted
+from tta_pipeline.sources.listing import SourceImage
+from tta_pipeline_tests.conftest import jpeg, write_tree
+
+NOISE_5 = Cell(corruption="gaussian_noise", severity=5)
+CONTRAST_1 = Cell(corruption="contrast", severity=1)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> GeneratedSource:
+    """Seventy clean images of two classes, more than fit in one batch."""
+    write_tree(tmp_path / "clean" / CLEAN.path, classes={"n01": 40, "n02": 30})
+    return GeneratedSource(
+        clean=FolderTree(root=tmp_path / "clean", cells=(CLEAN,)),
+        cells=(NOISE_5, CONTRAST_1),
+        table="cifar_c",
+        seed=0,
+        image_size=32,
+        spill_root=tmp_path / "spill",
+    )
+
+
+def contents(source: GeneratedSource, cell: Cell) -> dict[str, bytes]:
+    """Return the bytes of every image of *cell* by name."""
+    with source.prepared([cell]):
+        return {image.name: image.read() for image in source.listing(cell).images}
+
+
+def image_file(path: Path, *, size: tuple[int, int], mode: str = "RGB") -> SourceImage:
+    """Write a PNG of noise and describe it."""
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).convert(mode).save(path, "PNG")
+    return SourceImage(path.parent.name, path.name, str(path), path.stat().st_size, 0)
+
+
+def test_images_are_corrupted_under_their_own_names(source: GeneratedSource):
+    """Each image is what the corruption makes of it and its name, as a JPEG of quality 85, in a sorted listing."""
+    made = contents(source, NOISE_5)
+
+    clean = {image.name: image for image in source.clean.listing(CLEAN).images}
+    assert list(clean) == list(made)
+    for name in ("n01/image_000.JPEG", "n02/image_029.JPEG"):
+        pixels = np.asarray(Image.open(io.BytesIO(clean[name].read())))
+        expected = corrupt(pixels[None], "gaussian_noise", 5, keys=[name], seed=0, table="cifar_c")[0]
+        buffer = io.BytesIO()
+        Image.fromarray(expected).save(buffer, "JPEG", quality=85, optimize=True)
+        assert buffer.getvalue() == made[name]
+
+
+def test_any_number_of_processes_makes_the_same(source: GeneratedSource):
+    """Two workers and none give the same bytes in the same order."""
+    assert list(contents(source, NOISE_5).items()) == list(contents(replace(source, jobs=2), NOISE_5).items())
+
+
+def test_nothing_is_left_when_the_block_ends(source: GeneratedSource):
+    """Both prepared cells can be read inside the block, neither after it."""
+    with source.prepared([NOISE_5, CONTRAST_1]):
+        assert [70, 70] == [len(source.listing(cell).images) for cell in (NOISE_5, CONTRAST_1)]
+
+    assert [] == list(source.spill_root.iterdir())
+    with pytest.raises(SourceError, match=r"gaussian_noise\|5 .* is not prepared"):
+        source.listing(NOISE_5)
+
+
+@pytest.mark.parametrize("size", [(500, 375), (333, 500), (40, 41), (20, 50), (37, 37)])
+def test_an_image_is_resized_as_torchvision_does(tmp_path: Path, size: tuple[int, int]):
+    """Shorter side to 8/7 of the crop, then the centre: the pixels are those of the published script's transforms."""
+    from torchvision.transforms import CenterCrop, Compose, Resize
+
+    image = image_file(tmp_path / "a.png", size=size)
+
+    expected = Compose([Resize(37), CenterCrop(32)])(Image.open(image.path))
+    np.testing.assert_array_equal(np.asarray(expected), np.asarray(_fitted(image, 32)))
+
+
+def test_clean_images_that_fit_stay_as_they_are(source: GeneratedSource):
+    """The clean cell has the source's own files, and a fitted JPEG where the size is another or a PNG is not."""
+    folder = Path(source.clean.listing(CLEAN).root, "n02")
+    image_file(folder / "large.png", size=(64, 48), mode="L")
+    image_file(folder / "small.png", size=(32, 32))
+
+    with source.prepared([CLEAN]):
+        images = {image.name: image for image in source.listing(CLEAN).images}
+        fitted = read_image_header(images["n02/large.JPEG"].read())
+
+    assert list(images) == sorted(images)
+    assert ("jpeg", 32, 32) == (fitted.encoding, fitted.height, fitted.width)
+    assert {str(folder / "image_000.JPEG"), str(folder / "small.png")} == {
+        images[name].path for name in ("n02/image_000.JPEG", "n02/small.png")
+    }
+
+
+def test_grey_images_of_any_size_are_corrupted(source: GeneratedSource):
+    """Every corrupted image is an RGB JPEG of the benchmark's size, whatever the clean one was."""
+    folder = Path(source.clean.listing(CLEAN).root, "n02")
+    image_file(folder / "v1.0 large.png", size=(64, 48), mode="L")
+
+    with Image.open(io.BytesIO(contents(source, CONTRAST_1)["n02/v1.0 large.JPEG"])) as image:
+        assert ("JPEG", "RGB", (32, 32)) == (image.format, image.mode, image.size)
+
+
+def test_two_files_of_one_stem_are_refused(source: GeneratedSource):
+    """A PNG and a JPEG of one name would become one image."""
+    image_file(Path(source.clean.listing(CLEAN).root, "n01", "image_000.png"), size=(32, 32))
+
+    with (
+        pytest.raises(SourceError, match=r"image_000.png and .*image_000.JPEG would both become n01/image_000.JPEG"),
+        source.prepared([NOISE_5]),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("cell", [CLEAN, NOISE_5])
+@pytest.mark.parametrize("data", [b"", b"GIF89a", jpeg(0)[:-20], b"\xff\xd8\xff\xd9"])
+def test_a_damaged_clean_image_is_named(source: GeneratedSource, cell: Cell, data: bytes):
+    """An empty, foreign or cut file stops the generation, and nothing is left behind."""
+    Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").write_bytes(data)
+
+    with pytest.raises(SourceError, match=r"n02/image_007.JPEG is no intact image: found"), source.prepared([cell]):
+        pass
+
+    assert [] == list(source.spill_root.iterdir())
+
+
+def test_the_version_knows_images_and_settings(source: GeneratedSource):
+    """Another clean image, seed, table, quality, size or cell gives another version; more processes do not."""
+    changed = [
+        replace(source, **{name: value})
+        for name, value in [("seed", 1), ("table", "imagenet_c"), ("jpeg_quality", 90), ("image_size", 64)]
+    ]
+    versions = [source.version(NOISE_5), source.version(CONTRAST_1), *(other.version(NOISE_5) for other in changed)]
+
+    assert source.version(NOISE_5) == replace(source, jobs=2).version(NOISE_5)
+    Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").unlink()
+    assert 7 == len({*versions, source.version(NOISE_5)})
+
+
+def test_class_names_are_those_of_the_clean_images(source: GeneratedSource):
+    """A class is what the clean source says it is."""
+    assert ("n01", "n02") == source.class_names()
