@@ -1,15 +1,23 @@
 """The verbs that are useful without Dagster, over the same functions that the assets call."""
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tta_pipeline import __version__
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.locations import Locations
+from tta_pipeline.progress import Progress
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.sources.class_map import ClassMap
 
 
 def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +78,193 @@ def rebuild_metrics() -> None:
     for note in publication.notes:
         click.echo(note, err=True)
     click.echo(f"{locations.metrics}: {publication.num_added} records")
+
+
+@main.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
+              "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
+@click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups that begin so: fog, or fog/5.")
+@click.option("--num-shards", type=click.IntRange(1), help="Exactly so many shards for each cell.")
+@click.option("--samples-per-shard", type=click.IntRange(1), help="At most so many samples in a shard.")
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="At most so many bytes in a shard.")
+@click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted class folders.")
+@click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
+              show_default=True)  # fmt: skip
+@click.option("--delta", type=float, default=0.1, show_default=True, help="Of the Dirichlet order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
+@click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
+@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and name them in the manifest.")
+@click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that the class map lacks.")
+@click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
+@click.option(
+    "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="Of an archive; checked while it is read."
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells converted at a time.")
+@_plain_errors
+def shard(
+    *, sources: tuple[Path, ...], output: Path, group_depth: int, prefixes: tuple[str, ...], md5s: tuple[str, ...],
+    class_map: Path | None, jobs: int, **settings: Any,
+) -> None:  # fmt: skip
+    r"""Turn images into verified shards, without unpacking anything.
+
+    SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
+
+    \b
+    Examples:
+      tta-pipeline shard ImageNet-C shards --num-shards 16
+      tta-pipeline shard noise.tar blur.tar shards --max-shard-bytes 1000000000
+      tta-pipeline shard Tiny-ImageNet-C shards --num-shards 4 --group-prefix frost --class-map wnids.json \
+          --skip-foreign-classes
+      tta-pipeline shard imagenet/val shards/clean/0 --group-depth 0 --num-shards 16
+    """
+    from tta_pipeline.shards.command import ShardOrder, shard_everything
+
+    expected = dict(md5.split("=", 1) for md5 in md5s)
+    order = ShardOrder(
+        sources=sources, output=output, group_depth=group_depth, prefixes=prefixes, expected_md5=expected,
+        class_map=class_map, settings=_shard_settings(settings), jobs=jobs,
+    )  # fmt: skip
+    with _bar() as progress:
+        for cell, published in shard_everything(order, progress):
+            manifest = published.shard_set.manifest
+            click.echo(f"{cell.key}: {manifest.num_samples:,} samples in {len(manifest.shards)} shards, "
+                       f"{manifest.shard_bytes / 1e6:,.1f} MB, manifest {manifest.sha256[:12]}")  # fmt: skip
+
+
+def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
+    from pydantic import ValidationError
+
+    from tta_pipeline.benchmarks.spec import ShardSettings
+
+    skips = {
+        "damaged": "skip" if options.pop("skip_damaged") else "stop",
+        "foreign_classes": "skip" if options.pop("skip_foreign_classes") else "refuse",
+        "format": options.pop("storage"),
+    }
+    try:
+        return ShardSettings.model_validate({**options, **skips})
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ").replace("_", "-")
+        raise click.UsageError(message) from None
+
+
+@main.command()
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@_plain_errors
+def verify(folders: tuple[Path, ...], *, as_json: bool) -> None:
+    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes.
+
+    \b
+    Examples:
+      tta-pipeline verify data/imagenet_c/shards
+      tta-pipeline verify shards/fog --json
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.shards.verification import find_shard_sets, verify
+
+    verdicts = []
+    for verdict in verify(find_shard_sets(folders)):
+        verdicts.append({**asdict(verdict), "folder": str(verdict.folder)})
+        for problem in verdict.problems:
+            click.echo(problem, err=True)
+        if not as_json:
+            state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
+            size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
+            click.echo(f"{verdict.folder}: {size}: {state}")
+    if as_json:
+        click.echo(json.dumps(verdicts, indent=1))
+    sys.exit(1 if any(verdict["problems"] for verdict in verdicts) else 0)
+
+
+@main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted classes found.")
+@_plain_errors
+def adopt(folder: Path, class_map: Path | None) -> None:
+    r"""Build manifests for shards that somebody else made; every byte is read, none rewritten.
+
+    Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity.
+
+    \b
+    Examples:
+      tta-pipeline adopt shards
+      tta-pipeline adopt shards/fog/5 --class-map wnids.json
+    """
+    from tta_pipeline.shards.command import adopt_everything
+
+    with _bar() as progress:
+        for path, published in adopt_everything(folder, _class_map(class_map), progress):
+            manifest = published.shard_set.manifest
+            counts = (
+                f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
+            )
+            click.echo(f"{path}: {counts}: {'adopted' if published.was_built else 'unchanged'}")
+
+
+@main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--instances", type=click.IntRange(1), required=True, help="Number of equal parts.")
+@_plain_errors
+def repartition(folder: Path, output: Path, instances: int) -> None:
+    r"""Split a shard set equally over instances: no sample lost or doubled, bytes untouched, a manifest for each.
+
+    \b
+    Example:
+      tta-pipeline repartition shards/fog/5 parts --instances 8
+    """
+    from tta_pipeline.shards.command import split
+
+    with _bar() as progress:
+        for path, published in split(folder, output, instances, progress):
+            click.echo(f"{path}: {published.shard_set.manifest.num_samples:,} samples")
+
+
+def _class_map(path: Path | None) -> "ClassMap | None":
+    from tta_pipeline.sources.class_map import ClassMap
+    from tta_pipeline.sources.labels import read_classes
+
+    return ClassMap(classes=read_classes(path)) if path else None
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, int], Progress]]:
+    """Yield what makes a progress bar on standard error; without a terminal, lines every few seconds."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"),
+               TimeRemainingColumn())  # fmt: skip
+    if not sys.stderr.isatty():
+        yield lambda what, num_images: Progress(_say, what=what, num_images=num_images)
+        return
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield lambda what, num_images: _Bar(bars, what, num_images)
+
+
+class _Bar(Progress):
+    """A bar on the terminal in place of lines."""
+
+    def __init__(self, bars: Any, what: str, num_images: int) -> None:
+        super().__init__(self._show, what=what, num_images=num_images, interval_s=0.1)
+        self._bars = bars
+        self._task = bars.add_task(what, total=num_images, speed="")
+
+    def _show(self, line: str) -> None:
+        self._bars.update(self._task, completed=self.num_done, speed=line.split("images, ", 1)[1].rsplit(", ", 1)[0])
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 _LEADERBOARD = """

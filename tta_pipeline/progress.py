@@ -13,12 +13,12 @@ class Progress:
         self._num_images = num_images
         self._interval_s = interval_s
         self._started = self._said = time.monotonic()
-        self._num_done = 0
+        self.num_done = 0
         self._num_bytes = 0
 
     def advance(self, num_images: int, num_bytes: int = 0) -> None:
         """Count *num_images* of *num_bytes* as done."""
-        self._num_done += num_images
+        self.num_done += num_images
         self._num_bytes += num_bytes
         now = time.monotonic()
         if now - self._said >= self._interval_s:
@@ -26,13 +26,18 @@ class Progress:
             self._say(self._line(now - self._started))
 
     def _line(self, elapsed_s: float) -> str:
-        images_per_s = self._num_done / elapsed_s
-        left_s = max(self._num_images - self._num_done, 0) / images_per_s if images_per_s else float("inf")
+        images_per_s = self.num_done / elapsed_s
+        left_s = max(self._num_images - self.num_done, 0) / images_per_s if images_per_s else float("inf")
         bandwidth = f", {self._num_bytes / elapsed_s / 1e6:,.1f} MB/s" if self._num_bytes else ""
         return (
-            f"{self._what}: {self._num_done:,} of {self._num_images:,} images, "
+            f"{self._what}: {self.num_done:,} of {self._num_images:,} images, "
             f"{images_per_s:,.0f} images/s{bandwidth}, {left_s:,.0f} s left"
         )
+
+
+def told_to(say: Callable[[str], None]) -> Callable[[str, int], Progress]:
+    """Return a function that makes a `Progress` for something with a name and a number of images."""
+    return lambda what, num_images: Progress(say, what=what, num_images=num_images)
 
 
 class Pace:

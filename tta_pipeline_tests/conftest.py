@@ -138,7 +138,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             class_map=class_map,
             settings=settings,
             folder=lambda _: target,
-            say=lambda _: None,
+            progress=lambda *_: QUIET,
         ).convert(CELL)
 
     return write

@@ -176,14 +176,11 @@ class _Sweep:
     def _evaluator(self) -> "Evaluator":
         from tta_pipeline.evaluation.evaluate import Evaluator
         from tta_pipeline.evaluation.models import load_model
-        from tta_pipeline.sources import open_source
-        from tta_pipeline.sources.class_map import pin_class_map
+        from tta_pipeline.sources import benchmark_class_map
 
         benchmark = self._benchmark
         spec = benchmark.experiments[self._experiment]
-        class_map = pin_class_map(
-            self._locations.class_map(benchmark.name), open_source(benchmark, self._locations).class_names
-        )
+        class_map = benchmark_class_map(benchmark, self._locations)
         return Evaluator(
             benchmark=benchmark.name,
             name=self._experiment,

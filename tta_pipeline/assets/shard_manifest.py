@@ -70,13 +70,12 @@ def _publish(
     from tta_pipeline.shards.facts import shard_set_facts
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
     from tta_pipeline.shards.read_back import publish_shard_set
-    from tta_pipeline.sources import open_source
-    from tta_pipeline.sources.class_map import pin_class_map
+    from tta_pipeline.sources import benchmark_class_map
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
     record = read_record(folder / WRITER_FILE, WriterRecord)
-    class_map = pin_class_map(locations.class_map(benchmark.name), open_source(benchmark, locations).class_names)
+    class_map = benchmark_class_map(benchmark, locations)
     progress = Progress(context.log.info, what=cell.key, num_images=record.num_samples)
     published = publish_shard_set(folder, class_map, progress)
     facts = shard_set_facts(published, record)

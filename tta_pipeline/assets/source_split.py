@@ -74,11 +74,11 @@ def _observe(scope: Scope, locations: Locations) -> dg.DataVersion | dg.DataVers
 
     source = open_source(scope.benchmark, locations)
     if scope.single:
-        return dg.DataVersion(source.listing(scope.single).version)
+        return dg.DataVersion(source.version(scope.single))
     versions = {}
     for cell in scope.benchmark.cells:
         try:
-            versions[cell.key] = source.listing(cell).version
+            versions[cell.key] = source.version(cell)
         except SourceError:
             # A cell that is not there yet has no version; materializing its shards says what is missing.
             continue

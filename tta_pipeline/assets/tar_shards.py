@@ -26,9 +26,10 @@ def tar_shards(scope: Scope) -> dg.AssetsDefinition:
         "cell's folder appears whole or not at all; nothing is rewritten when nothing changed.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        from tta_pipeline.progress import told_to
         from tta_pipeline.shards.conversion import benchmark_conversion
 
-        conversion = benchmark_conversion(scope.benchmark, store.locations, context.log.info)
+        conversion = benchmark_conversion(scope.benchmark, store.locations, told_to(context.log.info))
         with conversion.prepared(scope.cells(context)):
             yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, cell))
 

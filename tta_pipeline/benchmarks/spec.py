@@ -37,8 +37,44 @@ class FolderSource(Section):
 
     kind: Literal["folder"]
     root: Path
+    group_depth: Literal[2, 3] = 2
+    """3 if each archive was unpacked into a folder of its own, `<root>/<archive>/<corruption>/<severity>/...`."""
     clean: Path | None = None
     """Folder of class folders with the uncorrupted images."""
+
+
+class ArchiveSource(Section):
+    """Tar archives as downloaded, read in one pass and never unpacked."""
+
+    kind: Literal["archive"]
+    archives: tuple[Path, ...] = Field(min_length=1)
+    published: Literal["imagenet_c", "tiny_imagenet_c"] | None = None
+    """Says that these are the published archives: their md5 sums are then checked."""
+    clean: Path | None = None
+    """Folder of class folders with the uncorrupted images."""
+
+
+class NpySource(Section):
+    """CIFAR-10-C and CIFAR-100-C as published: `<root>/<corruption>.npy` and `labels.npy`."""
+
+    kind: Literal["npy"]
+    root: Path
+    clean: Path | None = None
+    """Folder of class folders with the uncorrupted images, called by their labels as `class_map` has them."""
+
+
+class GeneratedSource(Section):
+    """Corruptions made here from clean images; results differ from those on published data by about a point."""
+
+    kind: Literal["generated"]
+    clean: Path
+    """Folder of class folders with the uncorrupted images."""
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
+    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
+    seed: int = 0
+    jpeg_quality: int = Field(default=85, ge=1, le=100)
+    jobs: int = Field(default=1, ge=1)
+    """Processes that generate."""
 
 
 class ShardSettings(Section):
@@ -138,11 +174,13 @@ class Benchmark(Section):
 
     name: Name
     title: str
-    source: Annotated[DigitsSource | FolderSource, Field(discriminator="kind")]
+    source: Annotated[
+        DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource, Field(discriminator="kind")
+    ]
     corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
     severities: tuple[Severity, ...] = SEVERITIES
-    class_map: Literal["folders"] = "folders"
-    """The sorted union of the class folders of the whole source, pinned at first use."""
+    class_map: Literal["folders"] | Path = "folders"
+    """The sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
     image_size: int = Field(ge=16)
     """Height and width of every image, in pixels."""
     shards: ShardSettings
@@ -188,7 +226,7 @@ class Benchmark(Section):
     @property
     def is_generated(self) -> bool:
         """Whether the corrupted images are made here; results on them are not those of a published data set."""
-        return isinstance(self.source, DigitsSource)
+        return isinstance(self.source, DigitsSource | GeneratedSource)
 
     @property
     def trained_model(self) -> TrainedModel | None:

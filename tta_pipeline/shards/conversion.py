@@ -11,9 +11,9 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources import open_source
-from tta_pipeline.sources.class_map import ClassMap, pin_class_map
-from tta_pipeline.sources.listing import Source
+from tta_pipeline.sources import benchmark_class_map, open_source
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.listing import Listing, Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,18 @@ class Converted:
     record: WriterRecord
     was_written: bool
     strays: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The work on one cell, to be done in any process."""
+
+    listing: Listing | None
+    """None if the shards stand there."""
+    target: Target
+    version: str
+    class_map: ClassMap
+    settings: ShardSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +49,8 @@ class Conversion:
     settings: ShardSettings
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
-    say: Callable[[str], None]
+    progress: Callable[[str, int], Progress]
+    """What to tell, given the name of a cell and its number of images."""
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
@@ -61,9 +74,19 @@ class Conversion:
             version=self.source.version(cell),
             class_map=self.class_map,
             settings=self.settings,
-            progress=Progress(self.say, what=cell.key, num_images=len(listing.images)),
+            progress=self.progress(cell.key, len(listing.images)),
         )
         return Converted(record=record, was_written=True, strays=listing.strays)
+
+    def task(self, cell: Cell) -> Task:
+        """Return the work on *cell*."""
+        return Task(
+            listing=self.source.listing(cell) if self._unchanged(cell) is None else None,
+            target=self._target(cell),
+            version=self.source.version(cell),
+            class_map=self.class_map,
+            settings=self.settings,
+        )
 
     def _unchanged(self, cell: Cell) -> WriterRecord | None:
         return unchanged(self._target(cell), self.source.version(cell), self.class_map, self.settings)
@@ -77,7 +100,9 @@ class Conversion:
         )
 
 
-def benchmark_conversion(benchmark: Benchmark, locations: Locations, say: Callable[[str], None]) -> Conversion:
+def benchmark_conversion(
+    benchmark: Benchmark, locations: Locations, progress: Callable[[str, int], Progress]
+) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     source = open_source(benchmark, locations)
     return Conversion(
@@ -85,8 +110,8 @@ def benchmark_conversion(benchmark: Benchmark, locations: Locations, say: Callab
         source_kind=benchmark.source.kind,
         generated=benchmark.is_generated,
         benchmark=benchmark.name,
-        class_map=pin_class_map(locations.class_map(benchmark.name), source.class_names),
+        class_map=benchmark_class_map(benchmark, locations, source),
         settings=benchmark.shards,
         folder=lambda cell: locations.shards(benchmark.name, cell),
-        say=say,
+        progress=progress,
     )

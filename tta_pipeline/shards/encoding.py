@@ -4,12 +4,14 @@ import io
 from collections.abc import Callable
 
 import numpy as np
+import simplejpeg
 from PIL import Image
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.shards.images import read_image_header
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+_COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]
 
 
@@ -34,8 +36,11 @@ def _kept(data: bytes) -> bytes:
 
 
 def _decoded_and_kept(data: bytes) -> bytes:
-    read_image_header(data)
-    _decoded(data)
+    if read_image_header(data).encoding == "jpeg":
+        # Strict: it also names what Pillow decodes to grey in silence.
+        simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
+    else:
+        _decoded(data)
     return data
 
 

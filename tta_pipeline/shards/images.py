@@ -1,10 +1,13 @@
 """A look at an image file's first and last bytes: microseconds, and every cut file is found."""
 
+import io
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import simplejpeg
 
-_JPEG, _PNG, _BMP, _RIFF = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF"
+_JPEG, _PNG, _BMP, _RIFF, _NPY = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", b"\x93NUMPY"
 _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
 # Cameras and editors append padding; an end mark is looked for this far from the end of the file.
@@ -26,7 +29,7 @@ def read_image_header(data: bytes) -> ImageHeader:
     """Return encoding and size of the image file *data*.
 
     Raises:
-        ValueError: *data* is no JPEG, PNG, BMP or WebP, ends early, or is larger than `MAX_PIXELS`.
+        ValueError: *data* is no JPEG, PNG, BMP, WebP or `.npy` file, ends early, or is larger than `MAX_PIXELS`.
     """
     header = _header_by_signature(data)
     if not 0 < header.height * header.width <= MAX_PIXELS:
@@ -43,6 +46,8 @@ def _header_by_signature(data: bytes) -> ImageHeader:
         return _bmp_header(data)
     if data.startswith(_RIFF) and data[8:12] == b"WEBP":
         return _webp_header(data)
+    if data.startswith(_NPY):
+        return _npy_header(data)
     raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
 
 
@@ -73,6 +78,26 @@ def _webp_header(data: bytes) -> ImageHeader:
         bits = _little(data[21:25])
         return ImageHeader(encoding="webp", height=(bits >> 14 & 0x3FFF) + 1, width=(bits & 0x3FFF) + 1)
     return ImageHeader(encoding="webp", height=_little(data[28:30]) & 0x3FFF, width=_little(data[26:28]) & 0x3FFF)
+
+
+def _npy_header(data: bytes) -> ImageHeader:
+    pixels = read_npy(data)
+    return ImageHeader(encoding="npy", height=pixels.shape[0], width=pixels.shape[1])
+
+
+def read_npy(data: bytes) -> npt.NDArray[np.uint8]:
+    """Return the pixels, uint8 (H, W, 3), of the `.npy` file *data* without copying them.
+
+    Raises:
+        ValueError: *data* is cut, or holds something else; pickled objects are never read.
+    """
+    file = io.BytesIO(data)
+    np.lib.format.read_magic(file)
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    if dtype != np.uint8 or is_fortran or len(shape) != 3 or shape[2] != 3:
+        raise ValueError(f"an array of {dtype} {shape}; expected uint8 (H, W, 3)")
+    _require(len(data) - file.tell() == np.prod(shape), "npy", data, f"{np.prod(shape)} bytes of pixels")
+    return np.frombuffer(data, np.uint8, offset=file.tell()).reshape(shape)
 
 
 def _require(intact: object, encoding: str, data: bytes, expected: str) -> None:

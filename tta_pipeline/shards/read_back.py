@@ -196,7 +196,7 @@ def _read_shard(
             num_bytes += len(raw)
             extension = _allowed_extension(path, member)
             if extension in IMAGE_EXTENSIONS:
-                images.append(_sample(path, member, number, extension, name_of(member.name)))
+                images.append(_sample(path, member, number, name_of(member.name)))
                 progress.advance(1, len(raw))
             elif extension == "cls":
                 classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
@@ -218,12 +218,11 @@ def _allowed_extension(path: Path, member: Member) -> str:
     return extension
 
 
-def _sample(path: Path, member: Member, shard: int, extension: str, name: str) -> Sample:
-    if extension != "npy":
-        try:
-            read_image_header(member.data)
-        except ValueError as error:
-            raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
+def _sample(path: Path, member: Member, shard: int, name: str) -> Sample:
+    try:
+        read_image_header(member.data)
+    except ValueError as error:
+        raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
     return Sample(
         key=sample_key(member.name),
         source_name=name,

@@ -1,16 +1,80 @@
 """Where images come from."""
 
-from tta_pipeline.benchmarks.spec import Benchmark, FolderSource
+from pathlib import Path
+
+from tta_pipeline.benchmarks import spec
+from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.sources.class_map import ClassMap, pin_class_map
+from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Source
+from tta_pipeline.sources.routed import Routed
 
 
 def open_source(benchmark: Benchmark, locations: Locations) -> Source:
-    """Return the source that *benchmark* names; for generated images, the files that were generated."""
+    """Return the source that *benchmark* names; for generated digits, the files that were generated."""
     source = benchmark.source
-    if isinstance(source, FolderSource):
-        clean = ((CLEAN, source.clean.expanduser()),) if source.clean else ()
-        return FolderTree(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
-    return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
+    if isinstance(source, spec.DigitsSource):
+        return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
+    corrupted = _corrupted(benchmark, source, spill_root=locations.root / benchmark.name)
+    if isinstance(source, spec.GeneratedSource) or source.clean is None:
+        return corrupted
+    return Routed(source=corrupted, elsewhere={CLEAN: _clean_tree(source.clean)})
+
+
+def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Source | None = None) -> ClassMap:
+    """Return the class map of *benchmark*, pinned at its first use."""
+
+    def find() -> tuple[str, ...]:
+        from tta_pipeline.sources.labels import read_classes
+
+        if isinstance(benchmark.class_map, Path):
+            return read_classes(benchmark.class_map.expanduser())
+        return (source or open_source(benchmark, locations)).class_names()
+
+    return pin_class_map(locations.class_map(benchmark.name), find)
+
+
+def _corrupted(
+    benchmark: Benchmark,
+    source: spec.FolderSource | spec.ArchiveSource | spec.NpySource | spec.GeneratedSource,
+    *,
+    spill_root: Path,
+) -> Source:
+    if isinstance(source, spec.FolderSource):
+        root = source.root.expanduser()
+        if source.group_depth == 2:
+            return FolderTree(root=root, cells=benchmark.cells)
+        return discover(root, group_depth=source.group_depth)
+    if isinstance(source, spec.NpySource):
+        from tta_pipeline.sources.npy import NpySource
+
+        return NpySource(root=source.root.expanduser(), cells=benchmark.cells, spill_root=spill_root)
+    if isinstance(source, spec.GeneratedSource):
+        from tta_pipeline.sources.generated import GeneratedSource
+
+        return GeneratedSource(
+            clean=_clean_tree(source.clean),
+            cells=benchmark.cells,
+            table=source.severity_table,
+            seed=source.seed,
+            jpeg_quality=source.jpeg_quality,
+            image_size=benchmark.image_size,
+            spill_root=spill_root,
+            jobs=source.jobs,
+        )
+    from tta_pipeline.sources.archive import ArchiveSource
+    from tta_pipeline.sources.published import MD5_BY_ARCHIVE
+
+    return ArchiveSource(
+        archives=tuple(path.expanduser() for path in source.archives),
+        cells=benchmark.cells,
+        spill_root=spill_root,
+        expected_md5=MD5_BY_ARCHIVE[source.published] if source.published else {},
+    )
+
+
+def _clean_tree(folder: Path) -> FolderTree:
+    folder = folder.expanduser()
+    return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))

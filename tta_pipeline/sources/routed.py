@@ -1,0 +1,37 @@
+"""A source some of whose cells come from another one, as clean images do that lie elsewhere."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tta_pipeline.partitions import Cell
+from tta_pipeline.sources.listing import Listing, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Routed:
+    """*source*, but for the cells that *elsewhere* has; only *source* decides the classes."""
+
+    source: Source
+    elsewhere: Mapping[Cell, Source]
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of the main source."""
+        return self.source.class_names()
+
+    def version(self, cell: Cell) -> str:
+        """Return the version of *cell* where it comes from."""
+        return self._of(cell).version(cell)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Prepare those of *cells* that come from the main source; the others lie there as files."""
+        with self.source.prepared([cell for cell in cells if cell not in self.elsewhere]):
+            yield
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell* where they come from."""
+        return self._of(cell).listing(cell)
+
+    def _of(self, cell: Cell) -> Source:
+        return self.elsewhere.get(cell, self.source)

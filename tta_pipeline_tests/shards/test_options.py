@@ -1,0 +1,232 @@
+"""What can be asked of sharding beyond the bytes as they are."""
+
+import gc
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import webdataset
+from PIL import Image
+from torchvision.transforms import v2
+
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
+from tta_pipeline.shards.command import split
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.stored_order import ordered
+from tta_pipeline.shards.tar import archive_end, member_header, padding
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.folder_tree import discover
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
+
+
+def published(write, tmp_path: Path, **settings) -> ShardSet:
+    """Return the shard set that *settings* give."""
+    write(settings=ShardSettings(**{"num_shards": 2, **settings}))
+    return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
+
+
+def pixels(shard_set: ShardSet, size: int) -> dict[str, np.ndarray]:
+    """Return the decoded images by key."""
+    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=size)
+    (batch,) = stream
+    return dict(zip(shard_set.index.keys, batch.images.numpy(), strict=True))
+
+
+def test_tensors_hold_the_decoded_pixels(write, tree, tmp_path: Path):
+    """With `format: tensor` the stream gives the pixels of the source files, and the manifest says so."""
+    shard_set = published(write, tmp_path, format="tensor")
+    stored = pixels(shard_set, 32)
+
+    for image in tree.listing(CELL).images:
+        expected = np.asarray(Image.open(io.BytesIO(image.read())))
+        np.testing.assert_array_equal(expected, stored[image.name.removesuffix(".JPEG")])
+    assert "tensor" == shard_set.manifest.encoding.format
+
+
+def test_resizing_is_that_of_torchvision(write, tree, tmp_path: Path):
+    """Resize and CenterCrop give the pixels that torchvision's give."""
+    shard_set = published(write, tmp_path, format="tensor", resize=24, center_crop=20)
+    stored = pixels(shard_set, 20)
+    transform = v2.Compose([v2.Resize(24), v2.CenterCrop(20)])
+
+    for image in tree.listing(CELL).images:
+        expected = np.asarray(transform(Image.open(io.BytesIO(image.read()))))
+        np.testing.assert_array_equal(expected, stored[image.name.removesuffix(".JPEG")])
+
+
+def test_images_are_encoded_again_only_when_they_change(write, tree, tmp_path: Path):
+    """`quality` alone leaves every byte; with a crop it is the quality of the new files, and the manifest says so."""
+    kept = published(write, tmp_path, quality=10)
+    assert sum(image.size_bytes for image in tree.listing(CELL).images) == kept.manifest.payload_bytes
+    assert kept.manifest.encoding.quality is None
+
+    cropped = published(write, tmp_path, quality=10, center_crop=30)
+    assert {"format": "raw", "resize": None, "center_crop": 30, "quality": 10} == cropped.manifest.encoding.model_dump()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # webdataset leaves its files open
+def test_label_members_are_read_by_webdataset(write, tmp_path: Path):
+    """With `labels` each sample has its class as `.cls` and its source as `.json`, beside the image."""
+    shard_set = published(write, tmp_path, labels=True)
+    shards = [str(shard_set.folder / shard.name) for shard in shard_set.manifest.shards]
+    samples = list(webdataset.WebDataset(shards, shardshuffle=False))
+    gc.collect()
+
+    assert shard_set.index.labels.tolist() == [int(sample["cls"]) for sample in samples]
+    assert shard_set.index.table["source_name"].to_pylist() == [json.loads(s["json"])["source"] for s in samples]
+    assert all(sample["jpeg"] for sample in samples)
+
+
+@pytest.mark.parametrize("order", ["permuted", "by_class", "dirichlet", "source"])
+def test_every_order_holds_every_sample_once(write, tree, tmp_path: Path, order: str):
+    """Whatever the order, the samples are those of the source, and the order's hash is in the manifest."""
+    shard_set = published(write, tmp_path, order=order)
+
+    expected = [image.name for image in tree.listing(CELL).images]
+    assert expected == sorted(shard_set.index.table["source_name"].to_pylist())
+    assert order == shard_set.manifest.order.name
+
+
+def test_orders_differ_and_correlated_ones_are_correlated(tmp_path: Path):
+    """Neighbours are of one class always by class, often in the Dirichlet order, and rarely when permuted."""
+    write_tree(tmp_path, classes={f"n{number:02d}": 20 for number in range(10)})
+    images = discover(tmp_path, group_depth=0).listing(discover(tmp_path, group_depth=0).cells[0]).images
+    shares = {}
+    for order in ("permuted", "dirichlet", "by_class"):
+        found = ordered(images, ShardSettings(num_shards=1, order=order, delta=0.01))
+        assert sorted(images) == sorted(found)
+        shares[order] = np.mean([one.class_name == other.class_name for one, other in pairwise(found)])
+
+    assert shares["permuted"] < 0.25
+    assert 0.45 < shares["dirichlet"] < shares["by_class"]
+
+
+def test_damaged_images_are_skipped_by_name_when_allowed(write, tree, tmp_path: Path):
+    """The manifest names what was left out and why, and the counts still add up."""
+    (tree.folder(CELL) / "n02" / "image_003.JPEG").write_bytes(b"<html>")
+
+    manifest = published(write, tmp_path, damaged="skip").manifest
+
+    assert 19 == manifest.num_samples == manifest.source.num_taken
+    assert ["n02/image_003.JPEG"] == [skipped.name for skipped in manifest.source.skipped]
+    assert "expected a JPEG" in manifest.source.skipped[0].reason
+
+
+def test_a_full_decode_finds_what_the_header_hides(write, tree):
+    """Damage between an intact header and an intact end is found when every image is decoded."""
+    path = tree.folder(CELL) / "n02" / "image_003.JPEG"
+    data = path.read_bytes()
+    path.write_bytes(data[:-40] + b"\xff\xd9")
+    write()
+
+    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG.*premature end"):
+        write(settings=ShardSettings(num_shards=3, decode_all=True))
+
+
+def test_foreign_folders_are_counted_and_named_when_allowed(write, tree, tmp_path: Path):
+    """Tiny-ImageNet-C's frost has 1,000 folders for 200 classes: against the class map the rest is left out by name."""
+    for name in ("n98", "n99"):
+        (tree.folder(CELL) / name).mkdir()
+        (tree.folder(CELL) / name / "image.JPEG").write_bytes(jpeg(1))
+    with pytest.raises(ClassMapError, match="n98, n99"):
+        write()
+
+    manifest = published(write, tmp_path, foreign_classes="skip").manifest
+
+    assert (2, ("n98", "n99")) == (manifest.source.num_foreign, manifest.source.foreign_classes)
+    assert 20 == manifest.num_samples == manifest.source.num_taken
+
+
+@pytest.mark.parametrize("num_instances", [1, 3, 20])
+def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, num_instances: int):
+    """The parts hold the samples in their order, sizes within one of each other, bytes untouched."""
+    parts = [
+        published.shard_set for _, published in split(shard_set.folder, tmp_path / "p", num_instances, lambda *_: QUIET)
+    ]
+
+    rows = [row for part in parts for row in part.index.table.to_pylist()]
+    assert [(r["key"], r["sha256"]) for r in shard_set.index.table.to_pylist()] == [
+        (r["key"], r["sha256"]) for r in rows
+    ]
+    sizes = [len(part.index) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert num_instances == len(sizes)
+
+
+def test_more_instances_than_samples_are_refused(shard_set: ShardSet, tmp_path: Path):
+    """An instance without a sample would hang a distributed run."""
+    with pytest.raises(SourceError, match="found 20 samples"):
+        list(split(shard_set.folder, tmp_path / "p", 21, lambda *_: QUIET))
+
+
+def test_shards_of_webdatasets_own_writer_are_adopted(tmp_path: Path):
+    """Numbered keys with `.cls` members and gaps in the numbering get a manifest; no byte is rewritten."""
+    (tmp_path / "fog" / "5").mkdir(parents=True)
+    for number in (0, 2, 7):
+        with webdataset.TarWriter(str(tmp_path / "fog" / "5" / f"train-{number:06d}.tar"), encoder=False) as writer:
+            for sample in range(4):
+                key = f"{number:03d}{sample:04d}"
+                writer.write({"__key__": key, "jpg": jpeg(sample), "cls": str(sample % 2).encode()})
+    before = {path: path.read_bytes() for path in (tmp_path / "fog" / "5").iterdir()}
+
+    adopted = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark="theirs", class_map=None)
+    again = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark="theirs", class_map=None)
+
+    assert (12, ("0", "1")) == (adopted.shard_set.manifest.num_samples, adopted.shard_set.manifest.classes)
+    assert Counter({0: 6, 1: 6}) == Counter(adopted.shard_set.index.labels.tolist())
+    assert before == {path: path.read_bytes() for path in before}
+    assert not again.was_built
+    assert 12 == len(pixels(adopted.shard_set, 32))
+
+
+def test_shards_of_the_first_system_are_adopted(write, tmp_path: Path):
+    """Shards with class folders keep their labels, by the map that is given or the sorted folders."""
+    write()
+    (tmp_path / "shards" / "writer.json").unlink()
+    wider = ClassMap(classes=("a_class_before", *CLASS_MAP.classes))
+
+    adopted = adopt(tmp_path / "shards", CELL, QUIET, benchmark="theirs", class_map=wider).shard_set
+
+    assert {1, 2, 3} == set(adopted.index.labels.tolist())
+
+
+@pytest.mark.parametrize("name", ["n01/evil.pyd", "n01/evil.pkl", "n01/evil.pth", "n01/evil.pyd.gz", "n01/a.jpg.exe"])
+def test_what_could_be_executed_is_not_adopted(tmp_path: Path, name: str):
+    """A member that webdataset's decoder would unpickle is refused by name, and nothing of it runs."""
+    proof = tmp_path / "it_ran"
+    gadget = f"cposix\nmkdir\n(S'{proof}'\ntR.".encode()
+    data = member_header(name, len(gadget)) + gadget + padding(len(gadget))
+    (tmp_path / "shard.tar").write_bytes(data + archive_end(len(data)))
+
+    with pytest.raises(ManifestError, match=r"evil|exe"):
+        adopt(tmp_path, CELL, QUIET, benchmark="theirs", class_map=None)
+    assert not proof.exists()
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
+    """Two samples of one key, which plain readers deliver both in silence, are named."""
+    with webdataset.TarWriter(str(tmp_path / "a.tar"), encoder=False) as writer:
+        for key in ("n01/a", "n01/b", "n01/a"):
+            writer.write({"__key__": key, "jpg": jpeg(1)})
+
+    with pytest.raises(ManifestError, match="key n01/a stands 2 times"):
+        adopt(tmp_path, CELL, QUIET, benchmark="theirs", class_map=None)
+
+
+def test_torch_is_not_needed_to_shard():
+    """The rooms up to the manifest import no torch, so sharding starts at once."""
+    program = "import sys, tta_pipeline.shards.command; print('torch' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "False" == finished.stdout.strip()
