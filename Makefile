@@ -36,6 +36,9 @@ ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
 	@exec env PYTHONWARNINGS=ignore $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
+bench: $(INSTALLED)
+	@$(BIN)/python -m bench.sharding
+
 check: lint test
 
 lint: $(INSTALLED)

@@ -105,12 +105,12 @@ def rebuild_metrics() -> None:
 @click.option(
     "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="Of an archive; checked while it is read."
 )
+@click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
+              show_default=True, help="Of archives: nested is a tar of per-class tars, flat has no folders.")  # fmt: skip
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells converted at a time.")
 @_plain_errors
-def shard(
-    *, sources: tuple[Path, ...], output: Path, group_depth: int, prefixes: tuple[str, ...], md5s: tuple[str, ...],
-    class_map: Path | None, jobs: int, **settings: Any,
-) -> None:  # fmt: skip
+def shard(*, md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
     SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
@@ -125,11 +125,8 @@ def shard(
     """
     from tta_pipeline.shards.command import ShardOrder, shard_everything
 
-    expected = dict(md5.split("=", 1) for md5 in md5s)
-    order = ShardOrder(
-        sources=sources, output=output, group_depth=group_depth, prefixes=prefixes, expected_md5=expected,
-        class_map=class_map, settings=_shard_settings(settings), jobs=jobs,
-    )  # fmt: skip
+    named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
+    order = ShardOrder(**named, expected_md5=dict(md5.split("=", 1) for md5 in md5s), settings=_shard_settings(options))
     with _bar() as progress:
         for cell, published in shard_everything(order, progress):
             manifest = published.shard_set.manifest

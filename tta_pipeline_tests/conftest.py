@@ -130,7 +130,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
     def write(
         target: Path = tmp_path / "shards", settings: ShardSettings = LIMITS, class_map: ClassMap = CLASS_MAP
     ) -> Converted:
-        return Conversion(
+        conversion = Conversion(
             source=tree,
             source_kind="folder",
             generated=False,
@@ -139,7 +139,9 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             settings=settings,
             folder=lambda _: target,
             progress=lambda *_: QUIET,
-        ).convert(CELL)
+        )
+        with conversion.session([CELL]) as task:
+            return conversion.convert(task(CELL))
 
     return write
 

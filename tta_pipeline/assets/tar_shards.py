@@ -7,11 +7,10 @@ import dagster as dg
 
 from tta_pipeline.assets.reporting import CellReport, materialize_cells
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
 
 if TYPE_CHECKING:
-    from tta_pipeline.shards.conversion import Conversion
+    from tta_pipeline.shards.conversion import Conversion, Task
 
 
 def tar_shards(scope: Scope) -> dg.AssetsDefinition:
@@ -30,14 +29,14 @@ def tar_shards(scope: Scope) -> dg.AssetsDefinition:
         from tta_pipeline.shards.conversion import benchmark_conversion
 
         conversion = benchmark_conversion(scope.benchmark, store.locations, told_to(context.log.info))
-        with conversion.prepared(scope.cells(context)):
-            yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, cell))
+        with conversion.session(scope.cells(context)) as task:
+            yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, task(cell)))
 
     return asset
 
 
-def _write(context: dg.AssetExecutionContext, conversion: "Conversion", cell: Cell) -> CellReport:
-    converted = conversion.convert(cell)
+def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task") -> CellReport:
+    converted = conversion.convert(task)
     record = converted.record
     for stray in converted.strays[:20]:
         context.log.warning(f"{stray} is no image of a class folder and was passed over")
@@ -60,7 +59,7 @@ def _write(context: dg.AssetExecutionContext, conversion: "Conversion", cell: Ce
             "num_skipped": len(record.source.skipped),
             "num_foreign": record.source.num_foreign,
             "was_written": converted.was_written,
-            "folder": dg.MetadataValue.path(conversion.folder(cell)),
+            "folder": dg.MetadataValue.path(task.target.folder),
         },
         data_version=record.fingerprint,
     )

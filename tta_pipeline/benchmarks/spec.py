@@ -40,7 +40,7 @@ class FolderSource(Section):
     group_depth: Literal[2, 3] = 2
     """3 if each archive was unpacked into a folder of its own, `<root>/<archive>/<corruption>/<severity>/...`."""
     clean: Path | None = None
-    """Folder of class folders with the uncorrupted images."""
+    """Folder or archive of class folders with the uncorrupted images."""
 
 
 class ArchiveSource(Section):
@@ -51,7 +51,7 @@ class ArchiveSource(Section):
     published: Literal["imagenet_c", "tiny_imagenet_c"] | None = None
     """Says that these are the published archives: their md5 sums are then checked."""
     clean: Path | None = None
-    """Folder of class folders with the uncorrupted images."""
+    """Folder or archive of class folders with the uncorrupted images."""
 
 
 class NpySource(Section):
@@ -60,7 +60,7 @@ class NpySource(Section):
     kind: Literal["npy"]
     root: Path
     clean: Path | None = None
-    """Folder of class folders with the uncorrupted images, called by their labels as `class_map` has them."""
+    """Folder or archive of class folders with the uncorrupted images."""
 
 
 class GeneratedSource(Section):
@@ -68,7 +68,7 @@ class GeneratedSource(Section):
 
     kind: Literal["generated"]
     clean: Path
-    """Folder of class folders with the uncorrupted images."""
+    """Folder or archive of class folders with the uncorrupted images."""
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
     """Whose severity constants: those for images of 224, 64 or 32 pixels."""
     seed: int = 0

@@ -2,15 +2,17 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Literal
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
-from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.conversion import Conversion, Task
 from tta_pipeline.shards.manifest import ShardSet
@@ -18,7 +20,7 @@ from tta_pipeline.shards.read_back import Published, adopt, publish_shard_set
 from tta_pipeline.shards.writing import Target, write_shards
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.folder_tree import discover
-from tta_pipeline.sources.labels import read_classes
+from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.sources.listing import Listing, Source, SourceImage
 
 Tell = Callable[[str, int], Progress]
@@ -35,6 +37,10 @@ class ShardOrder:
     expected_md5: Mapping[str, str]
     class_map: Path | None
     settings: ShardSettings
+    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    """How archives are laid out."""
+    ground_truth: Path | None = None
+    """Classes of the files of a flat archive."""
     jobs: int = 1
     """Processes, each of which writes a cell at a time."""
 
@@ -54,46 +60,50 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[tuple[Cell, 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
-    opened = _open(order)
-    conversion = Conversion(
-        source=opened.source,
-        source_kind=opened.kind,
-        generated=False,
-        benchmark=order.output.absolute().name,
-        class_map=pin_class_map(order.output / "class_map.json", partial(_classes, order, opened)),
-        settings=order.settings,
-        folder=lambda cell: order.output if order.group_depth == 0 else order.output / cell.path,
-        progress=progress,
-    )
-    with conversion.prepared(opened.cells):
-        if order.jobs == 1:
-            for cell in opened.cells:
-                yield cell, _convert(conversion, cell)
-        else:
+    with _open(order) as opened:
+        class_map = pin_class_map(order.output / "class_map.json", partial(_classes, order, opened))
+        conversion = Conversion(
+            source=opened.source,
+            source_kind=opened.kind,
+            generated=False,
+            benchmark=order.output.absolute().name,
+            class_map=class_map,
+            settings=order.settings,
+            folder=lambda cell: order.output if opened.cells == (CLEAN,) else order.output / cell.path,
+            progress=progress,
+        )
+        if order.jobs > 1:
             yield from _convert_in_processes(conversion, opened.cells, order.jobs)
+            return
+        with conversion.session(opened.cells) as task:
+            for cell in opened.cells:
+                yield cell, _convert(conversion, task(cell))
 
 
-def _convert(conversion: Conversion, cell: Cell) -> Published:
-    record = conversion.convert(cell).record
-    told = conversion.progress(f"{cell.key} manifest", record.num_samples)
-    return publish_shard_set(conversion.folder(cell), conversion.class_map, told)
+def _convert(conversion: Conversion, task: Task) -> Published:
+    record = conversion.convert(task).record
+    told = conversion.progress(f"{record.cell.key} manifest", record.num_samples)
+    return publish_shard_set(task.target.folder, conversion.class_map, told)
 
 
 def _convert_in_processes(
     conversion: Conversion, found: Sequence[Cell], num_processes: int
 ) -> Iterator[tuple[Cell, Published]]:
     """Convert cells in processes of their own, started afresh because forking a process with threads is not safe."""
-    todo = deque(found)
     running: deque[tuple[Cell, Future[Published]]] = deque()
-    with ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool:
+    with (
+        ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool,
+        conversion.session(found, before_release=lambda: wait([future for _, future in running])) as task,
+    ):
         try:
-            while todo or running:
-                while todo and len(running) < 2 * num_processes:
-                    cell = todo.popleft()
-                    task = conversion.task(cell)
-                    running.append((cell, pool.submit(convert_task, task)))
-                cell, future = running.popleft()
-                yield cell, future.result()
+            for cell in found:
+                running.append((cell, pool.submit(convert_task, task(cell))))
+                if len(running) > num_processes:
+                    done, future = running.popleft()
+                    yield done, future.result()
+            while running:
+                done, future = running.popleft()
+                yield done, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -181,14 +191,17 @@ def _stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     )
 
 
-def _open(order: ShardOrder) -> _Opened:
+@contextmanager
+def _open(order: ShardOrder) -> Iterator[_Opened]:
     folders = [source for source in order.sources if source.is_dir()]
     if len(folders) == len(order.sources) == 1:
         (root,) = folders
-        return _open_npy(root, order) if (root / "labels.npy").exists() else _open_tree(root, order)
-    if folders:
+        yield _open_npy(root, order) if (root / "labels.npy").exists() else _open_tree(root, order)
+    elif folders:
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
-    return _open_archives(order)
+    else:
+        with _open_archives(order) as opened:
+            yield opened
 
 
 def _open_tree(root: Path, order: ShardOrder) -> _Opened:
@@ -210,17 +223,36 @@ def _open_npy(root: Path, order: ShardOrder) -> _Opened:
     return _Opened(kind="npy", source=source, cells=found)
 
 
-def _open_archives(order: ShardOrder) -> _Opened:
+@contextmanager
+def _open_archives(order: ShardOrder) -> Iterator[_Opened]:
     from tta_pipeline.sources.archive import ArchiveSource
 
     missing = [str(path) for path in order.sources if not path.is_file()]
     if missing:
         raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
-    wanted = _matching(cells(CORRUPTIONS, SEVERITIES), order.prefixes)
+    layout = "classes" if order.group_depth == 0 and order.layout == "corruptions" else order.layout
+    is_one_set = layout != "corruptions"
+    wanted = (CLEAN,) if is_one_set else _matching(cells(CORRUPTIONS, SEVERITIES), order.prefixes)
     source = ArchiveSource(
-        archives=order.sources, cells=wanted, spill_root=order.output, expected_md5=order.expected_md5
+        archives=order.sources,
+        cells=wanted,
+        spill_root=order.output,
+        expected_md5=order.expected_md5,
+        layout=layout,
+        classes_by_file=_ground_truth(order),
     )
-    return _Opened(kind="archive", source=source, cells=source.cells_found())
+    # The pass over a single archive finds its cells; of several it must be known before which has which.
+    with source.prepared(wanted if len(order.sources) == 1 else ()):
+        yield _Opened(kind="archive", source=source, cells=source.cells_found())
+
+
+def _ground_truth(order: ShardOrder) -> Mapping[str, str]:
+    if order.ground_truth is None:
+        return {}
+    has_devkit = order.class_map is not None and order.class_map.suffix == ".mat"
+    return read_ground_truth(
+        order.ground_truth, devkit_ids(order.class_map) if has_devkit and order.class_map else None
+    )
 
 
 def _matching(found: Sequence[Cell], prefixes: Sequence[str]) -> tuple[Cell, ...]:

@@ -1,7 +1,7 @@
 """A source turned into shard sets, cell by cell: what the asset and the command line have in common."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +29,10 @@ class Converted:
 class Task:
     """The work on one cell, to be done in any process."""
 
+    existing: WriterRecord | None
+    """The shards that stand there and need not be written."""
     listing: Listing | None
-    """None if the shards stand there."""
+    """The images, if shards must be written."""
     target: Target
     version: str
     class_map: ClassMap
@@ -53,35 +55,54 @@ class Conversion:
     """What to tell, given the name of a cell and its number of images."""
 
     @contextmanager
-    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Let the source read together what lies together, for those *cells* that must be written."""
-        with self.source.prepared([cell for cell in cells if self._unchanged(cell) is None]):
-            yield
+    def session(
+        self, cells: Sequence[Cell], *, before_release: Callable[[], object] = lambda: None
+    ) -> Iterator[Callable[[Cell], Task]]:
+        """Yield what gives the work on each of *cells*, reading together what lies together, one group at a time.
 
-    def convert(self, cell: Cell) -> Converted:
-        """Write the shards of *cell*, unless they stand there.
+        Args:
+            cells: All cells that will be asked for.
+            before_release: Called before the images of a group go, to wait for whoever still reads them.
+        """
+        todo = [cell for cell in cells if self._unchanged(cell) is None]
+        prepared: tuple[Cell, ...] = ()
+        with ExitStack() as stack:
+
+            def task(cell: Cell) -> Task:
+                nonlocal prepared
+                if cell in todo and cell not in prepared:
+                    before_release()
+                    stack.close()
+                    prepared = self.source.together(cell, todo)
+                    stack.enter_context(self.source.prepared(prepared))
+                return self._task(cell)
+
+            yield task
+
+    def convert(self, task: Task) -> Converted:
+        """Write the shards of a cell, unless they stand there.
 
         Raises:
             SourceError, ClassMapError, ShardError: see `write_shards`.
         """
-        existing = self._unchanged(cell)
-        if existing is not None:
-            return Converted(record=existing, was_written=False)
-        listing = self.source.listing(cell)
+        if task.existing is not None:
+            return Converted(record=task.existing, was_written=False)
+        assert task.listing is not None
         record = write_shards(
-            listing,
-            self._target(cell),
-            version=self.source.version(cell),
-            class_map=self.class_map,
-            settings=self.settings,
-            progress=self.progress(cell.key, len(listing.images)),
+            task.listing,
+            task.target,
+            version=task.version,
+            class_map=task.class_map,
+            settings=task.settings,
+            progress=self.progress(task.listing.cell.key, len(task.listing.images)),
         )
-        return Converted(record=record, was_written=True, strays=listing.strays)
+        return Converted(record=record, was_written=True, strays=task.listing.strays)
 
-    def task(self, cell: Cell) -> Task:
-        """Return the work on *cell*."""
+    def _task(self, cell: Cell) -> Task:
+        existing = self._unchanged(cell)
         return Task(
-            listing=self.source.listing(cell) if self._unchanged(cell) is None else None,
+            existing=existing,
+            listing=self.source.listing(cell) if existing is None else None,
             target=self._target(cell),
             version=self.source.version(cell),
             class_map=self.class_map,

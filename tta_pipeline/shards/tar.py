@@ -5,22 +5,31 @@ Both are read by `tar`, Python's tarfile and webdataset.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.tar_format import (
+    BLOCK_BYTES,
+    EXTENSION_KINDS,
+    FILE_KINDS,
+    FOLDER,
+    PAX,
+    extension,
+    padded,
+    read_header,
+)
 
-BLOCK_BYTES = 512
 _RECORD_BYTES = 20 * BLOCK_BYTES
 _OWNER = b"0000644\0" + 2 * b"0000000\0"
 _TIME = b"00000000000\0"
 _BLANK_CHECKSUM = 8 * b" "
 _MAGIC = 100 * b"\0" + b"ustar\0" + b"00" + 64 * b"\0" + 2 * b"0000000\0" + 167 * b"\0"
 _CONSTANT_SUM = sum(_OWNER + _TIME + _BLANK_CHECKSUM + _MAGIC)
-_FILE_TYPES = (b"0", b"\0", b"7")
-_PAX, _PAX_GLOBAL, _GNU_LONG_NAME, _FOLDER = b"x", b"g", b"L", b"5"
+T = TypeVar("T")
 
 
 def member_header(name: str, size_bytes: int) -> bytes:
@@ -30,7 +39,7 @@ def member_header(name: str, size_bytes: int) -> bytes:
         return _header(encoded, size_bytes, b"0")
     path = _pax_field(b"path", encoded)
     return (
-        _header(b"././@PaxHeader", len(path), _PAX)
+        _header(b"././@PaxHeader", len(path), PAX)
         + path
         + padding(len(path))
         + _header(encoded[:100], size_bytes, b"0")
@@ -91,7 +100,7 @@ class TarReader:
             if name is None:
                 return
             offset = self._offset
-            body = self._read(size_bytes + -size_bytes % BLOCK_BYTES, f"the data of {name} at byte {offset}")
+            body = self._read(padded(size_bytes), f"the data of {name} at byte {offset}")
             self._refuse_unsafe(name, start)
             yield Member(name=name, offset=offset, data=body[:size_bytes]), raw + body
 
@@ -109,36 +118,31 @@ class TarReader:
 
     def _next_header(self) -> tuple[str | None, int, bytes]:
         """Return name, size and raw bytes of the next member's headers; no name at the end of the archive."""
-        raw, long_name = b"", None
+        raw, fields = b"", dict[str, str]()
         while True:
             start = self._offset
             block = self._read(BLOCK_BYTES, f"a header at byte {start}")
-            if not block.strip(b"\0"):
+            header = self._understood(start, read_header, block)
+            if header is None:
                 self._end_offset = start
                 return None, 0, b""
-            size_bytes, kind = self._checked(block, start)
             raw += block
-            if kind == _FOLDER and not size_bytes:
-                long_name = None  # says nothing that the names of its files do not say
-                continue
-            if kind in _FILE_TYPES:
-                return long_name or _short_name(block), size_bytes, raw
-            if kind not in (_PAX, _PAX_GLOBAL, _GNU_LONG_NAME):
-                raise self._error(f"a member of type {kind!r} at byte {start}", "regular files only")
-            extension = self._read(size_bytes + -size_bytes % BLOCK_BYTES, f"a long name at byte {start}")
-            raw += extension
-            if kind != _PAX_GLOBAL:
-                long_name = _long_name(extension[:size_bytes], kind) or long_name
+            if header.kind in FILE_KINDS:
+                return fields.get("path", header.name), int(fields.get("size", header.size_bytes)), raw
+            if header.kind == FOLDER:
+                fields = {}  # says nothing that the names of its files do not say
+            elif header.kind in EXTENSION_KINDS:
+                data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
+                raw += data
+                fields |= self._understood(start, partial(extension, header.kind), data[: header.size_bytes])
+            else:
+                raise self._error(f"a member of type {header.kind!r} at byte {start}", "regular files only")
 
-    def _checked(self, block: bytes, start: int) -> tuple[int, bytes]:
+    def _understood(self, start: int, read: Callable[[bytes], T], data: bytes) -> T:
         try:
-            expected = int(block[148:156].strip(b" \0") or b"0", 8)
-            size_bytes = int(block[124:136].strip(b" \0") or b"0", 8)
-        except ValueError:
-            raise self._error(f"a damaged header at byte {start}", "octal numbers") from None
-        if sum(block) - sum(block[148:156]) + 8 * 32 != expected:
-            raise self._error(f"a damaged header at byte {start}", f"a checksum of {expected}")
-        return size_bytes, block[156:157]
+            return read(data)
+        except ValueError as error:
+            raise self._error(f"at byte {start} {error}", "an undamaged archive") from None
 
     def _read(self, size_bytes: int, what: str) -> bytes:
         data = self._file.read(size_bytes)
@@ -155,20 +159,3 @@ class TarReader:
 
     def _error(self, found: str, expected: str) -> ManifestError:
         return ManifestError(f"{self._path}: found {found}; expected {expected}: write the shards of this cell again")
-
-
-def _short_name(block: bytes) -> str:
-    name, prefix = block[:100].split(b"\0")[0], block[345:500].split(b"\0")[0]
-    return (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
-
-
-def _long_name(data: bytes, kind: bytes) -> str | None:
-    if kind == _GNU_LONG_NAME:
-        return data.rstrip(b"\0").decode("utf-8", "surrogateescape")
-    while data:
-        length = int(data.split(b" ", 1)[0])
-        keyword, _, value = data[:length].split(b" ", 1)[1].partition(b"=")
-        if keyword == b"path":
-            return value[:-1].decode("utf-8", "surrogateescape")
-        data = data[length:]
-    return None

@@ -256,9 +256,12 @@ def _write_shard(
     with HashedFile(path) as file:
         for member in members:
             data = _stored(member.image, encode)
+            # Here and not in the file's thread: two threads with many short hashes hinder each other.
             digests.append(hashlib.sha256(data).digest())
             payload_bytes += len(data)
-            buffer += member_header(member.name, len(data)) + data + padding(len(data))
+            buffer += member_header(member.name, len(data))
+            buffer += data
+            buffer += padding(len(data))
             if extras is not None:
                 buffer += extras(member)
             if len(buffer) >= _BUFFER_BYTES:

@@ -17,10 +17,11 @@ def open_source(benchmark: Benchmark, locations: Locations) -> Source:
     source = benchmark.source
     if isinstance(source, spec.DigitsSource):
         return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
-    corrupted = _corrupted(benchmark, source, spill_root=locations.root / benchmark.name)
+    spill_root = locations.root / benchmark.name
+    corrupted = _corrupted(benchmark, source, spill_root=spill_root)
     if isinstance(source, spec.GeneratedSource) or source.clean is None:
         return corrupted
-    return Routed(source=corrupted, elsewhere={CLEAN: _clean_tree(source.clean)})
+    return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root)})
 
 
 def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Source | None = None) -> ClassMap:
@@ -55,7 +56,7 @@ def _corrupted(
         from tta_pipeline.sources.generated import GeneratedSource
 
         return GeneratedSource(
-            clean=_clean_tree(source.clean),
+            clean=_clean(source.clean, spill_root),
             cells=benchmark.cells,
             table=source.severity_table,
             seed=source.seed,
@@ -65,16 +66,22 @@ def _corrupted(
             jobs=source.jobs,
         )
     from tta_pipeline.sources.archive import ArchiveSource
-    from tta_pipeline.sources.published import MD5_BY_ARCHIVE
+    from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
     return ArchiveSource(
         archives=tuple(path.expanduser() for path in source.archives),
         cells=benchmark.cells,
         spill_root=spill_root,
         expected_md5=MD5_BY_ARCHIVE[source.published] if source.published else {},
+        known_corruptions=CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}),
     )
 
 
-def _clean_tree(folder: Path) -> FolderTree:
-    folder = folder.expanduser()
-    return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))
+def _clean(path: Path, spill_root: Path) -> Source:
+    """Return the uncorrupted images at *path*, which is a folder or an archive of class folders."""
+    path = path.expanduser()
+    if path.suffix in (".tar", ".gz", ".tgz"):
+        from tta_pipeline.sources.archive import ArchiveSource
+
+        return ArchiveSource(archives=(path,), cells=(CLEAN,), spill_root=spill_root / "clean", layout="classes")
+    return FolderTree(root=path, cells=(CLEAN,), elsewhere=((CLEAN, path),))

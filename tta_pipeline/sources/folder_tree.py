@@ -38,6 +38,10 @@ class FolderTree:
         """Return the digest of the listing of *cell*."""
         return self.listing(cell).version
 
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:  # noqa: ARG002 - files lie there already
         """Do nothing: every listing is available at any time."""
         return nullcontext()

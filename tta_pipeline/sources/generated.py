@@ -65,6 +65,10 @@ class GeneratedSource:
         decisive += [self.jpeg_quality, self.image_size]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
         """Make the images of *cells* below the spill root, and remove them when the block ends.

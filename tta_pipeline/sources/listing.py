@@ -86,6 +86,10 @@ class Source(Protocol):
         """Return a digest that is cheap and changes when the images of *cell* do."""
         ...
 
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return those *among* the cells that are best prepared with *cell*, as those of one archive are."""
+        ...
+
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
         """Make the listings of *cells* available; a source whose cells lie together reads them in one pass."""
         ...

@@ -61,6 +61,10 @@ class NpySource:
             digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
     @contextlib.contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
         """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.

@@ -17,3 +17,13 @@ MD5_BY_ARCHIVE: Mapping[str, Mapping[str, str]] = {
         "Tiny-ImageNet-C-extra.tar": "0db0588d243cf403ef93449ec52b70eb",
     },
 }
+
+CORRUPTIONS_BY_ARCHIVE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "imagenet_c": {
+        "noise.tar": ("gaussian_noise", "shot_noise", "impulse_noise"),
+        "blur.tar": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+        "weather.tar": ("snow", "frost", "fog", "brightness"),
+        "digital.tar": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+        "extra.tar": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),
+    },
+}

@@ -1,7 +1,7 @@
 """A source some of whose cells come from another one, as clean images do that lie elsewhere."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from tta_pipeline.partitions import Cell
@@ -23,10 +23,18 @@ class Routed:
         """Return the version of *cell* where it comes from."""
         return self._of(cell).version(cell)
 
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
+        """Return those *among* the cells that lie with *cell*."""
+        return self._of(cell).together(cell, [other for other in among if other not in self.elsewhere])
+
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Prepare those of *cells* that come from the main source; the others lie there as files."""
-        with self.source.prepared([cell for cell in cells if cell not in self.elsewhere]):
+        """Prepare *cells*, each where it comes from."""
+        with ExitStack() as stack:
+            for cell in cells:
+                if cell in self.elsewhere:
+                    stack.enter_context(self.elsewhere[cell].prepared([cell]))
+            stack.enter_context(self.source.prepared([cell for cell in cells if cell not in self.elsewhere]))
             yield
 
     def listing(self, cell: Cell) -> Listing:

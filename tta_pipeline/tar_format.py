@@ -1,0 +1,82 @@
+"""What a tar header says: POSIX ustar, PAX (POSIX.1-2001) and GNU long names, read strictly."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+BLOCK_BYTES = 512
+FILE_KINDS = frozenset({b"0", b"\0", b"7"})
+HARD_LINK, SYMBOLIC_LINK, FOLDER = b"1", b"2", b"5"
+PAX, PAX_GLOBAL, GNU_LONG_NAME, GNU_LONG_LINK = b"x", b"g", b"L", b"K"
+EXTENSION_KINDS = frozenset({PAX, PAX_GLOBAL, GNU_LONG_NAME, GNU_LONG_LINK})
+_PAX_FIELD = re.compile(rb"(\d{1,20}) ")
+
+
+class Header(NamedTuple):
+    """One header block."""
+
+    name: str
+    kind: bytes
+    size_bytes: int
+    link: str
+
+
+def read_header(block: bytes) -> Header | None:
+    """Return what *block*, of 512 bytes, says; None for the empty block that ends an archive.
+
+    Raises:
+        ValueError: the block is damaged.
+    """
+    if not block.strip(b"\0"):
+        return None
+    expected = _number(block[148:156])
+    if sum(block) - sum(block[148:156]) + 8 * 32 != expected:
+        raise ValueError(f"a damaged header; expected a checksum of {expected}")
+    kind = block[156:157]
+    size_bytes = _number(block[124:136]) if kind not in (HARD_LINK, SYMBOLIC_LINK, FOLDER) else 0
+    return Header(_name(block), kind, size_bytes, _text(block[157:257]))
+
+
+def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
+    """Return the fields "path", "linkpath" and "size" that the extension header's *data* gives the next member.
+
+    Raises:
+        ValueError: *data* is damaged.
+    """
+    if kind == PAX_GLOBAL:
+        return {}
+    if kind in (GNU_LONG_NAME, GNU_LONG_LINK):
+        return {"path" if kind == GNU_LONG_NAME else "linkpath": _text(data)}
+    fields = {}
+    while data:
+        match = _PAX_FIELD.match(data)
+        length = int(match.group(1)) if match else 0
+        if match is None or not match.end() < length <= len(data) or data[length - 1 : length] != b"\n":
+            raise ValueError(f"a damaged PAX header that continues {data[:20]!r}; expected '<length> <field>=<value>'")
+        field, _, value = data[match.end() : length - 1].partition(b"=")
+        fields[field.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
+        data = data[length:]
+    return {name: fields[name] for name in ("path", "linkpath", "size") if name in fields}
+
+
+def padded(size_bytes: int) -> int:
+    """Return *size_bytes* rounded up to whole blocks."""
+    return size_bytes + -size_bytes % BLOCK_BYTES
+
+
+def _number(field: bytes) -> int:
+    if field[:1] == b"\x80":  # GNU's binary form, for more than 8 GiB
+        return int.from_bytes(field[1:], "big")
+    try:
+        return int(field.strip(b" \0") or b"0", 8)
+    except ValueError:
+        raise ValueError(f"a damaged header with the number {field!r}; expected octal digits") from None
+
+
+def _name(block: bytes) -> str:
+    name, prefix = _text(block[:100]), _text(block[345:500]) if block[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
