@@ -62,7 +62,9 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
         return len(listing.images)
 
     speeds = _interleaved({"ours": shard, "tarfile.add": lambda folder: _tarfile_add(tree, folder)})
-    _row(table, f"{size}x{size} tree -> shards, both hashes, fsync", speeds, "tarfile.add", "images/s", asked)
+    _row(
+        table, f"{size}x{size} tree -> shards, both hashes, fsync", speeds, "tarfile.add", unit="images/s", asked=asked
+    )
     with tempfile.TemporaryDirectory(dir=tree.parent) as kept:
         shard(Path(kept))
         folder = Path(kept) / "shards"
@@ -70,9 +72,16 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
         publish_shard_set(folder, class_map, QUIET)
         paths = sorted(folder.glob("*.tar"))
         checks = {"ours": lambda _: _verify(folder), "sha256": lambda _: _sha256(paths)}
-        _row(table, f"{size}x{size} verify", _interleaved(checks), "sha256", "MB/s", ">= 0.8")
+        _row(table, f"{size}x{size} verify", _interleaved(checks), "sha256", unit="MB/s", asked=">= 0.8")
         reads = {"ours": lambda _: _read_back(folder, class_map), "sha256": lambda _: _sha256(paths)}
-        _row(table, f"{size}x{size} read-back (manifest)", _interleaved(reads), "sha256", "MB/s", "timed apart")
+        _row(
+            table,
+            f"{size}x{size} read-back (manifest)",
+            _interleaved(reads),
+            "sha256",
+            unit="MB/s",
+            asked="timed apart",
+        )
 
 
 def _compare_archive(table: Table, archive: Path) -> None:
@@ -97,10 +106,10 @@ def _compare_archive(table: Table, archive: Path) -> None:
         "sha256": lambda _: _sha256([archive]),
     }
     speeds = _interleaved(ways)
-    _row(table, "archive -> 20 cells with manifests", speeds, "cat", "MB/s", ">= 0.7, or bound by sha256")
-    _row(table, "  the same", speeds, "sha256", "MB/s", "one core")
+    _row(table, "archive -> 20 cells with manifests", speeds, "cat", unit="MB/s", asked=">= 0.7, or bound by sha256")
+    _row(table, "  the same", speeds, "sha256", unit="MB/s", asked="one core")
     passes = {"ours": speeds["pass"], "cat": speeds["cat"]}
-    _row(table, "  its pass over the archive alone", passes, "cat", "MB/s", "")
+    _row(table, "  its pass over the archive alone", passes, "cat", unit="MB/s", asked="")
 
 
 def _interleaved(ways: Mapping[str, Callable[[Path], float]]) -> dict[str, list[float]]:
@@ -118,7 +127,7 @@ def _interleaved(ways: Mapping[str, Callable[[Path], float]]) -> dict[str, list[
     return speeds
 
 
-def _row(table: Table, what: str, speeds: Mapping[str, list[float]], reference: str, unit: str, asked: str) -> None:
+def _row(table: Table, what: str, speeds: Mapping[str, list[float]], reference: str, *, unit: str, asked: str) -> None:
     ratios = [ours / theirs for ours, theirs in zip(speeds["ours"], speeds[reference], strict=True)]
     table.add_row(
         what,
@@ -168,7 +177,7 @@ def _sha256(paths: list[Path]) -> float:
 
 
 def _cat(path: Path) -> float:
-    with open(os.devnull, "wb") as sink:
+    with Path(os.devnull).open("wb") as sink:
         subprocess.run(["cat", path], stdout=sink, check=True)
     return path.stat().st_size / 1e6
 

@@ -106,7 +106,7 @@ def rebuild_metrics() -> None:
     "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="Of an archive; checked while it is read."
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
-              show_default=True, help="Of archives: nested is a tar of per-class tars, flat has no folders.")  # fmt: skip
+              show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells converted at a time.")
 @_plain_errors

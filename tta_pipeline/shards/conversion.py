@@ -64,18 +64,21 @@ class Conversion:
             cells: All cells that will be asked for.
             before_release: Called before the images of a group go, to wait for whoever still reads them.
         """
-        todo = [cell for cell in cells if self._unchanged(cell) is None]
         prepared: tuple[Cell, ...] = ()
         with ExitStack() as stack:
 
             def task(cell: Cell) -> Task:
                 nonlocal prepared
-                if cell in todo and cell not in prepared:
+                version = self.source.version(cell)
+                existing = self._unchanged(cell, version)
+                if existing is None and cell not in prepared:
                     before_release()
                     stack.close()
-                    prepared = self.source.together(cell, todo)
+                    others = [other for other in self.source.together(cell, cells) if other != cell]
+                    todo = [other for other in others if not self._unchanged(other, self.source.version(other))]
+                    prepared = (cell, *todo)
                     stack.enter_context(self.source.prepared(prepared))
-                return self._task(cell)
+                return self._task(cell, version, existing)
 
             yield task
 
@@ -98,19 +101,18 @@ class Conversion:
         )
         return Converted(record=record, was_written=True, strays=task.listing.strays)
 
-    def _task(self, cell: Cell) -> Task:
-        existing = self._unchanged(cell)
+    def _task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
         return Task(
             existing=existing,
             listing=self.source.listing(cell) if existing is None else None,
             target=self._target(cell),
-            version=self.source.version(cell),
+            version=version,
             class_map=self.class_map,
             settings=self.settings,
         )
 
-    def _unchanged(self, cell: Cell) -> WriterRecord | None:
-        return unchanged(self._target(cell), self.source.version(cell), self.class_map, self.settings)
+    def _unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
+        return unchanged(self._target(cell), version, self.class_map, self.settings)
 
     def _target(self, cell: Cell) -> Target:
         return Target(

@@ -48,4 +48,6 @@ def escaped(name: str) -> str:
 
 def unescaped(name: str) -> str:
     """Return the name that `escaped` made into *name*."""
+    if "%" not in name:
+        return name
     return unquote_to_bytes(name).decode("utf-8", "surrogateescape")

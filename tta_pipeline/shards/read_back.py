@@ -3,9 +3,9 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -90,7 +90,7 @@ def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> 
     shard_set = _described(folder, class_map)
     was_built = shard_set is None or shard_set.manifest.shards != record.shards
     if shard_set is None or was_built:
-        contents = _read(folder, progress, name_of=source_name)
+        contents = _read(folder, progress, is_foreign=False)
         _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
         facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
         shard_set = _publish(folder, contents, class_map, facts)
@@ -119,7 +119,7 @@ def adopt(folder: Path, cell: Cell, progress: Progress, *, benchmark: str, class
     shard_set = _described(folder, class_map)
     was_built = shard_set is None
     if shard_set is None:
-        contents = _read(folder, progress, name_of=lambda member: member.removeprefix("./"))
+        contents = _read(folder, progress, is_foreign=True)
         _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
         class_map = class_map or ClassMap(classes=tuple(sorted({sample.class_name for sample in contents.samples})))
         version = hashlib.sha256("".join(shard.sha256 for shard in contents.shards).encode()).hexdigest()
@@ -172,19 +172,19 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
     return publish_manifest(folder, manifest, index)
 
 
-def _read(folder: Path, progress: Progress, *, name_of: Callable[[str], str]) -> _Contents:
+def _read(folder: Path, progress: Progress, *, is_foreign: bool) -> _Contents:
+    """Read every shard; what others wrote is looked at as images too, which our writer does before it hashes."""
     shards: list[ShardFacts] = []
     samples: list[Sample] = []
     for number, path in enumerate(sorted(folder.glob("*.tar"))):
-        facts, found = _read_shard(path, number, progress, name_of)
+        facts, found = _read_shard(path, number, progress, is_foreign=is_foreign)
         shards.append(facts)
         samples += found
     return _Contents(shards=tuple(shards), samples=tuple(samples))
 
 
-def _read_shard(
-    path: Path, number: int, progress: Progress, name_of: Callable[[str], str]
-) -> tuple[ShardFacts, list[Sample]]:
+def _read_shard(path: Path, number: int, progress: Progress, *, is_foreign: bool) -> tuple[ShardFacts, list[Sample]]:
+    name_of = _plain_name if is_foreign else source_name
     images: list[Sample] = []
     classes: dict[str, str] = {}
     digest = hashlib.sha256()
@@ -196,7 +196,9 @@ def _read_shard(
             num_bytes += len(raw)
             extension = _allowed_extension(path, member)
             if extension in IMAGE_EXTENSIONS:
-                images.append(_sample(path, member, number, name_of(member.name)))
+                if is_foreign:
+                    _require_image(path, member)
+                images.append(_sample(member, number, name_of(member.name)))
                 progress.advance(1, len(raw))
             elif extension == "cls":
                 classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
@@ -209,8 +211,8 @@ def _read_shard(
 
 
 def _allowed_extension(path: Path, member: Member) -> str:
-    extension = PurePosixPath(member.name).name.partition(".")[2].lower()
-    if extension not in IMAGE_EXTENSIONS | LABEL_EXTENSIONS:
+    extension = member.name.rpartition("/")[2].partition(".")[2].lower()
+    if extension not in IMAGE_EXTENSIONS and extension not in LABEL_EXTENSIONS:
         raise ManifestError(
             f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
             f"{', '.join(sorted(IMAGE_EXTENSIONS | LABEL_EXTENSIONS))}: take it out"
@@ -218,11 +220,18 @@ def _allowed_extension(path: Path, member: Member) -> str:
     return extension
 
 
-def _sample(path: Path, member: Member, shard: int, name: str) -> Sample:
+def _plain_name(member: str) -> str:
+    return member.removeprefix("./")
+
+
+def _require_image(path: Path, member: Member) -> None:
     try:
         read_image_header(member.data)
     except ValueError as error:
         raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
+
+
+def _sample(member: Member, shard: int, name: str) -> Sample:
     return Sample(
         key=sample_key(member.name),
         source_name=name,

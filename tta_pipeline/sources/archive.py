@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -151,7 +152,7 @@ class ArchiveSource:
                 return cell, folders[-1] if len(folders) > position + 2 else ""
         return None
 
-    @property
+    @cached_property
     def _cells_by_parts(self) -> dict[tuple[str, str], Cell]:
         return {(cell.corruption, str(cell.severity)): cell for cell in self.cells}
 

@@ -24,6 +24,8 @@ class FolderTree:
     """The cells that make up the source; only their class folders count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
+    _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The listing that a version was just taken of, so that a tree is not walked twice in a row."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of class folders of *cell*."""
@@ -36,7 +38,9 @@ class FolderTree:
 
     def version(self, cell: Cell) -> str:
         """Return the digest of the listing of *cell*."""
-        return self.listing(cell).version
+        self._latest.clear()
+        self._latest[cell] = self._walked(cell)
+        return self._latest[cell].version
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
         """Return *cell* alone."""
@@ -54,6 +58,9 @@ class FolderTree:
         Raises:
             SourceError: the cell's folder is missing or holds no image, or a link leads to nothing.
         """
+        return self._latest.pop(cell, None) or self._walked(cell)
+
+    def _walked(self, cell: Cell) -> Listing:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
