@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -225,58 +226,76 @@ class Evaluator:
         manifest: Manifest,
         order: StreamOrder,
         collected: _Pass,
-        counters: dict[str, int],
+        counters: dict[str, Any],
         *,
         scan: Lap,
         setup: Lap,
     ) -> Evaluation:
-        correct = collected.predictions == collected.labels
-        calibration = calibration_bins(np.nan_to_num(collected.confidences), correct)
-        num_samples = len(correct)
-        first = collected.batches[0]
         return Evaluation(
-            benchmark=self._benchmark,
-            experiment=self._name,
-            model=self._model.name,
-            weights=self._model.weights,
-            weights_sha256=self._model.weights_sha256,
-            mean=self._model.mean,
-            std=self._model.std,
-            method=self._experiment.method,
-            protocol=self._experiment.protocol,
-            corruption=manifest.corruption,
-            severity=manifest.severity,
-            generated=manifest.source.generated,
-            seed=self._experiment.seed,
-            fingerprint=self.fingerprint(manifest),
-            num_samples=num_samples,
-            num_correct=int(correct.sum()),
-            error=1 - float(correct.mean()),
-            ece=calibration.ece,
-            calibration=calibration,
+            **self._what_was_evaluated(manifest),
+            **_outcome(collected),
+            **_timing(collected),
+            **counters,
             order_hash=order.sha256,
-            predictions_sha256=hashlib.sha256(collected.predictions.astype("<i8").tobytes()).hexdigest(),
-            manifest_sha256=manifest.sha256,
-            device=_device_name(self._device),
-            batch_size=self._experiment.batch_size,
-            num_batches=len(collected.batches),
             metadata_scan_s=scan.wall_s,
             pipeline_setup_s=setup.wall_s,
-            time_to_first_batch_s=first.data_wait_s,
-            first_batch_compute_s=first.compute_s,
-            wall_s=collected.wall_s,
-            images_per_s=num_samples / collected.wall_s,
-            data_wait_s=sum(batch.data_wait_s for batch in collected.batches),
-            compute_s=sum(batch.compute_s for batch in collected.batches),
             peak_cuda_gib=peak_cuda_gib(self._device),
             peak_rss_gib=peak_rss_gib(),
-            **counters,
             diverged=counters["num_nonfinite_batches"] > 0,
-            config=json.dumps(_config(self._experiment), sort_keys=True),
-            batches=collected.batches,
-            first_predictions=tuple(collected.predictions[:NUM_PREVIEWED].tolist()),
-            first_confidences=tuple(np.nan_to_num(collected.confidences[:NUM_PREVIEWED]).tolist()),
         )
+
+    def _what_was_evaluated(self, manifest: Manifest) -> dict[str, Any]:
+        return {
+            "benchmark": self._benchmark,
+            "experiment": self._name,
+            "model": self._model.name,
+            "weights": self._model.weights,
+            "weights_sha256": self._model.weights_sha256,
+            "mean": self._model.mean,
+            "std": self._model.std,
+            "method": self._experiment.method,
+            "protocol": self._experiment.protocol,
+            "corruption": manifest.corruption,
+            "severity": manifest.severity,
+            "generated": manifest.source.generated,
+            "seed": self._experiment.seed,
+            "fingerprint": self.fingerprint(manifest),
+            "manifest_sha256": manifest.sha256,
+            "device": _device_name(self._device),
+            "batch_size": self._experiment.batch_size,
+            "config": json.dumps(_config(self._experiment), sort_keys=True),
+        }
+
+
+def _outcome(collected: _Pass) -> dict[str, Any]:
+    correct = collected.predictions == collected.labels
+    # A broken model's confidence is no number; it counts as none.
+    confidences = np.nan_to_num(collected.confidences)
+    calibration = calibration_bins(confidences, correct)
+    return {
+        "num_samples": len(correct),
+        "num_correct": int(correct.sum()),
+        "error": 1 - float(correct.mean()),
+        "ece": calibration.ece,
+        "calibration": calibration,
+        "predictions_sha256": hashlib.sha256(collected.predictions.astype("<i8").tobytes()).hexdigest(),
+        "first_predictions": tuple(collected.predictions[:NUM_PREVIEWED].tolist()),
+        "first_confidences": tuple(confidences[:NUM_PREVIEWED].tolist()),
+    }
+
+
+def _timing(collected: _Pass) -> dict[str, Any]:
+    first = collected.batches[0]
+    return {
+        "num_batches": len(collected.batches),
+        "time_to_first_batch_s": first.data_wait_s,
+        "first_batch_compute_s": first.compute_s,
+        "wall_s": collected.wall_s,
+        "images_per_s": len(collected.labels) / collected.wall_s,
+        "data_wait_s": sum(batch.data_wait_s for batch in collected.batches),
+        "compute_s": sum(batch.compute_s for batch in collected.batches),
+        "batches": collected.batches,
+    }
 
 
 def fingerprint(experiment: Experiment, *, weights_sha256: str, device: str, manifest: Manifest) -> str:

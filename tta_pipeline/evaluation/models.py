@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
         )
     weights = choices[spec.weights]
     transforms = weights.transforms()
-    state = weights.get_state_dict(progress=False, check_hash=True)
+    state = _downloaded(weights)
     return LoadedModel(
         name=name,
         make=lambda: _torchvision_network(spec.architecture, state, tuple(transforms.mean), tuple(transforms.std)),
@@ -83,6 +84,17 @@ def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
         mean=tuple(transforms.mean),
         std=tuple(transforms.std),
     )
+
+
+def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
+    try:
+        state: dict[str, torch.Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        raise EvaluationError(
+            f"{weights} cannot be had from {weights.url} ({error}); expected a connection, or the file in {folder}"
+        ) from error
+    return state
 
 
 def _torchvision_network(

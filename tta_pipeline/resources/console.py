@@ -21,6 +21,14 @@ class _ShortFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         meta = getattr(record, "dagster_meta", {})
         asset = (meta.get("step_key") or "").replace("__", "/")
-        message = meta.get("orig_message") or record.getMessage()
+        message = _cause(meta.get("dagster_event")) or meta.get("orig_message") or record.getMessage()
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         return f"{self.formatTime(record, '%H:%M:%S')} {level}{asset}{': ' if asset else ''}{message}"
+
+
+def _cause(event: dg.DagsterEvent | None) -> str | None:
+    """Return what made a step fail, in the words of the error that began it; the whole trace is in the history."""
+    error = event.step_failure_data.error if event and event.is_step_failure else None
+    while error and error.cause:
+        error = error.cause
+    return error.message.strip() if error else None

@@ -11,6 +11,8 @@ from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Source
 from tta_pipeline.sources.routed import Routed
 
+_Corrupted = spec.FolderSource | spec.ArchiveSource | spec.NpySource | spec.GeneratedSource
+
 
 def open_source(benchmark: Benchmark, locations: Locations) -> Source:
     """Return the source that *benchmark* names; for generated digits, the files that were generated."""
@@ -37,34 +39,38 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Sour
     return pin_class_map(locations.class_map(benchmark.name), find)
 
 
-def _corrupted(
-    benchmark: Benchmark,
-    source: spec.FolderSource | spec.ArchiveSource | spec.NpySource | spec.GeneratedSource,
-    *,
-    spill_root: Path,
-) -> Source:
+def _corrupted(benchmark: Benchmark, source: _Corrupted, *, spill_root: Path) -> Source:
     if isinstance(source, spec.FolderSource):
         root = source.root.expanduser()
-        if source.group_depth == 2:
-            return FolderTree(root=root, cells=benchmark.cells)
-        return discover(root, group_depth=source.group_depth)
+        is_flat = source.group_depth == len(("corruption", "severity"))
+        return (
+            FolderTree(root=root, cells=benchmark.cells) if is_flat else discover(root, group_depth=source.group_depth)
+        )
     if isinstance(source, spec.NpySource):
         from tta_pipeline.sources.npy import NpySource
 
         return NpySource(root=source.root.expanduser(), cells=benchmark.cells, spill_root=spill_root)
     if isinstance(source, spec.GeneratedSource):
-        from tta_pipeline.sources.generated import GeneratedSource
+        return _generated(benchmark, source, spill_root)
+    return _archived(benchmark, source, spill_root)
 
-        return GeneratedSource(
-            clean=_clean(source.clean, spill_root),
-            cells=benchmark.cells,
-            table=source.severity_table,
-            seed=source.seed,
-            jpeg_quality=source.jpeg_quality,
-            image_size=benchmark.image_size,
-            spill_root=spill_root,
-            jobs=source.jobs,
-        )
+
+def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path) -> Source:
+    from tta_pipeline.sources.generated import GeneratedSource
+
+    return GeneratedSource(
+        clean=_clean(source.clean, spill_root),
+        cells=benchmark.cells,
+        table=source.severity_table,
+        seed=source.seed,
+        jpeg_quality=source.jpeg_quality,
+        image_size=benchmark.image_size,
+        spill_root=spill_root,
+        jobs=source.jobs,
+    )
+
+
+def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path) -> Source:
     from tta_pipeline.sources.archive import ArchiveSource
     from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
