@@ -1,0 +1,47 @@
+"""What the README says holds."""
+
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.cli import main
+from tta_pipeline_tests.conftest import Project
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_benchmark_file_of_the_readme_is_one(tmp_path: Path):
+    """The file that a user copies for ImageNet-C is read without a complaint and has 75 cells."""
+    (text,) = re.findall(r"<<'YAML'\n(.*?)\nYAML\n", README, re.DOTALL)
+    (tmp_path / "imagenet_c.yaml").write_text(text)
+
+    assert 75 == len(load_benchmark(tmp_path / "imagenet_c.yaml").cells)
+
+
+def test_every_verb_and_every_verb_only_is_in_the_readme():
+    """A verb that the README names exists and explains itself, and none is left out."""
+    named = set(re.findall(r"tta-pipeline ([a-z-]+)", README))
+
+    assert named == set(main.commands)
+    for verb in named:
+        assert CliRunner().invoke(main, [verb, "--help"]).exit_code == 0
+
+
+def test_the_question_of_the_first_screen_is_answered(sweep: Project):
+    """The SQL on the first screen runs and names a corruption."""
+    (sql,) = re.findall(r'metrics --sql "\n(.*?)"\n', README, re.DOTALL)
+
+    finished = sweep.run("tta-pipeline", "metrics", "--sql", sql)
+
+    assert 0 == finished.returncode, finished.stderr
+    assert "contrast" in finished.stdout
+
+
+def test_the_tree_of_the_readme_is_the_package():
+    """Every room of the package stands in the annotated tree."""
+    rooms = {path.name for path in (ROOT / "tta_pipeline").iterdir() if (path / "__init__.py").exists()}
+
+    assert all(f"  {room}/" in README for room in rooms)
