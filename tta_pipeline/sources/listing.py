@@ -41,17 +41,18 @@ class SourceImage(NamedTuple):
                 # One byte more than a whole file should have tells whether it has grown.
                 whole = self.offset is None
                 data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
+                has_changed = whole and os.fstat(descriptor).st_mtime_ns != self.modified_ns
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise SourceError(
                 f"{self.path} cannot be read ({error.strerror}); expected an image of {self.size_bytes} bytes"
             ) from error
-        if len(data) != self.size_bytes:
+        if len(data) != self.size_bytes or has_changed:
             found = "more" if len(data) > self.size_bytes else str(len(data))
             raise SourceError(
-                f"{self.path} has {found} bytes; expected {self.size_bytes} as it was listed: the source changes while "
-                "it is converted, run again when it is complete"
+                f"{self.path} has {found} bytes and was changed since it was listed with {self.size_bytes}; expected a "
+                "source that stays as it is while it is converted: run again when it is complete"
             )
         return data
 

@@ -1,0 +1,129 @@
+"""What must hold when sharding is hit by a full disk, a changing source or another run at the same moment."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline import files
+from tta_pipeline.errors import SourceError
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline_tests.shards.cell import CELL, QUIET
+
+
+def shard(tree: Path, output: Path, **options) -> subprocess.Popen[str]:
+    """Start the command that shards *tree*."""
+    program = Path(sys.executable).with_name("tta-pipeline")
+    command = [program, "shard", str(tree), str(output), "--num-shards", "2"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return exit status and errors of a process that has ended."""
+    with process:
+        _, errors = process.communicate()
+    return process.returncode, errors
+
+
+def limit_files_to(num_bytes: int) -> None:
+    """Let no file of this process grow beyond *num_bytes*, as on a full disk, with an error in place of a signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+
+
+def test_a_full_disk_publishes_nothing_and_harms_no_earlier_cell(tmp_path: Path):
+    """The error names what is needed and what is free; the cells that stood stay, and the rest is written later."""
+    write_tree(tmp_path / "tree" / "fog" / "1", classes={"n01": 2})
+    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out"))
+    before = {path: path.read_bytes() for path in (tmp_path / "out" / "fog").rglob("*.*")}
+    write_tree(tmp_path / "tree" / "fog" / "2", classes={"n01": 40}, size=128)
+
+    limited = shard(tmp_path / "tree", tmp_path / "out", preexec_fn=lambda: limit_files_to(20_000))
+    status, errors = finished(limited)
+
+    assert 1 == status
+    assert "MiB are needed" in errors
+    assert "MiB are free" in errors
+    assert "Traceback" not in errors
+    assert before == {path: path.read_bytes() for path in before}
+    assert not (tmp_path / "out" / "fog" / "2").exists()
+    assert (0, "") == finished(shard(tmp_path / "tree", tmp_path / "out"))
+
+
+@pytest.mark.parametrize("change", ["grown", "rewritten", "gone"])
+def test_a_source_that_changes_meanwhile_stops_the_conversion(tree: FolderTree, change: str):
+    """A file that grew, was rewritten in place or vanished after the listing is named."""
+    image = tree.listing(CELL).images[7]
+    data = Path(image.path).read_bytes()
+    if change == "gone":
+        Path(image.path).unlink()
+    else:
+        Path(image.path).write_bytes(data + b"\0" if change == "grown" else data[::-1])
+        os.utime(image.path, ns=(image.modified_ns + 1, image.modified_ns + 1))
+
+    with pytest.raises(SourceError, match=Path(image.path).name):
+        image.read()
+
+
+def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
+    """Started together, two conversions of one cell both succeed and one verified set stands, never a mix."""
+    write_tree(tmp_path / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
+    for round_number in range(3):
+        output = tmp_path / f"out{round_number}"
+        processes = [shard(tmp_path / "tree", output) for _ in range(2)]
+
+        assert [(0, ""), (0, "")] == [finished(process) for process in processes]
+        published = publish_shard_set(output / "fog" / "5", ClassMap(classes=("n01", "n02")), QUIET)
+        assert 60 == published.shard_set.manifest.num_samples
+        assert not shard_problems(published.shard_set)
+
+
+@pytest.mark.parametrize("step", ["_fsync_tree", "_take_place", "_exchange"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_process_that_dies_at_any_step_of_publishing_leaves_old_or_new(tmp_path: Path, step: str, *, after: bool):
+    """Whatever step a process dies before or after, a reader finds the old set or the new one, whole."""
+    target = tmp_path / "cell"
+    for name in ("a", "b"):
+        with files.published_folder(target) as folder:
+            (folder / f"{name}.tar").write_bytes(b"old")
+    program = f"""
+import os
+from pathlib import Path
+from tta_pipeline import files
+real = files.{step}
+def dying(*arguments):
+    if {after}:
+        real(*arguments)
+    os._exit(9)
+files.{step} = dying
+with files.published_folder(Path({str(target)!r})) as folder:
+    (folder / "new.tar").write_bytes(b"new")
+"""
+    finished = subprocess.run([sys.executable, "-c", program], check=False)
+
+    assert 9 == finished.returncode
+    assert [path.name for path in target.iterdir()] in (["b.tar"], ["new.tar"])
+
+
+def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):
+    """A conversion killed in the middle is repeated: finished cells are kept, the others made, nothing is left over."""
+    for severity in range(1, 6):
+        write_tree(tmp_path / "tree" / "fog" / str(severity), classes={"n01": 300})
+    output = tmp_path / "out"
+    with shard(tmp_path / "tree", output) as process:
+        while not (output / "fog" / "2").exists() and process.poll() is None:
+            pass
+        process.kill()
+    kept = {path: path.stat().st_mtime_ns for path in (output / "fog" / "1").glob("*.tar")}
+
+    assert (0, "") == finished(shard(tmp_path / "tree", output))
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    assert 5 == project.run("tta-pipeline", "verify", str(output)).stdout.count("300 samples, 2 shards")
