@@ -46,7 +46,8 @@ def image_file(path: Path, *, size: tuple[int, int], mode: str = "RGB") -> Sourc
     pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).convert(mode).save(path, "PNG")
-    return SourceImage(path.parent.name, path.name, str(path), path.stat().st_size, 0)
+    status = path.stat()
+    return SourceImage(path.parent.name, path.name, str(path), status.st_size, status.st_mtime_ns)
 
 
 def test_images_are_corrupted_under_their_own_names(source: GeneratedSource):
