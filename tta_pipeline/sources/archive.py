@@ -7,32 +7,27 @@ flat          <name> alone, with the classes given, as ILSVRC2012_img_val.tar
 """
 
 import hashlib
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import pairwise, repeat
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Progress
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
 from tta_pipeline.sources.listing import Listing
-from tta_pipeline.sources.spill import SpillFolder, offered, prepared_listing, spill_folder
-from tta_pipeline.sources.tar_stream import Entry, entries, opened
+from tta_pipeline.sources.spill import SpillFile, SpillFolder, offered, prepared_listing, spill_folder
+from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _INDEX_FILE = "archive_index.json"
-
-
-@dataclass
-class _Found:
-    """What one pass meets in one cell beside images."""
-
-    num_hidden: int = 0
-    strays: list[Path] = field(default_factory=list)
+_MAX_IMAGE_BYTES = 32 * 2**20
+LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,55 +40,53 @@ class ArchiveSource:
     """Where the images of prepared cells lie, a file for each cell, for as long as they are needed."""
     expected_md5: Mapping[str, str] = field(default_factory=dict)
     """By the archives' names."""
-    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a flat archive."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What published archives hold, by their names; of others it is found by reading them once before."""
+    progress: Progress | None = field(default=None, repr=False, compare=False)
+    """Told of every image that is copied."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted union of the classes in all archives."""
-        if len(self.archives) == 1 and self._listings:
+        if self._is_wholly_prepared():
             return tuple(sorted({image.class_name for found in self._listings.values() for image in found.images}))
         return tuple(sorted({name for path in self.archives for name in self._index(path)["classes"]}))
 
     def cells_found(self) -> tuple[Cell, ...]:
         """Return those of the cells that the archives have."""
-        if len(self.archives) == 1 and self._listings:
-            return tuple(cell for cell in self.cells if cell in self._listings)
+        if self._is_wholly_prepared():
+            return tuple(cell for cell in self.cells if self._listings[cell].images)
         found = {key for path in self.archives for key in self._index(path)["cells"]}
         return tuple(cell for cell in self.cells if cell.key in found)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
         """Return those *among* the cells that lie in the archive of *cell*."""
-        path = self._archive_of(cell)
-        return tuple(other for other in among if self._has(path, other))
+        having = self._archives_of(cell)
+        if not having:
+            raise self._nothing(cell)
+        return tuple(other for other in among if self._has(having[0], other))
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and time of change of the archives, the same for every cell."""
+        """Return a digest of name, size and time of change of the archives, and of what decides the listing."""
         stamps = [_stamp(path) for path in self.archives]
-        decisive = [stamps, self.layout, cell.key, sorted(self.classes_by_file.items())]
-        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        return _digest([stamps, self.layout, cell.key, sorted(self.classes_by_file.items())])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
         """Copy the images of *cells* from their archives into a temporary file for each cell, one pass an archive.
 
         Raises:
-            SourceError: an archive is damaged or has another md5 than expected.
+            SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
         """
         missing = [cell for cell in cells if cell not in self._listings]
         if not missing:
             yield
             return
-        with spill_folder(self.spill_root) as spill:
-            listings: dict[Cell, Listing] = {}
-            for path in self.archives:
-                here = [cell for cell in missing if self._has(path, cell)]
-                listings |= self._pass(path, here, spill) if here else {}
-            with offered(listings, to=self._listings):
-                yield
+        with spill_folder(self.spill_root) as spill, offered(self._copied(missing, spill), to=self._listings):
+            yield
 
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
@@ -101,105 +94,43 @@ class ArchiveSource:
         Raises:
             SourceError: *cell* is not prepared, or the archives have no image of it.
         """
-        if self._listings and cell not in self._listings:
+        listing = prepared_listing(self._listings, cell, root=self.archives[0].parent)
+        if not listing.images:
             raise self._nothing(cell)
-        return prepared_listing(self._listings, cell, root=self.archives[0].parent)
+        return listing
 
-    def _pass(self, path: Path, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
-        wanted, found = set(cells), {cell: _Found() for cell in cells}
-        names: set[str] = set()
-        links: list[Entry] = []
-        with opened(path, expected_md5=self.expected_md5.get(path.name)) as file:
-            for entry in self._entries(file, path):
-                place = self._place(entry.name, path)
-                if place is None or place[0] not in wanted:
-                    continue
-                if entry.name in names:
-                    raise SourceError(f"{path}: {entry.name} stands twice; expected each name once: take one out")
-                names.add(entry.name)
-                if _is_hidden(entry.name):
-                    found[place[0]].num_hidden += 1
-                elif not entry.name.lower().endswith(IMAGE_SUFFIXES) or not place[1]:
-                    found[place[0]].strays.append(path / entry.name)
-                elif entry.link:
-                    links.append(entry)
-                else:
-                    spill.file(place[0]).append(place[1], entry.name.rpartition("/")[2], entry.data)
-        self._resolve(path, links, spill)
-        listings = {cell: self._listed(cell, path, spill, found[cell]) for cell in cells}
-        return {cell: listing for cell, listing in listings.items() if listing.images}
-
-    def _entries(self, file: Any, path: Path) -> Iterator[Entry]:
-        if self.layout != "nested":
-            yield from entries(file, str(path))
-            return
-        for outer in entries(file, str(path)):
-            class_name = PurePosixPath(outer.name).stem
-            for inner in entries(io.BytesIO(outer.data), f"{path}/{outer.name}"):
-                yield inner._replace(name=f"{class_name}/{inner.name.rpartition('/')[2]}")
-
-    def _place(self, name: str, path: Path) -> tuple[Cell, str] | None:
-        """Return cell and class of the member *name*, the class empty if it has none; None if it is of no cell."""
-        parts = name.split("/")
-        folders = [part for part in parts[:-1] if part not in WRAPPERS]
-        if self.layout == "flat":
-            return self.cells[0], self._given_class(parts[-1], path)
-        if self.layout != "corruptions":
-            return self.cells[0], folders[-1] if folders else ""
-        for position in range(len(folders) - 1):
-            cell = self._cells_by_parts.get((folders[position], folders[position + 1]))
-            if cell is not None:
-                return cell, folders[-1] if len(folders) > position + 2 else ""
-        return None
+    def _copied(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+        by_archive: dict[Path, list[Cell]] = {}
+        for cell in cells:
+            for path in self._archives_of(cell):
+                by_archive.setdefault(path, []).append(cell)
+        # A cell that is nowhere has an empty listing: it was prepared, and asking for it is another error.
+        listings = {cell: Listing(cell=cell, root=self.archives[0].parent, images=()) for cell in cells}
+        for path, here in by_archive.items():
+            one_pass = _Pass(path, here, layout=self._layout, spill=spill, progress=self.progress)
+            listings |= one_pass.listings(expected_md5=self.expected_md5.get(path.name))
+        return listings
 
     @cached_property
-    def _cells_by_parts(self) -> dict[tuple[str, str], Cell]:
-        return {(cell.corruption, str(cell.severity)): cell for cell in self.cells}
+    def _layout(self) -> "_Layout":
+        return _Layout(kind=self.layout, cells=self.cells, classes_by_file=self.classes_by_file)
 
-    def _given_class(self, file_name: str, path: Path) -> str:
-        if file_name not in self.classes_by_file:
-            raise SourceError(
-                f"{path}: {file_name} has no class; expected one of the {len(self.classes_by_file)} files of the "
-                "ground truth: use the list that belongs to this archive"
-            )
-        return self.classes_by_file[file_name]
-
-    def _resolve(self, path: Path, links: Sequence[Entry], spill: SpillFolder) -> None:
-        """Copy what *links* lead to, which may lie before or behind them or in no cell, in a pass of its own."""
-        if not links:
-            return
-        targets = {entry.link for entry in links}
-        with opened(path) as file:
-            data = {entry.name: entry.data for entry in self._entries(file, path) if entry.name in targets}
-        for entry in links:
-            place = self._place(entry.name, path)
-            if not data.get(entry.link) or place is None:
-                raise SourceError(
-                    f"{path}: {entry.name} links to {entry.link}; expected a file of this archive: take the link out"
-                )
-            spill.file(place[0]).append(place[1], entry.name.rpartition("/")[2], data[entry.link])
-
-    def _listed(self, cell: Cell, path: Path, spill: SpillFolder, found: _Found) -> Listing:
-        return Listing(
-            cell=cell,
-            root=path,
-            images=spill.file(cell).images(),
-            num_hidden=found.num_hidden,
-            strays=tuple(found.strays),
-        )
+    def _is_wholly_prepared(self) -> bool:
+        return all(cell in self._listings for cell in self.cells)
 
     def _nothing(self, cell: Cell) -> SourceError:
         names = ", ".join(map(str, self.archives))
         return SourceError(f"0 images of {cell.key} in {names}; expected <corruption>/<severity>/<class>/<name>: name "
                            "the archive that has them")  # fmt: skip
 
-    def _archive_of(self, cell: Cell) -> Path:
+    def _archives_of(self, cell: Cell) -> list[Path]:
+        """Return the one archive of *cell*, or nothing."""
         having = [path for path in self.archives if self._has(path, cell)]
-        if not having:
-            raise self._nothing(cell)
         if len(having) > 1:
-            raise SourceError(f"{cell.key} is in {having[0]} and in {having[1]}; expected each cell in one archive")
-        return having[0]
+            raise SourceError(
+                f"{cell.key} is in {having[0]} and in {having[1]}; expected each cell in one archive: leave one out"
+            )
+        return having
 
     def _has(self, path: Path, cell: Cell) -> bool:
         if len(self.archives) == 1:
@@ -211,30 +142,206 @@ class ArchiveSource:
     def _index(self, path: Path) -> Mapping[str, Sequence[str]]:
         """Return which cells and classes an archive has; found by reading it once and kept beside the spill files."""
         index_path = self.spill_root / _INDEX_FILE
-        key = json.dumps([_stamp(path), self.layout, sorted(cell.key for cell in self.cells)])
+        cells = sorted(cell.key for cell in self.cells)
+        key = _digest([_stamp(path), self.layout, cells, sorted(self.classes_by_file.items())])
         try:
             known = dict(json.loads(index_path.read_bytes()))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             known = {}
         if key not in known:
-            known[key] = self._read_index(path)
+            known[key] = self._layout.index(path)
             write_atomically(index_path, json.dumps(known, indent=1).encode())
         index: Mapping[str, Sequence[str]] = known[key]
         return index
 
-    def _read_index(self, path: Path) -> dict[str, list[str]]:
-        cells, classes = set(), set()
-        with opened(path) as file:
-            for entry in self._entries(file, path):
-                place = self._place(entry.name, path)
-                if place and place[1] and not _is_hidden(entry.name) and entry.name.lower().endswith(IMAGE_SUFFIXES):
-                    cells.add(place[0].key)
-                    classes.add(place[1])
-        return {"cells": sorted(cells), "classes": sorted(classes)}
+
+class _Place(NamedTuple):
+    """What a folder of an archive is."""
+
+    cell: Cell
+    class_name: str
+    """Empty if the files in it have no class."""
+    is_hidden: bool
 
 
-def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")
+@dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """How the names in an archive tell cell and class."""
+
+    kind: LayoutKind
+    cells: tuple[Cell, ...]
+    classes_by_file: Mapping[str, str]
+
+    def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
+        """Return every file and link with the stream to read it from, those of inner archives as `<class>/<name>`."""
+        return _nested(stream, path) if self.kind == "nested" else zip(stream, repeat(stream), strict=False)
+
+    def place(self, folder: str) -> _Place | None:
+        """Return what *folder* is, None if it is of no cell."""
+        parts = [part for part in folder.split("/") if part and part not in WRAPPERS]
+        if self.kind != "corruptions":
+            return _place(self.cells[0], parts[-1:])
+        # From the end: what an archive was packed from may lie around its cells.
+        for end in range(len(parts), 1, -1):
+            cell = self._cells_by_parts.get((parts[end - 2], parts[end - 1]))
+            if cell is not None:
+                return _place(cell, parts[end:])
+        return None
+
+    def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
+        """Return the class of a file of the archive *path*, empty if it is no image or has no class.
+
+        Raises:
+            SourceError: the ground truth of a flat archive lacks the file.
+        """
+        if not file_name.lower().endswith(IMAGE_SUFFIXES):
+            return ""
+        if self.kind != "flat":
+            return place.class_name
+        if file_name not in self.classes_by_file:
+            raise SourceError(
+                f"{path}: {file_name} has no class; expected one of the {len(self.classes_by_file)} files of the "
+                "ground truth: use the list that belongs to this archive"
+            )
+        return self.classes_by_file[file_name]
+
+    def index(self, path: Path) -> dict[str, list[str]]:
+        """Return which cells and classes the archive *path* has."""
+        place_of = cache(self.place)
+        found: set[tuple[Cell, str]] = set()
+        with opened(path) as stream:
+            for entry, _ in self.members(stream, path):
+                folder, _, file_name = entry.name.rpartition("/")
+                place = place_of(folder)
+                if place is not None and not place.is_hidden and not file_name.startswith("."):
+                    found.add((place.cell, self.image_class(place, file_name, path=path)))
+        return {
+            "cells": sorted({cell.key for cell, class_name in found if class_name}),
+            "classes": sorted({class_name for _, class_name in found} - {""}),
+        }
+
+    @cached_property
+    def _cells_by_parts(self) -> dict[tuple[str, str], Cell]:
+        return {(cell.corruption, str(cell.severity)): cell for cell in self.cells}
+
+
+@dataclass(kw_only=True)
+class _Home:
+    """Where the files of one folder go: to the spill file of a cell, or into its counts."""
+
+    place: _Place
+    file: SpillFile
+    found: "_Found"
+
+
+@dataclass
+class _Found:
+    """What a pass meets in one cell beside images."""
+
+    num_hidden: int = 0
+    strays: list[Path] = field(default_factory=list)
+
+
+class _Pass:
+    """One reading of one archive, for as many of its cells as are wanted; a second one where it has links."""
+
+    def __init__(
+        self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder, progress: Progress | None
+    ) -> None:
+        self._path = path
+        self._layout = layout
+        self._spill = spill
+        self._progress = progress
+        self._found = {cell: _Found() for cell in cells}
+        self._links: dict[str, list[Entry]] = {}
+        self._home = cache(self._find_home)  # there are many files to a folder
+
+    def listings(self, *, expected_md5: str | None) -> dict[Cell, Listing]:
+        """Copy the images and return what there is of every cell, be it nothing."""
+        with opened(self._path, expected_md5=expected_md5) as stream:
+            for entry, source in self._layout.members(stream, self._path):
+                self._add(entry, source.read)
+        if self._links:
+            self._resolve_links()
+        return {cell: self._listing(cell) for cell in self._found}
+
+    def _find_home(self, folder: str) -> _Home | None:
+        place = self._layout.place(folder)
+        if place is None or place.cell not in self._found:
+            return None
+        return _Home(place=place, file=self._spill.file(place.cell), found=self._found[place.cell])
+
+    def _add(self, entry: Entry, read: Callable[[], bytes]) -> None:
+        folder, _, file_name = entry.name.rpartition("/")
+        home = self._home(folder)
+        if home is None:
+            return
+        if home.place.is_hidden or file_name.startswith("."):
+            home.found.num_hidden += 1
+        elif entry.link:
+            self._links.setdefault(entry.link, []).append(entry)
+        elif class_name := self._layout.image_class(home.place, file_name, path=self._path):
+            self._require_bounded(entry)
+            home.file.append(class_name, file_name, read())
+            if self._progress is not None:
+                self._progress.advance(1, entry.size_bytes)
+        else:
+            home.found.strays.append(self._path / entry.name)
+
+    def _resolve_links(self) -> None:
+        """Add what links lead to, which may lie before or behind them or in no cell, in a reading of its own."""
+        links = dict(self._links)
+        with opened(self._path) as stream:
+            for entry, source in self._layout.members(stream, self._path):
+                if entry.name in links and not entry.link:
+                    read = cache(source.read)  # the same bytes for each of the links
+                    for link in links.pop(entry.name):
+                        self._add(link._replace(link="", size_bytes=entry.size_bytes), read)
+        for target, (link, *_) in links.items():
+            raise SourceError(
+                f"{self._path}: {link.name} links to {target}, which is no file of this archive; expected a file of "
+                "it: take the link out"
+            )
+
+    def _require_bounded(self, entry: Entry) -> None:
+        if entry.size_bytes > _MAX_IMAGE_BYTES:
+            raise SourceError(
+                f"{self._path}: {entry.name} has {entry.size_bytes} bytes; expected an image of at most "
+                f"{_MAX_IMAGE_BYTES}: take it out"
+            )
+
+    def _listing(self, cell: Cell) -> Listing:
+        images = self._spill.file(cell).images()
+        for image, following in pairwise(images):
+            # Also two folders of one class, with a wrapper around one of them, must not hold the same name.
+            if image[:2] == following[:2]:
+                raise SourceError(
+                    f"{self._path}: {image.name} of {cell.key} stands twice; expected each name once: take one out"
+                )
+        found = self._found[cell]
+        return Listing(
+            cell=cell, root=self._path, images=images, num_hidden=found.num_hidden, strays=tuple(found.strays)
+        )
+
+
+def _place(cell: Cell, below: Sequence[str]) -> _Place:
+    return _Place(cell, below[-1] if below else "", any(part.startswith(".") for part in below))
+
+
+def _nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
+    for entry in stream:
+        name = PurePosixPath(entry.name)
+        if entry.link or name.suffix != ".tar" or name.name.startswith("."):
+            yield entry, stream
+        else:
+            inner = TarStream(stream, f"{path}/{name}")
+            yield from ((_under(name.stem, member), inner) for member in inner)
+
+
+def _under(class_name: str, member: Entry) -> Entry:
+    """Return the *member* of an inner archive as one of the folder *class_name*, and so what it links to."""
+    link = member.link and f"{class_name}/{member.link.rpartition('/')[2]}"
+    return member._replace(name=f"{class_name}/{member.name.rpartition('/')[2]}", link=link)
 
 
 def _stamp(path: Path) -> list[str | int]:
@@ -243,3 +350,7 @@ def _stamp(path: Path) -> list[str | int]:
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
     return [path.name, status.st_size, status.st_mtime_ns]
+
+
+def _digest(facts: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -3,8 +3,10 @@
 import gzip
 import hashlib
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,12 +22,17 @@ from tta_pipeline.tar_format import (
     SYMBOLIC_LINK,
     Header,
     extension,
-    padded,
     read_header,
 )
 
-_BLOCK_BYTES = 8 * 2**20
+_READ_BYTES = 8 * 2**20
+_CHUNK_BYTES = 2**20
+_MAX_EXTENSION_BYTES = 2**20
+_MAX_MEMBER_BYTES = 2**50
+_MAX_END_BYTES = 2**20  # tar fills up to 10 KiB; a download with room kept for it ends with zeros without measure
+D = TypeVar("D")
 T = TypeVar("T")
+_UNREADABLE = (OSError, EOFError, zlib.error)
 _GZIP = b"\x1f\x8b"
 _REFUSED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
 
@@ -34,109 +41,221 @@ class Entry(NamedTuple):
     """One file of an archive, or a link to one."""
 
     name: str
-    data: bytes
-    """Empty for a link."""
     link: str
     """Name, within the archive, of what a link leads to; empty for a file."""
+    size_bytes: int
+    """0 for a link."""
 
 
 @contextmanager
-def opened(path: Path, *, expected_md5: str | None = None) -> Iterator[BinaryIO]:
+def opened(path: Path, *, expected_md5: str | None = None) -> Iterator["TarStream"]:
     """Open an archive for one reading; at the end, having read whatever is left, compare its md5 if one is expected.
 
     Raises:
         SourceError: it cannot be read, is compressed by something other than gzip, or has another md5.
     """
-    try:
-        with path.open("rb", buffering=0) as raw:
-            start = raw.read(8)
-            raw.seek(0)
-            _refuse_compression(path, start)
-            hashed = _Hashed(raw) if expected_md5 else raw
-            buffered = io.BufferedReader(hashed, _BLOCK_BYTES)
-            yield gzip.GzipFile(fileobj=buffered) if start.startswith(_GZIP) else buffered  # type: ignore[misc]
-            if isinstance(hashed, _Hashed):
-                while buffered.read(_BLOCK_BYTES):
-                    pass
-                _compare_md5(path, hashed.digest.hexdigest(), str(expected_md5))
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(
-            f"{path} cannot be read ({error}); expected a whole tar or tar.gz: download it again"
-        ) from error
+    with _raw(path) as (raw, start), ThreadPoolExecutor(1) as thread:
+        _refuse_compression(path, start)
+        hashed = _Hashed(raw, thread) if expected_md5 else raw
+        file: Any = io.BufferedReader(hashed, _READ_BYTES)
+        if start.startswith(_GZIP):
+            # A buffer of its own: gzip's is 8 KiB before Python 3.12.
+            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
+        stream = TarStream(file, str(path))
+        yield stream
+        if isinstance(hashed, _Hashed):
+            stream.drain()
+            _compare_md5(path, hashed.hexdigest(), str(expected_md5))
 
 
-def entries(file: BinaryIO, where: str) -> Iterator[Entry]:
-    """Yield every file and link of the tar in *file*, and nothing for folders.
+class TarStream:
+    """The files and links of one tar, in their order; only the data that is asked for is held.
+
+    It is also the file to read the latest member's data from, so that a tar within a tar is a stream on a stream.
 
     Args:
         file: Open at the archive's first byte.
         where: What an error calls the archive.
-
-    Raises:
-        SourceError: a header is damaged, a member is cut, leads outside or is a device, or there is no end mark.
     """
-    offset, fields = 0, dict[str, str]()
-    while True:
-        header = _header(file, where, offset)
-        if header is None:
+
+    def __init__(self, file: "BinaryIO | TarStream", where: str) -> None:
+        self._file = file
+        self._where = where
+        self._seek = file.seek if not isinstance(file, TarStream) and file.seekable() else None
+        self._offset = 0
+        self._left = self._padding = 0  # of the latest member
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield every file and link, and nothing for folders.
+
+        Raises:
+            SourceError: a header is damaged, a member is cut, leads outside or is a device, or there is no end mark.
+        """
+        fields = dict[str, str]()
+        while (header := self._next_header()) is not None:
+            if header.kind in EXTENSION_KINDS:
+                fields |= self._extension(header)
+                continue
+            if "size" in fields and header.kind in FILE_KINDS:
+                self._begin(self._understood(int, fields["size"]))
+            entry = self._entry(header, fields)
+            if entry is not None:
+                yield entry
+            fields = {}
+        self._require_end(fields)
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        """Return that many of the bytes that are left of the latest member, or all.
+
+        Raises:
+            SourceError: the archive is cut.
+        """
+        if size_bytes < 0 or size_bytes > self._left:
+            size_bytes = self._left
+        data = self._take(size_bytes)
+        if len(data) != size_bytes:
+            raise self.damaged("the end of the file", f"{size_bytes - len(data)} more bytes of a member's data")
+        self._left -= size_bytes
+        return data
+
+    def drain(self) -> None:
+        """Read to the end of the file, whatever stands there."""
+        while self._take(_CHUNK_BYTES):
+            pass
+
+    def damaged(self, found: str, expected: str) -> SourceError:
+        """Return the error that says what was *found* at the byte that is read next."""
+        return SourceError(
+            f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
+        )
+
+    def _take(self, size_bytes: int) -> bytes:
+        try:
+            data = self._file.read(size_bytes)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        self._offset += len(data)
+        return data
+
+    def _next_header(self) -> Header | None:
+        if self._left:
+            self._skip(self._left)
+        # The zeros behind a member come with the next header: one read instead of two.
+        block = self._take(self._padding + BLOCK_BYTES)
+        if self._padding:
+            block = block[self._padding :]
+        if len(block) != BLOCK_BYTES:
+            raise self.damaged("the end of the file", "a whole header or an end mark of two empty blocks")
+        try:
+            header = read_header(block)
+        except ValueError as error:
+            self._offset -= BLOCK_BYTES
+            raise self.damaged(str(error), "an undamaged archive") from None
+        self._begin(header.size_bytes if header else 0)
+        return header
+
+    def _begin(self, size_bytes: int) -> None:
+        if not 0 <= size_bytes <= _MAX_MEMBER_BYTES:
+            raise self.damaged(f"a member of {size_bytes} bytes", f"0 to {_MAX_MEMBER_BYTES}")
+        self._left, self._padding = size_bytes, -size_bytes % BLOCK_BYTES
+
+    def _skip(self, size_bytes: int) -> None:
+        """Pass over that many bytes; in a cut file it is the next header that is found missing."""
+        self._left = 0
+        if self._seek is None:
+            while size_bytes and (data := self._take(min(_CHUNK_BYTES, size_bytes))):
+                size_bytes -= len(data)
             return
-        size_bytes = int(fields.get("size", header.size_bytes))
-        data = file.read(padded(size_bytes))
-        if len(data) != padded(size_bytes):
-            raise _damaged(where, offset, f"{header.name} with {len(data)} of {size_bytes} bytes")
-        offset += BLOCK_BYTES + len(data)
-        if header.kind in EXTENSION_KINDS:
-            fields |= _understood(where, offset, partial(extension, header.kind), data[:size_bytes])
-            continue
-        if header.kind != FOLDER:
-            yield _entry(header, fields, data[:size_bytes], where)
-        fields = {}
+        try:
+            self._seek(size_bytes, os.SEEK_CUR)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        self._offset += size_bytes
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        return self.damaged(f"data that cannot be read ({error})", "a whole tar or tar.gz")
+
+    def _understood(self, read: Callable[[D], T], data: D) -> T:
+        try:
+            return read(data)
+        except ValueError as error:
+            raise self.damaged(str(error), "an undamaged archive") from None
+
+    def _extension(self, header: Header) -> dict[str, str]:
+        if header.size_bytes > _MAX_EXTENSION_BYTES:
+            raise self.damaged(f"a long name of {header.size_bytes} bytes", f"{_MAX_EXTENSION_BYTES} at most")
+        return dict(self._understood(partial(extension, header.kind), self.read()))
+
+    def _require_end(self, fields: dict[str, str]) -> None:
+        """Refuse anything but zeros behind the first empty block, which a damaged header could be."""
+        if fields:
+            raise self.damaged("an end mark behind a long name", "the member of that name")
+        rest = self._take(_MAX_END_BYTES)
+        if rest.count(0) != len(rest):
+            self._offset -= len(rest) + BLOCK_BYTES  # where the first empty block is
+            raise self.damaged("data behind an empty block", "zeros only behind the end mark")
+        if len(rest) < BLOCK_BYTES:
+            raise self.damaged("the end of the file inside the end mark", "two empty blocks")
+        if self._take(1):
+            raise self.damaged(f"more than {_MAX_END_BYTES} bytes behind the end mark", "a finished download")
+
+    def _entry(self, header: Header, fields: dict[str, str]) -> Entry | None:
+        full_name = fields.get("path", header.name)
+        name = self._inside(full_name)
+        if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name told a folder
+            return None
+        if header.kind in FILE_KINDS:
+            return Entry(name, "", self._left)
+        if header.kind not in (HARD_LINK, SYMBOLIC_LINK):
+            raise SourceError(
+                f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"
+            )
+        target = fields.get("linkpath", header.link)
+        return Entry(name, self._link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
+
+    def _inside(self, name: str) -> str:
+        """Return the member's *name* without `.` parts; those that lead anywhere else are refused."""
+        if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
+            return name
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise SourceError(
+                f"{self._where}: {name!r} leads outside the archive; expected names without '..': take it out"
+            )
+        if name.startswith("/") and parts:
+            raise SourceError(
+                f"{self._where}: {name!r} is an absolute name; expected names inside the archive: take it out"
+            )
+        return "/".join(parts)
+
+    def _link(self, name: str, target: str, *, is_symbolic: bool) -> str:
+        """Return the member that the link *name* leads to; symbolic ones begin at their own folder."""
+        parts = name.split("/")[:-1] if is_symbolic else []
+        outside = target.startswith("/") or not target
+        for part in target.split("/"):
+            if part == "..":
+                outside = outside or not parts
+                parts = parts[:-1]
+            elif part not in ("", "."):
+                parts.append(part)
+        if outside:
+            raise SourceError(
+                f"{self._where}: {name} links to {target!r}, outside the archive; expected a file of this archive: "
+                "take the link out"
+            )
+        return "/".join(parts)
 
 
-def _header(file: BinaryIO, where: str, offset: int) -> Header | None:
-    block = file.read(BLOCK_BYTES)
-    if len(block) != BLOCK_BYTES:
-        raise _damaged(where, offset, "the end of the file")
-    return _understood(where, offset, read_header, block)
-
-
-def _understood(where: str, offset: int, read: Callable[[bytes], T], data: bytes) -> T:
+@contextmanager
+def _raw(path: Path) -> Iterator[tuple[io.FileIO, bytes]]:
+    """Yield the file at its first byte, and what it begins with."""
     try:
-        return read(data)
-    except ValueError as error:
-        raise _damaged(where, offset, str(error)) from None
-
-
-def _entry(header: Header, fields: dict[str, str], data: bytes, where: str) -> Entry:
-    name = _inside(fields.get("path", header.name), where)
-    if header.kind in FILE_KINDS:
-        return Entry(name, data, "")
-    target = fields.get("linkpath", header.link)
-    if header.kind == HARD_LINK:
-        return Entry(name, b"", _inside(target, where))
-    if header.kind == SYMBOLIC_LINK:
-        return Entry(name, b"", _inside(f"{name.rpartition('/')[0]}/{target}" if target[:1] != "/" else target, where))
-    raise SourceError(f"{where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out")
-
-
-def _inside(name: str, where: str) -> str:
-    """Return *name* without `.` parts and with `..` resolved, which must not lead outside the archive."""
-    parts: list[str] = []
-    for part in name.split("/"):
-        if part == ".." and parts:
-            parts.pop()
-        elif part == "..":
-            raise SourceError(f"{where}: {name!r} leads outside the archive; expected names inside it: take it out")
-        elif part not in ("", "."):
-            parts.append(part)
-    if name.startswith("/") and parts:
-        raise SourceError(f"{where}: {name!r} is an absolute name; expected names inside the archive: take it out")
-    return "/".join(parts)
-
-
-def _damaged(where: str, offset: int, found: str) -> SourceError:
-    return SourceError(f"{where}: at byte {offset} found {found}; expected an undamaged archive with an end mark: "
-                       "download it again")  # fmt: skip
+        raw = path.open("rb", buffering=0)
+        start = os.pread(raw.fileno(), 8, 0)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+    with raw:
+        yield raw, start
 
 
 def _refuse_compression(path: Path, start: bytes) -> None:
@@ -146,22 +265,31 @@ def _refuse_compression(path: Path, start: bytes) -> None:
 
 
 def _compare_md5(path: Path, found: str, expected: str) -> None:
-    if found != expected:
+    if found != expected.lower():
         raise SourceError(f"{path} has md5 {found}; expected {expected}: download it again")
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose bytes are hashed in the order in which they are read."""
+    """A file whose bytes are hashed in the order in which they are read, each block while the next one is used."""
 
-    def __init__(self, raw: io.FileIO) -> None:
-        self.digest = hashlib.md5(usedforsecurity=False)
+    def __init__(self, raw: io.FileIO, thread: ThreadPoolExecutor) -> None:
+        self._digest = hashlib.md5(usedforsecurity=False)
         self._raw = raw
+        self._thread = thread
+        self._hashing = thread.submit(self._digest.update, b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
-        count = self._raw.readinto(view) or 0
-        self.digest.update(view[:count])
-        return int(count)
+        count = int(self._raw.readinto(view) or 0)
+        block = bytes(view[:count])  # the buffer is filled again while this is hashed
+        self._hashing.result()
+        self._hashing = self._thread.submit(self._digest.update, block)
+        return count
+
+    def hexdigest(self) -> str:
+        """Return the md5 of what was read."""
+        self._hashing.result()
+        return self._digest.hexdigest()
