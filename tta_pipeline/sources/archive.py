@@ -254,7 +254,7 @@ class _Pass:
         self._progress = progress
         self._found = {cell: _Found() for cell in cells}
         self._links: dict[str, list[Entry]] = {}
-        self._home = cache(self._find_home)  # there are many files to a folder
+        self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
 
     def listings(self, *, expected_md5: str | None) -> dict[Cell, Listing]:
         """Copy the images and return what there is of every cell, be it nothing."""
@@ -273,7 +273,9 @@ class _Pass:
 
     def _add(self, entry: Entry, read: Callable[[], bytes]) -> None:
         folder, _, file_name = entry.name.rpartition("/")
-        home = self._home(folder)
+        if folder not in self._homes:
+            self._homes[folder] = self._find_home(folder)
+        home = self._homes[folder]
         if home is None:
             return
         if home.place.is_hidden or file_name.startswith("."):

@@ -13,7 +13,7 @@ from tta_pipeline.files import remove_abandoned
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.listing import Listing, SourceImage
 
-_BUFFER_BYTES = 2**20
+_BUFFER_BYTES = 2**18
 
 
 class SpillFile:
