@@ -69,19 +69,29 @@ def published_folder(target: Path) -> Iterator[Path]:
     Anything else, a cancelled run included, leaves *target* as it was. What a killed process left behind is removed
     by the next call for the same parent.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(target.parent)
-    beside = _name_beside(target)
-    beside.mkdir()
-    descriptor = os.open(beside, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with temporary_folder(target) as beside:
         yield beside
         _fsync_tree(beside)
         _take_place(beside, target)
         fsync_path(target.parent)
+
+
+@contextlib.contextmanager
+def temporary_folder(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside *target*, named after it, and remove whatever has that name when the block ends.
+
+    It is locked for as long, which tells it from what a killed process left behind; that is removed here too.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(target.parent)
+    folder = _name_beside(target)
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield folder
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 

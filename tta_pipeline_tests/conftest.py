@@ -15,7 +15,7 @@ from PIL import Image
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
-from tta_pipeline.shards.conversion import Conversion, Converted
+from tta_pipeline.shards.conversion import Conversion, Converted, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.sources.class_map import ClassMap
@@ -141,7 +141,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             progress=lambda *_: QUIET,
         )
         with conversion.session([CELL]) as task:
-            return conversion.convert(task(CELL))
+            return convert(task(CELL), conversion.progress)
 
     return write
 

@@ -119,22 +119,21 @@ class _Sweep:
         from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 
         folder = self._locations.shards(self._benchmark.name, cell)
-        fingerprint = self._evaluator.fingerprint(read_record(folder / MANIFEST_FILE, Manifest))
+        manifest = read_record(folder / MANIFEST_FILE, Manifest)
+        fingerprint = self._evaluator.fingerprint(manifest)
         latest = self._metrics.latest(
             self._benchmark.name, kind="evaluations", name=_record_name(self._experiment, cell)
         )
         if latest is not None and latest["fingerprint"] == fingerprint and not self._config.remeasure:
             return self._report(cell, latest, was_evaluated=False)
-        return self._evaluate(cell)
+        return self._evaluate(cell, num_images=manifest.num_samples)
 
-    def _evaluate(self, cell: Cell) -> CellReport:
+    def _evaluate(self, cell: Cell, *, num_images: int) -> CellReport:
         from tta_pipeline.metrics.records import now
         from tta_pipeline.progress import Progress
-        from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 
         folder = self._locations.shards(self._benchmark.name, cell)
         started_at = now()
-        num_images = read_record(folder / MANIFEST_FILE, Manifest).num_samples
         progress = Progress(self._context.log.info, what=cell.key, num_images=num_images)
         facts = asdict(self._evaluator.evaluate(folder, progress.advance))
         self._metrics.record(

@@ -36,7 +36,9 @@ def tar_shards(scope: Scope) -> dg.AssetsDefinition:
 
 
 def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task") -> CellReport:
-    converted = conversion.convert(task)
+    from tta_pipeline.shards.conversion import convert
+
+    converted = convert(task, conversion.progress)
     record = converted.record
     for stray in converted.strays[:20]:
         context.log.warning(f"{stray} is no image of a class folder and was passed over")

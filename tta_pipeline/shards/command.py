@@ -6,6 +6,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
@@ -14,10 +15,10 @@ from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.conversion import Conversion, Task
+from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt, publish_shard_set
-from tta_pipeline.shards.writing import Target, write_shards
+from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.folder_tree import discover
 from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
@@ -81,7 +82,7 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[tuple[Cell, 
 
 
 def _convert(conversion: Conversion, task: Task) -> Published:
-    record = conversion.convert(task).record
+    record = convert(task, conversion.progress).record
     told = conversion.progress(f"{record.cell.key} manifest", record.num_samples)
     return publish_shard_set(task.target.folder, conversion.class_map, told)
 
@@ -111,15 +112,7 @@ def _convert_in_processes(
 def convert_task(task: Task) -> Published:
     """Write shards and manifest of one cell, unless they stand there; what a worker process does."""
     quiet = Progress(lambda _: None, what="", num_images=0)
-    if task.listing is not None:
-        write_shards(
-            task.listing,
-            task.target,
-            version=task.version,
-            class_map=task.class_map,
-            settings=task.settings,
-            progress=quiet,
-        )
+    convert(task, lambda *_: quiet)
     return publish_shard_set(task.target.folder, task.class_map, quiet)
 
 
@@ -156,8 +149,8 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
         raise SourceError(
             f"found {len(images)} samples in {folder}; expected at least {num_instances}, one an instance"
         )
-    for number in range(num_instances):
-        part = images[len(images) * number // num_instances : len(images) * (number + 1) // num_instances]
+    for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
+        part = images[start:end]
         target = Target(
             folder=output / f"{number:05d}-of-{num_instances:05d}",
             benchmark=manifest.benchmark,

@@ -82,25 +82,6 @@ class Conversion:
 
             yield task
 
-    def convert(self, task: Task) -> Converted:
-        """Write the shards of a cell, unless they stand there.
-
-        Raises:
-            SourceError, ClassMapError, ShardError: see `write_shards`.
-        """
-        if task.existing is not None:
-            return Converted(record=task.existing, was_written=False)
-        assert task.listing is not None
-        record = write_shards(
-            task.listing,
-            task.target,
-            version=task.version,
-            class_map=task.class_map,
-            settings=task.settings,
-            progress=self.progress(task.listing.cell.key, len(task.listing.images)),
-        )
-        return Converted(record=record, was_written=True, strays=task.listing.strays)
-
     def _task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
         return Task(
             existing=existing,
@@ -121,6 +102,26 @@ class Conversion:
             source_kind=self.source_kind,
             generated=self.generated,
         )
+
+
+def convert(task: Task, progress: Callable[[str, int], Progress]) -> Converted:
+    """Write the shards of a cell, unless they stand there.
+
+    Raises:
+        SourceError, ClassMapError, ShardError: see `write_shards`.
+    """
+    if task.existing is not None:
+        return Converted(record=task.existing, was_written=False)
+    assert task.listing is not None
+    record = write_shards(
+        task.listing,
+        task.target,
+        version=task.version,
+        class_map=task.class_map,
+        settings=task.settings,
+        progress=progress(task.listing.cell.key, len(task.listing.images)),
+    )
+    return Converted(record=record, was_written=True, strays=task.listing.strays)
 
 
 def benchmark_conversion(

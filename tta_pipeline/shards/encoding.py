@@ -8,9 +8,8 @@ import simplejpeg
 from PIL import Image
 
 from tta_pipeline.benchmarks.spec import ShardSettings
-from tta_pipeline.shards.images import read_image_header
+from tta_pipeline.shards.images import decode_with_pillow, read_image_header
 
-_FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]
 
@@ -40,27 +39,19 @@ def _decoded_and_kept(data: bytes) -> bytes:
         # Strict: it also names what Pillow decodes to grey in silence.
         simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
     else:
-        _decoded(data)
+        decode_with_pillow(data)
     return data
 
 
 def _encoded(data: bytes, settings: ShardSettings) -> bytes:
     read_image_header(data)
-    image = _cropped(_resized(_decoded(data), settings.resize), settings.center_crop)
+    image = _cropped(_resized(decode_with_pillow(data), settings.resize), settings.center_crop)
     buffer = io.BytesIO()
     if settings.format == "tensor":
         np.save(buffer, np.asarray(image), allow_pickle=False)
     else:
         image.save(buffer, "JPEG", quality=settings.quality)
     return buffer.getvalue()
-
-
-def _decoded(data: bytes) -> Image.Image:
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"a damaged image ({error}); expected one that can be decoded") from error
 
 
 def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
+from PIL import Image
 
 _JPEG, _PNG, _BMP, _RIFF, _NPY = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", b"\x93NUMPY"
 _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
+_FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 # Cameras and editors append padding; an end mark is looked for this far from the end of the file.
 _TRAILER_BYTES = 4096
 MAX_PIXELS = 50_000_000
@@ -98,6 +100,19 @@ def read_npy(data: bytes) -> npt.NDArray[np.uint8]:
         raise ValueError(f"an array of {dtype} {shape}; expected uint8 (H, W, 3)")
     _require(len(data) - file.tell() == np.prod(shape), "npy", data, f"{np.prod(shape)} bytes of pixels")
     return np.frombuffer(data, np.uint8, offset=file.tell()).reshape(shape)
+
+
+def decode_with_pillow(data: bytes) -> Image.Image:
+    """Return the image file *data* decoded to RGB.
+
+    Raises:
+        ValueError: *data* is damaged, or no JPEG, PNG, BMP or WebP file.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"a damaged image ({error}); expected one that can be decoded") from error
 
 
 def _require(intact: object, encoding: str, data: bytes, expected: str) -> None:

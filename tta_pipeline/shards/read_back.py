@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -248,15 +248,7 @@ def _with_class(path: Path, sample: Sample, classes: dict[str, str]) -> Sample:
         return sample
     if sample.key not in classes:
         raise ManifestError(f"{path}: sample {sample.key} has neither a class folder nor a .cls member; expected one")
-    return Sample(
-        key=sample.key,
-        source_name=sample.source_name,
-        class_name=classes[sample.key],
-        shard=sample.shard,
-        offset=sample.offset,
-        size_bytes=sample.size_bytes,
-        sha256=sample.sha256,
-    )
+    return replace(sample, class_name=classes[sample.key])
 
 
 def _refuse(folder: Path, problems: Sequence[str]) -> None:

@@ -128,23 +128,24 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     """
     num_samples = len(sizes)
     if settings.num_shards:
-        return _equal_bounds(num_samples, min(settings.num_shards, num_samples))
+        return equal_bounds(num_samples, min(settings.num_shards, num_samples))
     if settings.samples_per_shard:
-        return _equal_bounds(num_samples, -(-num_samples // settings.samples_per_shard))
+        return equal_bounds(num_samples, -(-num_samples // settings.samples_per_shard))
     member_bytes = [len(member_header("", 0)) + size + len(padding(size)) for size in sizes]
     num_shards = max(1, sum(member_bytes) // (settings.max_shard_bytes or 1))
     while num_shards < num_samples:
-        bounds = _equal_bounds(num_samples, num_shards)
+        bounds = equal_bounds(num_samples, num_shards)
         if all(
             _archive_bytes(member_bytes[start:end]) <= (settings.max_shard_bytes or 0)
             for start, end in pairwise(bounds)
         ):
             return bounds
         num_shards += 1
-    return _equal_bounds(num_samples, num_samples)
+    return equal_bounds(num_samples, num_samples)
 
 
-def _equal_bounds(num_samples: int, num_shards: int) -> list[int]:
+def equal_bounds(num_samples: int, num_shards: int) -> list[int]:
+    """Return the positions that cut samples into so many parts, whose sizes differ by one at most."""
     return [num_samples * number // num_shards for number in range(num_shards + 1)]
 
 

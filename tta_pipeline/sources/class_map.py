@@ -40,10 +40,6 @@ class ClassMap:
                 f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
             )
 
-    def missing(self, class_names: Iterable[str]) -> tuple[str, ...]:
-        """Return the classes of the map that *class_names* lacks."""
-        return tuple(sorted(self.labels.keys() - set(class_names)))
-
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
     """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.

@@ -22,7 +22,7 @@ from PIL import Image
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.shards.images import read_image_header
+from tta_pipeline.shards.images import decode_with_pillow, read_image_header
 from tta_pipeline.sources.listing import Listing, Source, SourceImage
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_listing, spill_folder
 
@@ -230,8 +230,7 @@ def _decoded(image: SourceImage) -> Image.Image:
     data = image.read()
     with _intact(image):
         read_image_header(data)
-        with Image.open(io.BytesIO(data)) as opened:
-            return opened.convert("RGB")
+        return decode_with_pillow(data)
 
 
 @contextlib.contextmanager

@@ -1,15 +1,13 @@
 """Temporary files of many images each, for sources whose images are no files of their own."""
 
 import contextlib
-import fcntl
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.files import remove_abandoned
+from tta_pipeline.files import temporary_folder
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.listing import Listing, SourceImage
 
@@ -92,20 +90,12 @@ def spill_folder(root: Path) -> Iterator[SpillFolder]:
 
     What a killed process left behind is removed by the next call for the same *root*.
     """
-    root.mkdir(parents=True, exist_ok=True)
-    remove_abandoned(root)
-    # The name begins as that of a folder that is never published, which is how the line above knows it.
-    path = root / f".unpublished-{uuid.uuid4().hex}-spill"
-    path.mkdir()
-    descriptor = os.open(path, os.O_RDONLY)
-    spill = SpillFolder(path)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield spill
-    finally:
-        spill.close()
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(descriptor)
+    with temporary_folder(root / "spill") as path:
+        spill = SpillFolder(path)
+        try:
+            yield spill
+        finally:
+            spill.close()
 
 
 @contextlib.contextmanager

@@ -1,15 +1,10 @@
 """Image files to pixels. Nothing here, or anywhere in this project, executes what a shard contains."""
 
-import io
-
 import numpy as np
 import numpy.typing as npt
 import simplejpeg
-from PIL import Image
 
-from tta_pipeline.shards.images import read_image_header, read_npy
-
-_FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
+from tta_pipeline.shards.images import decode_with_pillow, read_image_header, read_npy
 
 
 def decode_into(data: bytes | memoryview, out: npt.NDArray[np.uint8]) -> None:
@@ -30,12 +25,4 @@ def decode_into(data: bytes | memoryview, out: npt.NDArray[np.uint8]) -> None:
     elif header.encoding == "npy":
         out[...] = read_npy(data)
     else:
-        out[...] = _decode_with_pillow(data)
-
-
-def _decode_with_pillow(data: bytes) -> npt.NDArray[np.uint8]:
-    try:
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            return np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError) as error:
-        raise ValueError(f"a damaged image ({error})") from error
+        out[...] = np.asarray(decode_with_pillow(data))
