@@ -10,14 +10,18 @@ from PIL import Image
 NUM_CLASSES = 200
 
 
-def jpeg_tree(root: Path, *, num_images: int, size: int) -> Path:
-    """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*."""
+def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1) -> Path:
+    """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*.
+
+    Each stands there under so many names: what is measured then takes long enough to count.
+    """
     done = root / ".complete"
     if not done.exists():
         for number, data in enumerate(_jpegs(num_images, size)):
             folder = root / f"n{number % NUM_CLASSES:08d}"
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"ILSVRC2012_val_{number:08d}.JPEG").write_bytes(data)
+            for copy in range(copies):
+                (folder / f"ILSVRC2012_val_{copy}{number:07d}.JPEG").write_bytes(data)
         done.touch()
     return root
 

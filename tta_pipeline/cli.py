@@ -1,6 +1,7 @@
 """The verbs that are useful without Dagster, over the same functions that the assets call."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.progress import Progress
 
 if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.benchmarks.spec import ShardSettings, Transform
     from tta_pipeline.sources.class_map import ClassMap
 
 
@@ -108,7 +109,8 @@ def rebuild_metrics() -> None:
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Cells converted at a time.")
+@click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
+              help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
 def shard(*, md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
@@ -223,6 +225,67 @@ def repartition(folder: Path, output: Path, instances: int) -> None:
     with _bar() as progress:
         for path, published in split(folder, output, instances, progress):
             click.echo(f"{path}: {published.shard_set.manifest.num_samples:,} samples")
+
+
+@main.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--function", metavar="MODULE:NAME", help="Is given each image, uint8 (H, W, 3), and returns another.")
+@click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels, after the function.")
+@click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
+@click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
+              help="Processes that write and read shards.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@_plain_errors
+def transform(*, folder: Path, output: Path, storage: str, jobs: int, as_json: bool, **options: Any) -> None:
+    r"""Make another shard set of each one at or under DIR: other images, another size or format, further members.
+
+    The order of the samples and the number of shards stay; what was done is in the new manifest. A function is looked
+    for where Python looks and in the working directory.
+
+    \b
+    Examples:
+      tta-pipeline transform shards small --resize 64 --format tensor --jobs 4
+      tta-pipeline transform shards/fog/5 grey --function my_transforms:grey
+    """
+    from tta_pipeline.shards.transformation import transform_everything
+
+    settings = _transform_settings({**options, "format": storage})
+    done = []
+    with _bar() as progress:
+        for transformed in transform_everything(folder, output, settings, jobs=jobs, progress=progress):
+            shard_set = transformed.published.shard_set
+            manifest = shard_set.manifest
+            facts = {
+                "folder": str(shard_set.folder),
+                "num_samples": manifest.num_samples,
+                "num_shards": len(manifest.shards),
+                "shard_bytes": manifest.shard_bytes,
+                "manifest_sha256": manifest.sha256,
+                "was_written": transformed.was_written,
+            }
+            done.append(facts)
+            if not as_json:
+                size = f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards"
+                click.echo(f"{shard_set.folder}: {size}: {'written' if transformed.was_written else 'unchanged'}")
+    if as_json:
+        click.echo(json.dumps(done, indent=1))
+
+
+def _transform_settings(options: dict[str, Any]) -> "Transform":
+    from pydantic import ValidationError
+
+    from tta_pipeline.benchmarks.spec import Transform
+
+    try:
+        return Transform.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Value error, ")
+        raise click.UsageError(f"--{problem['loc'][0]} is {problem['input']!r}: {message}") from None
 
 
 def _class_map(path: Path | None) -> "ClassMap | None":

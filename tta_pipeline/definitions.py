@@ -13,6 +13,7 @@ from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_ch
 from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
 from tta_pipeline.assets.tar_shards import tar_shards
+from tta_pipeline.assets.transformed_shards import transformed_shards
 from tta_pipeline.benchmarks.spec import Benchmark, load_benchmarks
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
@@ -49,6 +50,9 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
         yield source_split(scope)
         yield tar_shards(scope)
         yield shard_manifest(scope)
+    for scope in _evaluated_scopes(benchmark):
+        for transform in benchmark.transforms:
+            yield transformed_shards(scope, transform)
     if benchmark.trained_model:
         yield source_model(cells, benchmark.trained_model)
     for scope in _evaluated_scopes(benchmark):

@@ -11,7 +11,8 @@
      ├── AdaptationError            a method cannot be built, or not for this model
      ├── EvaluationError            an evaluation cannot start or did not see every sample
      ├── RecordError                a result record cannot be read or stored
-     └── ReportError                there is nothing to report on
+     ├── ReportError                there is nothing to report on
+     └── WorkerError                a process that did a piece of the work was ended from outside
 
 Every message answers three questions in this order: what was found (with its value and path), what was expected,
 and what to do.
@@ -64,3 +65,7 @@ class RecordError(PipelineError):
 
 class ReportError(PipelineError):
     """There is nothing to report on."""
+
+
+class WorkerError(PipelineError):
+    """A process that did a piece of the work was ended from outside."""

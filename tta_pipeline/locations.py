@@ -40,6 +40,10 @@ class Locations:
         """Folder of one cell's shards, writer's record and manifest."""
         return self.root / benchmark / "shards" / cell.path
 
+    def transformed(self, benchmark: str, transform: str, cell: Cell) -> Path:
+        """Folder of the shard set that a transform made from one cell's."""
+        return self.root / benchmark / "transformed" / transform / cell.path
+
     def source_model(self, benchmark: str) -> Path:
         """Weights of the source model that a benchmark trains, with a description beside it."""
         return self.root / benchmark / "source_model.safetensors"

@@ -1,4 +1,24 @@
-"""What every method is: predictions for a stream of batches, counters, and a way back to the source model."""
+"""What every method is: predictions for a stream of batches, counters, and a way back to the source model.
+
+What all methods share, each thing once:
+
+- **Building.** `Method.__init__` takes what `adaptation.build` was given. A method that cannot apply to the model, or
+  lacks source data that it cannot do without, raises `AdaptationError` while it is built, before any image is read.
+- **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; batch norm is told what
+  to normalise with by `norm_layers`. It belongs to the method: a second model is a `frozen_copy` (`ema`).
+- **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
+  any device, and can be iterated again. `MethodEntry.source_data` in the catalogue says whether a method uses it.
+- **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global one.
+- **Way back.** `reset()` returns to the moment after building: `_restore()` brings back model, optimiser and memory, and
+  the generator starts anew. A reset that a method does itself (episodic, RDumb, SAR) is `_start_over()`: counted, but the
+  generator goes on, so that no two batches share their draws. A method that keeps something over batches overrides
+  `_restore`, calls `super()._restore()`, and undoes its own; `Snapshot` does it for the tensors of modules.
+- **Gradient steps.** A `GradientMethod` says which parameters (`_select`) and which loss (`_loss`); one that adapts on
+  some samples only also says which (`SelectiveMethod._reliable`); one with another kind of step overrides `_adapt` and
+  uses `_forward` and `_step`, which count.
+- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input of
+  the last linear layer; `ema`: teacher; `snapshot`: tensors to come back to.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -9,14 +29,23 @@ import torch
 from torch import nn
 
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters, Hyperparameters
+from tta_pipeline.adaptation.snapshot import Snapshot
+from tta_pipeline.errors import AdaptationError
+
+SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
+"""Clean batches: images, float (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
 
 
 class Method(ABC):
     """A model that may change while it predicts.
 
-    Counters are of samples and run on over resets: `num_forwards`, `num_backwards`; and of events: `num_updates`,
-    `num_resets`, `num_nonfinite_batches`.
+    Counters begin with the first prediction and run on over resets. `num_forwards` and `num_backwards` are the samples
+    that the model was run on, `num_adapted_samples` those that a loss was taken of, which is what papers call
+    backwards; `num_updates`, `num_resets` and `num_nonfinite_batches` are events.
     """
+
+    name: str
+    """As the catalogue has it; for messages."""
 
     def __init__(
         self,
@@ -24,26 +53,42 @@ class Method(ABC):
         hyperparameters: Hyperparameters,
         *,
         num_classes: int,
-        source_data: Iterable[torch.Tensor] | None = None,
+        source_data: SourceData | None = None,
+        seed: int = 0,
     ) -> None:
-        self.model = model
+        self.model = model.eval()
         self.hyperparameters = hyperparameters
         self.num_classes = num_classes
         self.source_data = source_data
+        self.device = next(model.parameters()).device
+        self.seed = seed
+        self.generator = torch.Generator(self.device).manual_seed(seed)
         self.num_forwards = 0
         self.num_backwards = 0
+        self.num_adapted_samples = 0
         self.num_updates = 0
         self.num_resets = 0
-        self.num_nonfinite_batches = 0
+        # Summed up on the device: to look at each batch would let the device wait for the host.
+        self._num_nonfinite_batches = torch.zeros((), dtype=torch.int64, device=self.device)
+
+    @property
+    def num_nonfinite_batches(self) -> int:
+        """Batches with a logit that is no finite number; reading it waits for the device."""
+        return int(self._num_nonfinite_batches)
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""
         logits = self._predict(images)
-        self.num_nonfinite_batches += int(not torch.isfinite(logits).all())
+        self._num_nonfinite_batches += ~torch.isfinite(logits).all()
         return logits
 
     def reset(self) -> None:
-        """Return to the source model: parameters, buffers and optimiser as they were after building."""
+        """Return to the moment after building: parameters, buffers, optimiser, memory and random state."""
+        self._start_over()
+        self.generator.manual_seed(self.seed)
+
+    def _start_over(self) -> None:
+        """Return to the source model, as the method itself may ask for; random draws go on."""
         self.num_resets += 1
         self._restore()
 
@@ -58,6 +103,19 @@ class Method(ABC):
         logits: torch.Tensor = self.model(images)
         return logits
 
+    def _require_source_data(self, purpose: str) -> SourceData:
+        """Return the source data.
+
+        Raises:
+            AdaptationError: there is none, and the method needs it for *purpose*.
+        """
+        if self.source_data is None:
+            raise AdaptationError(
+                f"{self.name} was given no source_data; expected clean batches (images, labels) for {purpose}: "
+                "use a benchmark with a clean split, or another method"
+            )
+        return self.source_data
+
 
 class GradientMethod(Method):
     """A method that takes gradient steps on some of the model's parameters."""
@@ -68,46 +126,72 @@ class GradientMethod(Method):
         hyperparameters: GradientHyperparameters,
         *,
         num_classes: int,
-        source_data: Iterable[torch.Tensor] | None = None,
+        source_data: SourceData | None = None,
+        seed: int = 0,
     ) -> None:
-        super().__init__(model, hyperparameters, num_classes=num_classes, source_data=source_data)
+        super().__init__(model, hyperparameters, num_classes=num_classes, source_data=source_data, seed=seed)
         self._episodic = hyperparameters.episodic
         self._steps = hyperparameters.steps
-        self._optimizer = _optimizer(self._select(model), hyperparameters)
-        self._initial = deepcopy((model.state_dict(), self._optimizer.state_dict()))
+        self._optimizer = _optimizer(self._select(self.model), hyperparameters)
+        self._initial = Snapshot(self.model)
+        self._initial_optimizer = deepcopy(self._optimizer.state_dict())
 
     @abstractmethod
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        """Prepare *model* for adaptation and return the parameters to adapt."""
+        """Prepare *model* for adaptation, freeze what stays, and return the parameters to adapt."""
 
     @abstractmethod
-    def _loss(self, images: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-        """Return the loss, a scalar, of *logits* for *images*."""
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the loss, a scalar, of *logits* (B, K)."""
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         if self._episodic:
-            self.reset()
-        for _ in range(self._steps):
-            with torch.enable_grad():
-                logits = self._forward(images)
-                self._step(self._loss(images, logits), num_samples=len(images))
+            self._start_over()
+        with torch.enable_grad():
+            for _ in range(self._steps):
+                logits = self._adapt(images)
         return logits.detach()
 
-    def _step(self, loss: torch.Tensor, *, num_samples: int) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits for *images*, those of before the update, and take one step; gradients are enabled."""
+        logits = self._forward(images)
+        self._step(self._loss(logits), num_samples=len(images))
+        return logits
+
+    def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
+        """Descend *loss*, of *num_samples* run forward, of which *num_adapted* (None: all) are in the loss."""
+        self._backward(loss, num_samples=num_samples)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        self.num_backwards += num_samples
+        self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
         self.num_updates += 1
 
+    def _backward(self, loss: torch.Tensor, *, num_samples: int) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.num_backwards += num_samples
+
     def _restore(self) -> None:
-        model_state, optimizer_state = self._initial
-        self.model.load_state_dict(model_state)
-        self._optimizer.load_state_dict(deepcopy(optimizer_state))
+        self._initial.restore()
+        self._optimizer.load_state_dict(deepcopy(self._initial_optimizer))
+
+
+class SelectiveMethod(GradientMethod):
+    """A gradient method that adapts on some samples of each batch only; no step is taken on a batch without any."""
+
+    @abstractmethod
+    def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the indices, int64 (M,) with M <= B, of the samples to adapt on by their *logits* (B, K)."""
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self._forward(images)
+        kept = self._reliable(logits.detach())
+        if len(kept):
+            self._step(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
+        return logits
 
 
 def _optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": settings.lr}
+    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     if settings.optimizer == "adam":
         return torch.optim.Adam(parameters, betas=(settings.momentum, 0.999), **options)
-    return torch.optim.SGD(parameters, momentum=settings.momentum, **options)
+    return torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=settings.nesterov, **options)

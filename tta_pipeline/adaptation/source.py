@@ -1,7 +1,5 @@
 """The source model as it is (BN-0)."""
 
-from typing import Any
-
 import torch
 
 from tta_pipeline.adaptation.method import Method
@@ -10,8 +8,7 @@ from tta_pipeline.adaptation.method import Method
 class Source(Method):
     """Predicts with the source model in evaluation mode; the lower bound every method is held against."""
 
-    def __init__(self, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        super().__init__(model.eval(), *args, **kwargs)
+    name = "source"
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():

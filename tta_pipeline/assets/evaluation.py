@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, materialize_cells
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.benchmarks.spec import Benchmark, TrainedModel
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
@@ -42,7 +43,7 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
     @scope.asset(
         "evaluation",
         experiment,
-        deps=[scope.key("shard_manifest"), *([[scope.benchmark.name, "source_model"]] if trained else [])],
+        deps=[_evaluated_key(scope, spec.shards), *([[scope.benchmark.name, "source_model"]] if trained else [])],
         kinds={"pytorch"},
         code_version="1",
         description=f"Model `{spec.model}` with method `{spec.method}` under protocol `{spec.protocol}`. "
@@ -118,7 +119,7 @@ class _Sweep:
         """Evaluate *cell*, unless its newest record has this fingerprint."""
         from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 
-        folder = self._locations.shards(self._benchmark.name, cell)
+        folder = _folder(self._locations, self._benchmark, self._experiment, cell)
         manifest = read_record(folder / MANIFEST_FILE, Manifest)
         fingerprint = self._evaluator.fingerprint(manifest)
         latest = self._metrics.latest(
@@ -129,13 +130,14 @@ class _Sweep:
         return self._evaluate(cell, num_images=manifest.num_samples)
 
     def _evaluate(self, cell: Cell, *, num_images: int) -> CellReport:
+        from tta_pipeline.evaluation.evaluate import open_cell
         from tta_pipeline.metrics.records import now
         from tta_pipeline.progress import Progress
 
-        folder = self._locations.shards(self._benchmark.name, cell)
+        folder = _folder(self._locations, self._benchmark, self._experiment, cell)
         started_at = now()
         progress = Progress(self._context.log.info, what=cell.key, num_images=num_images)
-        facts = asdict(self._evaluator.evaluate(folder, progress.advance))
+        facts = asdict(self._evaluator.evaluate(open_cell(folder), progress.advance))
         self._metrics.record(
             self._benchmark.name,
             kind="evaluations",
@@ -155,8 +157,8 @@ class _Sweep:
     def _report(self, cell: Cell, facts: Mapping[str, Any], *, was_evaluated: bool) -> CellReport:
         from tta_pipeline.reports.pictures import prediction_grid
 
-        folder = self._locations.shards(self._benchmark.name, cell)
-        picture = prediction_grid(folder, facts, image_size=self._benchmark.image_size)
+        folder = _folder(self._locations, self._benchmark, self._experiment, cell)
+        picture = prediction_grid(folder, facts, image_size=self._benchmark.image_size_of(self._experiment))
         did = f"{facts['images_per_s']:,.0f} images/s" if was_evaluated else "finished before"
         memory = {"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}
         return CellReport(
@@ -190,10 +192,21 @@ class _Sweep:
                 source_model=self._locations.source_model(benchmark.name),
                 num_classes=len(class_map.classes),
             ),
-            image_size=benchmark.image_size,
+            image_size=benchmark.image_size_of(self._experiment),
             device=self._compute.torch_device(),
             num_threads=self._compute.num_threads,
         )
+
+
+def _evaluated_key(scope: Scope, transform: str | None) -> dg.AssetKey:
+    return scope.key("transformed_shards", transform) if transform else scope.key("shard_manifest")
+
+
+def _folder(locations: Locations, benchmark: Benchmark, experiment: str, cell: Cell) -> Path:
+    transform = benchmark.experiments[experiment].shards
+    if transform:
+        return locations.transformed(benchmark.name, transform, cell)
+    return locations.shards(benchmark.name, cell)
 
 
 def _record_name(experiment: str, cell: Cell) -> str:
@@ -205,7 +218,7 @@ def _check(
 ) -> Sequence[CheckReport]:
     from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 
-    manifest = read_record(locations.shards(scope.benchmark.name, cell) / MANIFEST_FILE, Manifest)
+    manifest = read_record(_folder(locations, scope.benchmark, experiment, cell) / MANIFEST_FILE, Manifest)
     latest = metrics.latest(scope.benchmark.name, kind="evaluations", name=_record_name(experiment, cell)) or {}
     same = latest.get("manifest_sha256") == manifest.sha256 and latest.get("num_samples") == manifest.num_samples
     metadata = {"num_evaluated": latest.get("num_samples", 0), "num_samples": manifest.num_samples}

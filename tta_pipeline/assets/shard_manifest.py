@@ -1,15 +1,23 @@
 """`<benchmark>/shard_manifest`: what one cell's shards hold, proven by reading them back, and its checks."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, materialize_cells
 from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
+
+if TYPE_CHECKING:
+    from tta_pipeline.processes import Workers
+    from tta_pipeline.shards.manifest import WriterRecord
+    from tta_pipeline.shards.read_back import Published
+    from tta_pipeline.sources.class_map import ClassMap
 
 SHARDS_MATCH = "shards_match_manifest"
 SOURCE_MATCHES = "source_count_equals_manifest"
@@ -30,9 +38,12 @@ def shard_manifest(scope: Scope) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        yield from materialize_cells(
-            context, scope, lambda cell: _publish(context, scope, store.locations, metrics, cell)
-        )
+        with store.workers() as workers:
+            yield from materialize_cells(
+                context,
+                scope,
+                lambda cell: _publish(context, scope, store.locations, metrics, cell=cell, workers=workers),
+            )
         metrics.publish(context.log)
 
     return asset
@@ -63,57 +74,63 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
 
 
 def _publish(
-    context: dg.AssetExecutionContext, scope: Scope, locations: Locations, metrics: MetricsStore, cell: Cell
+    context: dg.AssetExecutionContext,
+    scope: Scope,
+    locations: Locations,
+    metrics: MetricsStore,
+    *,
+    cell: Cell,
+    workers: "Workers",
 ) -> CellReport:
     from tta_pipeline.metrics.records import now
-    from tta_pipeline.progress import Progress
-    from tta_pipeline.shards.facts import shard_set_facts
-    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
-    from tta_pipeline.shards.read_back import publish_shard_set
     from tta_pipeline.sources import benchmark_class_map
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
-    record = read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
-    progress = Progress(context.log.info, what=cell.key, num_images=record.num_samples)
-    published = publish_shard_set(folder, class_map, progress)
-    facts = shard_set_facts(published, record)
-    if published.was_built:
-        metrics.record(
-            benchmark.name,
-            kind="shard_sets",
-            name=f"{cell.corruption}-{cell.severity}",
-            run_id=context.run_id,
-            started_at=started_at,
-            facts=facts,
-        )
-    did = "read back and indexed" if published.was_built else "unchanged"
-    shown = (
-        "num_samples", "num_classes", "num_shards", "payload_bytes", "shard_bytes", "num_inodes", "num_loose_inodes",
-        "inode_reduction", "read_back_wall_s", "order_hash", "manifest_sha256",
-    )  # fmt: skip
-    return CellReport(
-        summary=f"{facts['num_samples']:,} samples {did}, {facts['inode_reduction']:,.0f} x fewer inodes",
-        metadata={
-            **{name: facts[name] for name in shown},
-            "dagster/partition_row_count" if scope.partitions else "dagster/row_count": facts["num_samples"],
-            "was_built": published.was_built,
-            "folder": dg.MetadataValue.path(folder),
-        },
-        data_version=str(facts["manifest_sha256"]),
-    )
+    if benchmark.has_shards:
+        adopted = _adopted(folder, cell, class_map, benchmark=benchmark.name, say=context.log.info, workers=workers)
+        published, record = adopted, None
+    else:
+        published, record = _read_back(folder, cell, class_map, say=context.log.info, workers=workers)
+    return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
+
+
+def _read_back(
+    folder: Path, cell: Cell, class_map: "ClassMap", *, say: Callable[[str], None], workers: "Workers"
+) -> tuple["Published", "WriterRecord"]:
+    """Read our own shards back and compare them with what their writer says."""
+    from tta_pipeline.progress import Progress
+    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
+    from tta_pipeline.shards.read_back import publish_shard_set
+
+    record = read_record(folder / WRITER_FILE, WriterRecord)
+    progress = Progress(say, what=cell.key, num_images=record.num_samples)
+    return publish_shard_set(folder, class_map, progress, workers), record
+
+
+def _adopted(
+    folder: Path, cell: Cell, class_map: "ClassMap", *, benchmark: str, say: Callable[[str], None], workers: "Workers"
+) -> "Published":
+    """Read shards that somebody else made, which are their own source."""
+    from tta_pipeline.progress import Progress
+    from tta_pipeline.shards.read_back import adopt
+    from tta_pipeline.sources.existing_shards import shards_version
+
+    progress = Progress(say, what=cell.key, num_images=0)
+    version = shards_version(folder)
+    return adopt(folder, cell, progress, benchmark=benchmark, class_map=class_map, version=version, workers=workers)
 
 
 def _check(scope: Scope, locations: Locations, cell: Cell) -> Sequence[CheckReport]:
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.shards.verification import missing_classes, shard_problems
-    from tta_pipeline.sources import open_source
+    from tta_pipeline.sources import observed_source
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
     problems = list(shard_problems(shard_set))
     source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
-    is_unchanged = open_source(scope.benchmark, locations).version(cell) == source.version
+    is_unchanged = observed_source(scope.benchmark, locations).version(cell) == source.version
     missing = missing_classes(shard_set)
     return (
         CheckReport(check=SHARDS_MATCH, passed=not problems, metadata={"problems": "; ".join(problems) or "none"}),

@@ -58,9 +58,9 @@ def _observed(scope: Scope) -> dg.SourceAsset:
         key=scope.key("source_split"),
         group_name=scope.benchmark.name,
         partitions_def=scope.partitions,
-        tags={"dagster/kind/jpeg": ""},
-        description="Images that lie on disk. Observing them records a digest of names, sizes and times of change, "
-        "so that shards made from other files show as stale.",
+        tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
+        description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} that lie on disk. Observing them records "
+        "a digest of names, sizes and times of change, so that what was made from other files shows as stale.",
     )
     def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
         return _observe(scope, store.locations)
@@ -70,9 +70,9 @@ def _observed(scope: Scope) -> dg.SourceAsset:
 
 def _observe(scope: Scope, locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
     from tta_pipeline.errors import SourceError
-    from tta_pipeline.sources import open_source
+    from tta_pipeline.sources import observed_source
 
-    source = open_source(scope.benchmark, locations)
+    source = observed_source(scope.benchmark, locations)
     if scope.single:
         return dg.DataVersion(source.version(scope.single))
     versions = {}

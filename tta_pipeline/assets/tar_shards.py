@@ -7,15 +7,21 @@ import dagster as dg
 
 from tta_pipeline.assets.reporting import CellReport, materialize_cells
 from tta_pipeline.assets.scope import Scope
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
 
 if TYPE_CHECKING:
+    from tta_pipeline.processes import Workers
     from tta_pipeline.shards.conversion import Conversion, Task
 
 
 def tar_shards(scope: Scope) -> dg.AssetsDefinition:
-    """Return the asset of the shards."""
+    """Return the asset of the shards: written, or links to those that somebody else made."""
+    return _linked(scope) if scope.benchmark.has_shards else _written(scope)
 
+
+def _written(scope: Scope) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
         deps=[scope.key("source_split")],
@@ -29,16 +35,52 @@ def tar_shards(scope: Scope) -> dg.AssetsDefinition:
         from tta_pipeline.shards.conversion import benchmark_conversion
 
         conversion = benchmark_conversion(scope.benchmark, store.locations, told_to(context.log.info))
-        with conversion.session(scope.cells(context)) as task:
-            yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, task(cell)))
+        with store.workers() as workers, conversion.session(scope.cells(context)) as task:
+            yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, task(cell), workers))
 
     return asset
 
 
-def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task") -> CellReport:
+def _linked(scope: Scope) -> dg.AssetsDefinition:
+    @scope.asset(
+        "tar_shards",
+        deps=[scope.key("source_split")],
+        kinds={"webdataset"},
+        code_version="1",
+        description="Symbolic links to shards that somebody else made; nothing of them is copied or rewritten.",
+    )
+    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        yield from materialize_cells(context, scope, lambda cell: _link(scope, store.locations, cell))
+
+    return asset
+
+
+def _link(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
+    from tta_pipeline.sources import existing_shards
+    from tta_pipeline.sources.existing_shards import link_shards, shards_version
+
+    source = existing_shards(scope.benchmark)
+    assert source is not None
+    folder = locations.shards(scope.benchmark.name, cell)
+    was_linked = link_shards(source.folder(cell), folder)
+    sizes = [path.stat().st_size for path in folder.glob("*.tar")]
+    return CellReport(
+        summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
+        metadata={
+            "num_shards": len(sizes),
+            "shard_bytes": sum(sizes),
+            "was_linked": was_linked,
+            "source": dg.MetadataValue.path(source.folder(cell)),
+            "folder": dg.MetadataValue.path(folder),
+        },
+        data_version=shards_version(folder),
+    )
+
+
+def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers") -> CellReport:
     from tta_pipeline.shards.conversion import convert
 
-    converted = convert(task, conversion.progress)
+    converted = convert(task, conversion.progress, workers)
     record = converted.record
     for stray in converted.strays[:20]:
         context.log.warning(f"{stray} is no image of a class folder and was passed over")

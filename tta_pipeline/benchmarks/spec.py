@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, Hyperparameters
+from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.sections import Section
@@ -77,6 +78,15 @@ class GeneratedSource(Section):
     """Processes that generate."""
 
 
+class ShardsSource(Section):
+    """Shards that somebody else made, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied."""
+
+    kind: Literal["shards"]
+    root: Path
+    clean: Path | None = None
+    """Folder of shards with the uncorrupted images."""
+
+
 class ShardSettings(Section):
     """How a cell becomes shards: one of the three limits, the order, and what is done to the images."""
 
@@ -90,6 +100,9 @@ class ShardSettings(Section):
     """Concentration of the Dirichlet order: the smaller, the fewer classes at a time."""
     format: Literal["raw", "tensor"] = "raw"
     """Raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
+    function: str | None = None
+    """`module:name` of a Python function that is given each decoded image, uint8 (H, W, 3), before it is resized and
+    cropped, and returns another one, uint8 (H', W', 3)."""
     resize: int | None = Field(default=None, ge=1)
     """Length of the shorter side after resizing, in pixels."""
     center_crop: int | None = Field(default=None, ge=1)
@@ -104,11 +117,19 @@ class ShardSettings(Section):
     """What to do with class folders that the class map lacks; what is skipped is counted and named in the manifest."""
     decode_all: bool = False
     """Whether every image is decoded while sharding, and not only its header and end looked at."""
+    _needs_limit: ClassVar[bool] = True
+
+    @field_validator("function")
+    @classmethod
+    def _found(cls, function: str | None) -> str | None:
+        if function is not None:
+            function_file(function)
+        return function
 
     @model_validator(mode="after")
     def _one_limit(self) -> "ShardSettings":
         given = [name for name in ("num_shards", "samples_per_shard", "max_shard_bytes") if getattr(self, name)]
-        if len(given) != 1:
+        if len(given) > 1 or (self._needs_limit and not given):
             raise ValueError(
                 f"found limits {given or 'none'}; expected one of num_shards, samples_per_shard, max_shard_bytes"
             )
@@ -121,7 +142,24 @@ class ShardSettings(Section):
     @property
     def changes_images(self) -> bool:
         """Whether the stored bytes are others than the source's."""
-        return self.format == "tensor" or bool(self.resize or self.center_crop)
+        return self.format == "tensor" or bool(self.function or self.resize or self.center_crop)
+
+
+class Transform(ShardSettings):
+    """How a shard set becomes another one; without a limit, of as many shards as it has."""
+
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "source"
+    _needs_limit: ClassVar[bool] = False
+
+    def settings(self, *, num_shards: int) -> ShardSettings:
+        """Return the settings for a set that has *num_shards* shards."""
+        given = self.model_dump()
+        has_limit = self.num_shards or self.samples_per_shard or self.max_shard_bytes
+        return ShardSettings(**given if has_limit else {**given, "num_shards": num_shards})
+
+    def image_size(self, before: int) -> int:
+        """Return height and width of images that had *before* pixels; of what a function returns, those given here."""
+        return self.center_crop or self.resize or before
 
 
 class TrainedModel(Section):
@@ -149,11 +187,18 @@ class Experiment(Section):
     """A model, an adaptation method and a protocol."""
 
     model: str
+    shards: str | None = None
+    """Name of the transform whose shards are evaluated; None: the shards as they were made."""
     method: Literal[tuple(METHODS)]  # type: ignore[valid-type]
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     protocol: Literal["reset_each_shift"] = "reset_each_shift"
     batch_size: int = Field(default=64, ge=1)
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """Of the forward pass; anything but fp32 casts where PyTorch's autocast holds that to be safe."""
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. The last, smaller batch is not
+    compiled for."""
     seed: int = 0
 
     @model_validator(mode="after")
@@ -175,7 +220,8 @@ class Benchmark(Section):
     name: Name
     title: str
     source: Annotated[
-        DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource, Field(discriminator="kind")
+        DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource | ShardsSource,
+        Field(discriminator="kind"),
     ]
     corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
     severities: tuple[Severity, ...] = SEVERITIES
@@ -183,7 +229,10 @@ class Benchmark(Section):
     """The sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
     image_size: int = Field(ge=16)
     """Height and width of every image, in pixels."""
-    shards: ShardSettings
+    shards: ShardSettings | None = None
+    """How shards are made; None for a source of shards, which are there."""
+    transforms: dict[Name, Transform] = Field(default_factory=dict)
+    """Further shard sets made from the first, each image changed."""
     models: dict[Name, Annotated[TrainedModel | TorchvisionModel, Field(discriminator="kind")]]
     experiments: dict[Name, Experiment]
 
@@ -207,11 +256,29 @@ class Benchmark(Section):
             yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
         if trained and not self.has_train:
             yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
+        yield from self._inconsistent_shards()
+
+    def _inconsistent_shards(self) -> Iterator[str]:
+        if self.shards is None and not isinstance(self.source, ShardsSource):
+            yield "shards is missing"
+        if self.shards is not None and isinstance(self.source, ShardsSource):
+            yield "shards is given, but source.kind is 'shards', which are there; expected transforms to change them"
+        if "shards" in self.transforms:
+            yield "transforms.shards has the name of the set that it is made from; expected another"
+        for name, experiment in self.experiments.items():
+            if experiment.shards is not None and experiment.shards not in self.transforms:
+                known = ", ".join(self.transforms) or "none, there are no transforms"
+                yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
 
     @property
     def cells(self) -> tuple[Cell, ...]:
         """Every (corruption, severity), in the order of the file."""
         return cells(self.corruptions, self.severities)
+
+    def image_size_of(self, experiment: str) -> int:
+        """Return height and width, in pixels, of the images that *experiment* evaluates."""
+        transform = self.experiments[experiment].shards
+        return self.transforms[transform].image_size(self.image_size) if transform else self.image_size
 
     @property
     def has_clean(self) -> bool:
@@ -222,6 +289,11 @@ class Benchmark(Section):
     def has_train(self) -> bool:
         """Whether there are images to train a source model on."""
         return isinstance(self.source, DigitsSource)
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether the source is shards, which are linked to and adopted."""
+        return isinstance(self.source, ShardsSource)
 
     @property
     def is_generated(self) -> bool:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.method import Method
@@ -18,25 +18,15 @@ from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import CalibrationBins, calibration_bins
 from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, run_pass
 from tta_pipeline.evaluation.timing import Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.order import StreamOrder, as_stored
-from tta_pipeline.streaming.reader import Batch, Stream
+from tta_pipeline.streaming.reader import Stream
 
 EVALUATION_VERSION = "1"
 NUM_PREVIEWED = 10
 """Samples shown with their predictions."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BatchTiming:
-    """Where the time of one batch went."""
-
-    num_samples: int
-    data_wait_s: float
-    """Until the stream delivered the batch."""
-    compute_s: float
-    """Host-to-device copy, forward and whatever the method adapts, the device idle at both ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +61,10 @@ class Evaluation:
     manifest_sha256: str
     device: str
     batch_size: int
+    precision: str
+    """Of the forward pass: fp32, or what it is cast to where that is safe."""
+    compile: str
+    """Mode of `torch.compile`, or off."""
     num_batches: int
     metadata_scan_s: float
     """Reading the manifest and making sure that the shards are the ones it describes."""
@@ -79,13 +73,15 @@ class Evaluation:
     time_to_first_batch_s: float
     """From the start of the pass until the first batch is there."""
     first_batch_compute_s: float
-    """Copy and computation of the first batch, cold caches included."""
+    """Computation of the first batch, cold caches included."""
     wall_s: float
     """The whole pass: fetching and computing, from before the first batch to after the last."""
     images_per_s: float
     """num_samples / wall_s."""
     data_wait_s: float
     """Sum over the batches."""
+    host_to_device_s: float
+    """Sum over the batches; 0 on a CPU."""
     compute_s: float
     """Sum over the batches."""
     peak_cuda_gib: float | None
@@ -108,15 +104,25 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pass:
-    """Everything collected over one pass, in stream order."""
+class OpenedCell:
+    """A shard set that was looked at and found to be what its manifest says, in the order it is streamed."""
 
-    labels: npt.NDArray[np.int64]
-    predictions: npt.NDArray[np.int64]
-    confidences: npt.NDArray[np.float64]
-    indices: npt.NDArray[np.int64]
-    batches: tuple[BatchTiming, ...]
-    wall_s: float
+    shard_set: ShardSet
+    order: StreamOrder
+    metadata_scan_s: float
+
+
+def open_cell(folder: Path) -> OpenedCell:
+    """Read manifest and index in *folder*, make sure of the shards, and plan the stream; another thread may do it.
+
+    Raises:
+        ManifestError: manifest and shards disagree.
+    """
+    with timed() as scan:
+        shard_set = ShardSet.open(folder)
+        shard_set.require_intact()
+        order = as_stored(shard_set.index)
+    return OpenedCell(shard_set=shard_set, order=order, metadata_scan_s=scan.wall_s)
 
 
 class Evaluator:
@@ -148,33 +154,29 @@ class Evaluator:
             self._experiment, weights_sha256=self._model.weights_sha256, device=self._device.type, manifest=manifest
         )
 
-    def evaluate(self, folder: Path, advance: Callable[[int], None]) -> Evaluation:
-        """Evaluate the shard set in *folder* from the source model on; call *advance* with each batch's size.
+    def evaluate(self, cell: OpenedCell, advance: Callable[[int], None]) -> Evaluation:
+        """Evaluate *cell* from the source model on; call *advance* with each batch's size.
 
         Raises:
-            ManifestError: manifest and shards disagree.
             StreamError: a sample cannot be read or decoded.
-            EvaluationError: not every sample of the manifest was seen exactly once.
+            EvaluationError: not every sample of the manifest was seen exactly once, or the device is out of memory.
         """
-        with timed() as scan:
-            shard_set = ShardSet.open(folder)
-            shard_set.require_intact()
         with timed() as setup:
-            order = as_stored(shard_set.index)
             stream = Stream(
-                shard_set=shard_set,
-                order=order,
+                shard_set=cell.shard_set,
+                order=cell.order,
                 batch_size=self._experiment.batch_size,
                 image_size=self._image_size,
                 num_threads=self._num_threads,
+                pin_memory=self._device.type == "cuda",
             )
-        method = self._fresh_method(shard_set.manifest)
+        method = self._fresh_method(cell.shard_set.manifest)
         before = _counters(method)
         reset_peak_memory(self._device)
-        collected = self._run(method, stream, advance)
-        _require_every_sample_once(collected.indices, shard_set, order)
+        collected = run_pass(method, stream, device=self._device, precision=self._experiment.precision, advance=advance)
+        _require_every_sample_once(collected.indices, cell.shard_set, cell.order)
         counters = {name: count - before[name] for name, count in _counters(method).items()}
-        return self._evaluation(shard_set.manifest, order, collected, counters, scan=scan, setup=setup)
+        return self._evaluation(cell, collected, counters, setup=setup)
 
     def _fresh_method(self, manifest: Manifest) -> Method:
         """Return the method at the source model, with every source of randomness at the experiment's seed."""
@@ -182,7 +184,7 @@ class Evaluator:
         if self._method is None:
             self._method = build(
                 self._experiment.method,
-                self._model.make().to(self._device),
+                self._network(),
                 num_classes=len(manifest.classes),
                 preset=self._experiment.preset,
                 **self._experiment.hyperparameters,
@@ -191,53 +193,21 @@ class Evaluator:
             self._method.reset()
         return self._method
 
-    def _run(self, method: Method, stream: Stream, advance: Callable[[int], None]) -> _Pass:
-        labels, predictions, confidences, indices, timings = [], [], [], [], []
-        started = waiting = time.perf_counter()
-        for batch in stream:
-            data_wait_s = time.perf_counter() - waiting
-            with timed(self._device) as compute:
-                probabilities = self._probabilities(method, batch)
-                confidence, prediction = probabilities.max(1)
-            labels.append(batch.labels.numpy())
-            predictions.append(prediction.cpu().numpy())
-            confidences.append(confidence.double().cpu().numpy())
-            indices.append(batch.indices)
-            timings.append(
-                BatchTiming(num_samples=len(batch.labels), data_wait_s=data_wait_s, compute_s=compute.wall_s)
-            )
-            advance(len(batch.labels))
-            waiting = time.perf_counter()
-        return _Pass(
-            labels=np.concatenate(labels),
-            predictions=np.concatenate(predictions),
-            confidences=np.concatenate(confidences),
-            indices=np.concatenate(indices),
-            batches=tuple(timings),
-            wall_s=time.perf_counter() - started,
-        )
+    def _network(self) -> nn.Module:
+        """Return the model on the device, in the memory layout that images come in."""
+        network: nn.Module = self._model.make().to(self._device).to(memory_format=torch.channels_last)
+        if self._experiment.compile != "off":
+            network.compile(mode=self._experiment.compile, dynamic=False)
+        return network
 
-    def _probabilities(self, method: Method, batch: Batch) -> torch.Tensor:
-        images = batch.images.to(self._device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
-        return method.predict(images).float().softmax(1)
-
-    def _evaluation(
-        self,
-        manifest: Manifest,
-        order: StreamOrder,
-        collected: _Pass,
-        counters: dict[str, Any],
-        *,
-        scan: Lap,
-        setup: Lap,
-    ) -> Evaluation:
+    def _evaluation(self, cell: OpenedCell, collected: Pass, counters: dict[str, Any], *, setup: Lap) -> Evaluation:
         return Evaluation(
-            **self._what_was_evaluated(manifest),
+            **self._what_was_evaluated(cell.shard_set.manifest),
             **_outcome(collected),
             **_timing(collected),
             **counters,
-            order_hash=order.sha256,
-            metadata_scan_s=scan.wall_s,
+            order_hash=cell.order.sha256,
+            metadata_scan_s=cell.metadata_scan_s,
             pipeline_setup_s=setup.wall_s,
             peak_cuda_gib=peak_cuda_gib(self._device),
             peak_rss_gib=peak_rss_gib(),
@@ -263,11 +233,13 @@ class Evaluator:
             "manifest_sha256": manifest.sha256,
             "device": _device_name(self._device),
             "batch_size": self._experiment.batch_size,
+            "precision": self._experiment.precision,
+            "compile": self._experiment.compile,
             "config": json.dumps(_config(self._experiment), sort_keys=True),
         }
 
 
-def _outcome(collected: _Pass) -> dict[str, Any]:
+def _outcome(collected: Pass) -> dict[str, Any]:
     correct = collected.predictions == collected.labels
     # A broken model's confidence is no number; it counts as none.
     confidences = np.nan_to_num(collected.confidences)
@@ -284,7 +256,7 @@ def _outcome(collected: _Pass) -> dict[str, Any]:
     }
 
 
-def _timing(collected: _Pass) -> dict[str, Any]:
+def _timing(collected: Pass) -> dict[str, Any]:
     first = collected.batches[0]
     return {
         "num_batches": len(collected.batches),
@@ -293,6 +265,7 @@ def _timing(collected: _Pass) -> dict[str, Any]:
         "wall_s": collected.wall_s,
         "images_per_s": len(collected.labels) / collected.wall_s,
         "data_wait_s": sum(batch.data_wait_s for batch in collected.batches),
+        "host_to_device_s": sum(batch.host_to_device_s for batch in collected.batches),
         "compute_s": sum(batch.compute_s for batch in collected.batches),
         "batches": collected.batches,
     }

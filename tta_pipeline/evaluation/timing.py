@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from tta_pipeline.streaming.device import timing_event
+
 GIB = 2**30
 
 
@@ -20,14 +22,48 @@ class Lap:
 
 
 @contextmanager
-def timed(device: torch.device | None = None) -> Iterator[Lap]:
-    """Measure the block in seconds, with *device* idle at both ends if one is given."""
-    _synchronize(device)
+def timed() -> Iterator[Lap]:
+    """Measure the block in seconds."""
     lap = Lap()
     started = time.perf_counter()
     yield lap
-    _synchronize(device)
     lap.wall_s = time.perf_counter() - started
+
+
+Mark = float | torch.cuda.Event
+"""A moment: of the host's clock in seconds, or in the work of a CUDA device."""
+
+
+class Clock:
+    """Marks moments in what a device does, without making the host wait for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def mark(self) -> Mark:
+        """Return the moment when the device is done with what it was asked so far."""
+        if self._device.type != "cuda":
+            return time.perf_counter()
+        event = timing_event()
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def wait_for(self, mark: Mark) -> None:
+        """Return when *mark* has come."""
+        if isinstance(mark, torch.cuda.Event):
+            mark.synchronize()
+
+    def synchronize(self) -> None:
+        """Return when the device has nothing to do."""
+        _synchronize(self._device)
+
+    def seconds(self, begin: Mark, end: Mark) -> float:
+        """Return the time between two moments that have come."""
+        if isinstance(begin, float):
+            assert isinstance(end, float)
+            return end - begin
+        assert isinstance(end, torch.cuda.Event)
+        return float(begin.elapsed_time(end)) / 1000
 
 
 def reset_peak_memory(device: torch.device) -> None:
@@ -47,6 +83,6 @@ def peak_rss_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB
 
 
-def _synchronize(device: torch.device | None) -> None:
-    if device is not None and device.type == "cuda":
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
         torch.cuda.synchronize(device)

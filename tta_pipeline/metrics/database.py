@@ -18,7 +18,7 @@ from tta_pipeline.files import fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, read_record, record_paths
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Readable by the DuckDB 1.x command lines that people have.
 _STORAGE = {"storage_compatibility_version": "v1.2.0"}
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
@@ -140,8 +140,9 @@ def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     }
     facts = dict(record.facts)
     if record.kind == "shard_sets":
+        facts.setdefault("shard_set", "shards")  # records made before there were transforms do not say it
         shards = facts.pop("shards")
-        identity = {name: facts[name] for name in ("benchmark", "corruption", "severity")}
+        identity = {name: facts[name] for name in ("benchmark", "shard_set", "corruption", "severity")}
         return {
             "shard_sets": [{**common, **facts}],
             "shards": [{**identity, "sequence": record.sequence, **shard} for shard in shards],

@@ -2,7 +2,7 @@
 
     <data root>/<benchmark>/results/
       evaluations/<experiment>/<corruption>-<severity>/000001.json
-      shard_sets/<corruption>-<severity>/000001.json
+      shard_sets/[<transform>/]<corruption>-<severity>/000001.json
 
 The number is the order of the records of one cell; no clock is asked for it.
 """

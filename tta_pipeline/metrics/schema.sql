@@ -8,6 +8,7 @@ CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
     sequence INTEGER NOT NULL,
     benchmark VARCHAR NOT NULL,
+    shard_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
     source_kind VARCHAR NOT NULL,
@@ -23,22 +24,24 @@ CREATE TABLE shard_sets (
     num_inodes INTEGER NOT NULL,
     num_loose_inodes INTEGER NOT NULL,
     inode_reduction DOUBLE NOT NULL CHECK (isfinite(inode_reduction)),
-    write_wall_s DOUBLE NOT NULL CHECK (isfinite(write_wall_s)),
-    write_images_per_s DOUBLE NOT NULL CHECK (isfinite(write_images_per_s)),
+    write_wall_s DOUBLE CHECK (isfinite(write_wall_s)),
+    write_images_per_s DOUBLE CHECK (isfinite(write_images_per_s)),
     read_back_wall_s DOUBLE NOT NULL CHECK (isfinite(read_back_wall_s)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, corruption, severity, sequence)
+    PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence)
 );
 COMMENT ON TABLE shard_sets IS 'One row for each manifest built: what one cell holds and what it took to make it';
+COMMENT ON COLUMN shard_sets.shard_set IS 'The transform that made the set from the benchmark''s first one, which is called shards';
 COMMENT ON COLUMN shard_sets.num_inodes IS 'Shards, manifest files and their folder';
 COMMENT ON COLUMN shard_sets.num_loose_inodes IS 'Images, class folders and the folder of the cell';
 COMMENT ON COLUMN shard_sets.inode_reduction IS 'num_loose_inodes / num_inodes';
-COMMENT ON COLUMN shard_sets.write_wall_s IS 'Seconds to read the source and write its shards, fsync included';
+COMMENT ON COLUMN shard_sets.write_wall_s IS 'Seconds to read the source and write its shards, fsync included; NULL for shards that somebody else made';
 COMMENT ON COLUMN shard_sets.read_back_wall_s IS 'Seconds to read the shards back, hash every sample and publish the manifest';
 
 CREATE TABLE shards (
     benchmark VARCHAR NOT NULL,
+    shard_set VARCHAR NOT NULL,
     corruption VARCHAR NOT NULL,
     severity INTEGER NOT NULL,
     sequence INTEGER NOT NULL,
@@ -46,7 +49,7 @@ CREATE TABLE shards (
     num_samples BIGINT NOT NULL,
     shard_bytes BIGINT NOT NULL,
     sha256 VARCHAR NOT NULL,
-    PRIMARY KEY (benchmark, corruption, severity, sequence, name)
+    PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence, name)
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
 
@@ -79,6 +82,8 @@ CREATE TABLE evaluations (
     manifest_sha256 VARCHAR NOT NULL,
     device VARCHAR NOT NULL,
     batch_size INTEGER NOT NULL CHECK (batch_size > 0),
+    precision VARCHAR,
+    compile VARCHAR,
     num_batches INTEGER NOT NULL,
     metadata_scan_s DOUBLE NOT NULL CHECK (isfinite(metadata_scan_s)),
     pipeline_setup_s DOUBLE NOT NULL CHECK (isfinite(pipeline_setup_s)),
@@ -87,6 +92,7 @@ CREATE TABLE evaluations (
     wall_s DOUBLE NOT NULL CHECK (isfinite(wall_s)),
     images_per_s DOUBLE NOT NULL CHECK (isfinite(images_per_s)),
     data_wait_s DOUBLE NOT NULL CHECK (isfinite(data_wait_s)),
+    host_to_device_s DOUBLE CHECK (isfinite(host_to_device_s)),
     compute_s DOUBLE NOT NULL CHECK (isfinite(compute_s)),
     peak_cuda_gib DOUBLE,
     peak_rss_gib DOUBLE NOT NULL,
@@ -109,7 +115,10 @@ COMMENT ON COLUMN evaluations.bin_counts IS 'Samples in each confidence bin; sum
 COMMENT ON COLUMN evaluations.metadata_scan_s IS 'Reading the manifest and making sure that the shards are the ones it describes';
 COMMENT ON COLUMN evaluations.pipeline_setup_s IS 'Constructing the stream';
 COMMENT ON COLUMN evaluations.time_to_first_batch_s IS 'From the start of the pass until the first batch is there';
-COMMENT ON COLUMN evaluations.first_batch_compute_s IS 'Copy and computation of the first batch, cold caches included';
+COMMENT ON COLUMN evaluations.first_batch_compute_s IS 'Computation of the first batch, cold caches included';
+COMMENT ON COLUMN evaluations.host_to_device_s IS 'Copies to the device, which on CUDA go on beside computation; 0 on a CPU';
+COMMENT ON COLUMN evaluations.precision IS 'Of the forward pass: fp32, or what autocast casts to';
+COMMENT ON COLUMN evaluations.compile IS 'Mode of torch.compile, or off';
 COMMENT ON COLUMN evaluations.wall_s IS 'The whole pass, fetching and computing';
 COMMENT ON COLUMN evaluations.images_per_s IS 'num_samples / wall_s';
 COMMENT ON COLUMN evaluations.diverged IS 'A batch had a logit that is no finite number: the error is that of a broken model';
@@ -123,6 +132,7 @@ CREATE TABLE evaluation_batches (
     batch INTEGER NOT NULL,
     num_samples INTEGER NOT NULL,
     data_wait_s DOUBLE NOT NULL,
+    host_to_device_s DOUBLE,
     compute_s DOUBLE NOT NULL
 );
 COMMENT ON TABLE evaluation_batches IS 'Where the time of each batch of each evaluation went';

@@ -1,17 +1,29 @@
 """The data root: sources, shards and reports."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.locations import Locations
 
+if TYPE_CHECKING:
+    from tta_pipeline.processes import Workers
+
 
 class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Where images, shards, models and reports lie."""
 
     data_root: str = Field(description="Folder of everything the pipeline makes, by default $TTA_DATA_ROOT or data/")
+    processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
+
+    def workers(self) -> "Workers":
+        """Return the processes, to be entered; they start when there is enough to do."""
+        from tta_pipeline.processes import Workers
+
+        return Workers(self.processes or len(os.sched_getaffinity(0)))
 
     @property
     def locations(self) -> Locations:

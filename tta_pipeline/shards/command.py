@@ -2,27 +2,29 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt, publish_shard_set
+from tta_pipeline.shards.transformation import stored_images
 from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
+from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
 from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
-from tta_pipeline.sources.listing import Listing, Source, SourceImage
+from tta_pipeline.sources.listing import Listing, Source
 
 Tell = Callable[[str, int], Progress]
 
@@ -43,7 +45,7 @@ class ShardOrder:
     ground_truth: Path | None = None
     """Classes of the files of a flat archive."""
     jobs: int = 1
-    """Processes, each of which writes a cell at a time."""
+    """Processes, each of which writes and reads a shard at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,47 +75,39 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[tuple[Cell, 
             folder=lambda cell: order.output if opened.cells == (CLEAN,) else order.output / cell.path,
             progress=progress,
         )
-        if order.jobs > 1:
-            yield from _convert_in_processes(conversion, opened.cells, order.jobs)
-            return
-        with conversion.session(opened.cells) as task:
-            for cell in opened.cells:
-                yield cell, _convert(conversion, task(cell))
+        with Workers(order.jobs) as workers:
+            yield from _convert_all(conversion, opened.cells, workers)
 
 
-def _convert(conversion: Conversion, task: Task) -> Published:
-    record = convert(task, conversion.progress).record
-    told = conversion.progress(f"{record.cell.key} manifest", record.num_samples)
-    return publish_shard_set(task.target.folder, conversion.class_map, told)
-
-
-def _convert_in_processes(
-    conversion: Conversion, found: Sequence[Cell], num_processes: int
-) -> Iterator[tuple[Cell, Published]]:
-    """Convert cells in processes of their own, started afresh because forking a process with threads is not safe."""
-    running: deque[tuple[Cell, Future[Published]]] = deque()
-    with (
-        ProcessPoolExecutor(num_processes, mp_context=get_context("spawn")) as pool,
-        conversion.session(found, before_release=lambda: wait([future for _, future in running])) as task,
-    ):
-        try:
+def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[tuple[Cell, Published]]:
+    """Convert cell after cell; processes take a cell each where there are enough, and else a shard each."""
+    if workers.num_processes == 1 or len(found) < workers.num_processes:
+        with conversion.session(found) as task:
             for cell in found:
-                running.append((cell, pool.submit(convert_task, task(cell))))
-                if len(running) > num_processes:
-                    done, future = running.popleft()
-                    yield done, future.result()
-            while running:
+                yield cell, _convert(task(cell), conversion.progress, workers)
+        return
+    running: deque[tuple[Cell, Future[Published]]] = deque()
+    with conversion.session(found, before_release=lambda: wait([future for _, future in running])) as task:
+        for cell in found:
+            running.append((cell, workers.submit(_convert, task(cell), _quiet)))
+            if len(running) > workers.num_processes:
                 done, future = running.popleft()
                 yield done, future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while running:
+            done, future = running.popleft()
+            yield done, future.result()
 
 
-def convert_task(task: Task) -> Published:
-    """Write shards and manifest of one cell, unless they stand there; what a worker process does."""
-    quiet = Progress(lambda _: None, what="", num_images=0)
-    convert(task, lambda *_: quiet)
-    return publish_shard_set(task.target.folder, task.class_map, quiet)
+def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Published:
+    """Write shards and manifest of one cell, unless they stand there."""
+    record = convert(task, progress, workers).record
+    told = progress(f"{record.cell.key} manifest", record.num_samples)
+    return publish_shard_set(task.target.folder, task.class_map, told, workers)
+
+
+def _quiet(what: str, num_images: int) -> Progress:
+    """Return what tells nobody, since another process has no terminal."""
+    return Progress(lambda _: None, what=what, num_images=num_images)
 
 
 def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[tuple[Path, Published]]:
@@ -125,6 +119,8 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> 
     folders = sorted({path.parent for path in root.rglob("*.tar")})
     if not folders:
         raise ManifestError(f"no *.tar at or under {root}; expected shards")
+    # Of all folders together: one that lacks a class must not shift the labels of the others.
+    class_map = class_map or ClassMap(classes=class_names_in(folders))
     for folder in folders:
         name, severity = folder.absolute().parts[-2:]
         is_cell = severity.isdecimal() and int(severity) <= max(SEVERITIES)
@@ -141,10 +137,9 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
         ShardError: there are more instances than samples, or the shards cannot be written.
     """
     shard_set = ShardSet.open(folder)
-    shard_set.require_intact()
     manifest = shard_set.manifest
     class_map = ClassMap(classes=manifest.classes)
-    images = _stored_images(shard_set)
+    images = stored_images(shard_set)
     if num_instances > len(images):
         raise SourceError(
             f"found {len(images)} samples in {folder}; expected at least {num_instances}, one an instance"
@@ -166,22 +161,6 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
             progress=progress(target.folder.name, len(part)),
         )
         yield target.folder, publish_shard_set(target.folder, class_map, progress(target.folder.name, len(part)))
-
-
-def _stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
-    """Return the samples of *shard_set* in stored order, as slices of its shards."""
-    shards = [str(shard_set.folder / shard.name) for shard in shard_set.manifest.shards]
-    return tuple(
-        SourceImage(
-            class_name=shard_set.manifest.classes[row["label"]],
-            file_name=row["source_name"].rpartition("/")[2],
-            path=shards[row["shard"]],
-            size_bytes=row["size_bytes"],
-            modified_ns=0,
-            offset=row["offset"],
-        )
-        for row in shard_set.index.table.to_pylist()
-    )
 
 
 @contextmanager

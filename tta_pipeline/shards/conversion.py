@@ -8,6 +8,7 @@ from pathlib import Path
 from tta_pipeline.benchmarks.spec import Benchmark, ShardSettings
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
+from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
@@ -27,7 +28,7 @@ class Converted:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The work on one cell, to be done in any process."""
+    """The work on one cell."""
 
     existing: WriterRecord | None
     """The shards that stand there and need not be written."""
@@ -104,7 +105,7 @@ class Conversion:
         )
 
 
-def convert(task: Task, progress: Callable[[str, int], Progress]) -> Converted:
+def convert(task: Task, progress: Callable[[str, int], Progress], workers: Workers | None = None) -> Converted:
     """Write the shards of a cell, unless they stand there.
 
     Raises:
@@ -120,6 +121,7 @@ def convert(task: Task, progress: Callable[[str, int], Progress]) -> Converted:
         class_map=task.class_map,
         settings=task.settings,
         progress=progress(task.listing.cell.key, len(task.listing.images)),
+        workers=workers,
     )
     return Converted(record=record, was_written=True, strays=task.listing.strays)
 
@@ -129,6 +131,7 @@ def benchmark_conversion(
 ) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     source = open_source(benchmark, locations)
+    assert benchmark.shards is not None
     return Conversion(
         source=source,
         source_kind=benchmark.source.kind,

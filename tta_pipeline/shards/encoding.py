@@ -4,11 +4,14 @@ import io
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
+from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.spec import ShardSettings
-from tta_pipeline.shards.images import decode_with_pillow, read_image_header
+from tta_pipeline.errors import ShardError
+from tta_pipeline.shards.images import decode_with_pillow, read_image_header, read_npy
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]
@@ -39,19 +42,47 @@ def _decoded_and_kept(data: bytes) -> bytes:
         # Strict: it also names what Pillow decodes to grey in silence.
         simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
     else:
-        decode_with_pillow(data)
+        _decoded(data)
     return data
 
 
 def _encoded(data: bytes, settings: ShardSettings) -> bytes:
-    read_image_header(data)
-    image = _cropped(_resized(decode_with_pillow(data), settings.resize), settings.center_crop)
+    changed = _changed(_decoded(data), settings.function)
+    image = _cropped(_resized(changed, settings.resize), settings.center_crop)
     buffer = io.BytesIO()
     if settings.format == "tensor":
         np.save(buffer, np.asarray(image), allow_pickle=False)
     else:
         image.save(buffer, "JPEG", quality=settings.quality)
     return buffer.getvalue()
+
+
+def _decoded(data: bytes) -> Image.Image:
+    """Return the pixels of an image file, or of a tensor that a shard holds."""
+    if read_image_header(data).encoding == "npy":
+        return Image.fromarray(read_npy(data))
+    return decode_with_pillow(data)
+
+
+def _changed(image: Image.Image, reference: str | None) -> Image.Image:
+    """Return what the function gives for *image*, an array of its own that it may change.
+
+    Raises:
+        ShardError: the function raised an error or returned anything but uint8 (H, W, 3).
+    """
+    if reference is None:
+        return image
+    function = load_function(reference)
+    try:
+        pixels: npt.NDArray[np.uint8] = function(np.array(image))
+    except Exception as error:  # whatever a user's function raises
+        raise ShardError(f"{reference} raised {error!r} for an image of {image.height}x{image.width}") from error
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        found = f"{pixels.dtype} {pixels.shape}" if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        raise ShardError(f"{reference} returned {found}; expected uint8 (H, W, 3): correct the function")
+    if not pixels.size:
+        raise ShardError(f"{reference} returned an array of shape {pixels.shape}; expected at least one pixel")
+    return Image.fromarray(pixels)
 
 
 def _resized(image: Image.Image, shorter_side: int | None) -> Image.Image:

@@ -9,13 +9,22 @@ from tta_pipeline.shards.read_back import Published
 _NUM_OWN_FILES = 4  # writer's record, manifest, sample index and the note of what was verified
 
 
-def shard_set_facts(published: Published, record: WriterRecord) -> Mapping[str, Any]:
-    """Return one row of the table `shard_sets`, with the rows of `shards` under "shards"."""
+def shard_set_facts(
+    published: Published, record: WriterRecord | None, *, shard_set: str = "shards"
+) -> Mapping[str, Any]:
+    """Return one row of the table `shard_sets`, with the rows of `shards` under "shards".
+
+    Args:
+        published: The shard set.
+        record: What its writer says; None if somebody else wrote it, and nobody knows how fast.
+        shard_set: The transform that made it, or "shards" for a benchmark's first set.
+    """
     manifest = published.shard_set.manifest
     num_inodes = len(manifest.shards) + _NUM_OWN_FILES + 1
     num_loose_inodes = manifest.num_samples + len(manifest.classes) + 1
     return {
         "benchmark": manifest.benchmark,
+        "shard_set": shard_set,
         "corruption": manifest.corruption,
         "severity": manifest.severity,
         "source_kind": manifest.source.kind,
@@ -31,8 +40,8 @@ def shard_set_facts(published: Published, record: WriterRecord) -> Mapping[str, 
         "num_inodes": num_inodes,
         "num_loose_inodes": num_loose_inodes,
         "inode_reduction": num_loose_inodes / num_inodes,
-        "write_wall_s": record.wall_s,
-        "write_images_per_s": record.num_samples / record.wall_s,
+        "write_wall_s": record and record.wall_s,
+        "write_images_per_s": record and record.num_samples / record.wall_s,
         "read_back_wall_s": published.wall_s,
         "shards": [shard.model_dump() for shard in manifest.shards],
     }

@@ -1,6 +1,7 @@
 """A file that is hashed and written by a thread of its own while its next bytes are prepared."""
 
 import hashlib
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -8,7 +9,7 @@ from typing import Self
 
 
 class HashedFile:
-    """A new file; `digest` is the sha256 of all that was written once the block has ended.
+    """A new file; once the block has ended it survives a power cut, and `digest` is the sha256 of all that was written.
 
     hashlib and the kernel work outside Python's global lock, so the thread takes their time off the writer. At most one
     write waits, which bounds memory.
@@ -41,6 +42,7 @@ class HashedFile:
         try:
             if error is None:
                 self._wait()
+                os.fsync(self._file.fileno())
         finally:
             self._thread.shutdown(cancel_futures=True)
             self._file.close()

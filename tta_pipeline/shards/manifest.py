@@ -106,6 +106,10 @@ class StoredEncoding(Section):
     resize: int | None = None
     center_crop: int | None = None
     quality: int | None = None
+    function: str | None = None
+    """`module:name` of the function that was given each decoded image, before it was resized and cropped."""
+    function_sha256: Sha256 | None = None
+    """Of the function's source file."""
 
 
 class SetFacts(Section):

@@ -9,6 +9,7 @@ import re
 from urllib.parse import unquote_to_bytes
 
 _SAFE = re.compile(r"(?!__)[A-Za-z0-9_\-]+")
+_PLAIN = re.compile(r"(?!__)[A-Za-z0-9_\-]+\.[A-Za-z0-9]{1,8}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_\-]|^_(?=_)")
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _NO_EXTENSION = "%.jpg"
@@ -17,6 +18,8 @@ _NO_EXTENSION = "%.jpg"
 
 def member_name(class_name: str, file_name: str) -> str:
     """Return the tar member for the file *file_name* of class *class_name*, `<class>/<stem>.<extension>`."""
+    if _PLAIN.fullmatch(file_name):  # as nearly all are
+        return f"{escaped(class_name)}/{file_name}"
     extension = _EXTENSION.search(file_name)
     if extension is None:
         return f"{escaped(class_name)}/{escaped(file_name)}{_NO_EXTENSION}"

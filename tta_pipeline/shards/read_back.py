@@ -4,15 +4,17 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.partitions import Cell
+from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import (
     MANIFEST_FILE,
     SAMPLES_SCHEMA,
@@ -28,26 +30,9 @@ from tta_pipeline.shards.manifest import (
     publish_manifest,
     read_record,
 )
-from tta_pipeline.shards.naming import sample_key, source_name
-from tta_pipeline.shards.tar import Member, TarReader
+from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.sources.class_map import ClassMap
-
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"})
-LABEL_EXTENSIONS = frozenset({"cls", "json"})
-"""All that a shard may hold; in particular nothing that a careless reader would execute."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
-    """One sample as found in a shard."""
-
-    key: str
-    source_name: str
-    class_name: str
-    shard: int
-    offset: int
-    size_bytes: int
-    sha256: bytes
+from tta_pipeline.sources.existing_shards import StatedClass, classes_in_label_order, shards_version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +49,23 @@ class Published:
 class _Contents:
     """All that was read from the shards of a folder."""
 
-    shards: tuple[ShardFacts, ...]
-    samples: tuple[Sample, ...]
+    shards: tuple[ShardContents, ...]
+
+    @property
+    def facts(self) -> tuple[ShardFacts, ...]:
+        return tuple(
+            ShardFacts(
+                name=shard.name,
+                num_samples=len(shard.samples),
+                shard_bytes=shard.shard_bytes,
+                sha256=shard.sha256,
+            )
+            for shard in self.shards
+        )
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        return [sample for shard in self.shards for sample in shard.samples]
 
     @property
     def keys(self) -> list[str]:
@@ -76,7 +76,9 @@ class _Contents:
         return sum(sample.size_bytes for sample in self.samples)
 
 
-def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> Published:
+def publish_shard_set(
+    folder: Path, class_map: ClassMap, progress: Progress, workers: Workers | None = None
+) -> Published:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
     A manifest that describes these shards already stays as it is.
@@ -90,7 +92,7 @@ def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> 
     shard_set = _described(folder, class_map)
     was_built = shard_set is None or shard_set.manifest.shards != record.shards
     if shard_set is None or was_built:
-        contents = _read(folder, progress, is_foreign=False)
+        contents = _read(folder, progress, workers, is_foreign=False)
         _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
         facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
         shard_set = _publish(folder, contents, class_map, facts)
@@ -99,10 +101,19 @@ def publish_shard_set(folder: Path, class_map: ClassMap, progress: Progress) -> 
     return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
 
 
-def adopt(folder: Path, cell: Cell, progress: Progress, *, benchmark: str, class_map: ClassMap | None) -> Published:
+def adopt(
+    folder: Path,
+    cell: Cell,
+    progress: Progress,
+    *,
+    benchmark: str,
+    class_map: ClassMap | None,
+    version: str | None = None,
+    workers: Workers | None = None,
+) -> Published:
     """Build the manifest of shards that somebody else made, reading every byte and rewriting none.
 
-    The class of a sample is the folder in its name, or what its `.cls` member says.
+    The class of a sample is the folder in its name, or what its `.cls` member says: an integer there is a label.
 
     Args:
         folder: The shards.
@@ -110,19 +121,28 @@ def adopt(folder: Path, cell: Cell, progress: Progress, *, benchmark: str, class
         progress: Told of what is done.
         benchmark: What the manifest calls the data set.
         class_map: Labels; None: the sorted classes that are found.
+        version: What the manifest calls the version of the source; None: a digest of the shards' hashes.
+        workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
 
     Raises:
         ManifestError: a shard is damaged, or a key stands twice.
-        ClassMapError: a sample's class is not in the class map.
+        ClassMapError: a sample's class is not in the class map, or its `.cls` member has another label than its class.
     """
     started = time.perf_counter()
     shard_set = _described(folder, class_map)
-    was_built = shard_set is None
-    if shard_set is None:
-        contents = _read(folder, progress, is_foreign=True)
+    was_built = shard_set is None or version not in (None, shard_set.manifest.source.version)
+    if shard_set is None or was_built:
+        before = shards_version(folder)
+        contents = _read(folder, progress, workers, is_foreign=True)
+        if shards_version(folder) != before:
+            raise ManifestError(
+                f"{folder}: shards changed while they were read; expected them to stay: adopt them later"
+            )
         _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
-        class_map = class_map or ClassMap(classes=tuple(sorted({sample.class_name for sample in contents.samples})))
-        version = hashlib.sha256("".join(shard.sha256 for shard in contents.shards).encode()).hexdigest()
+        said = {StatedClass(sample.class_name, sample.label) for sample in contents.samples}
+        class_map = class_map or ClassMap(classes=classes_in_label_order(said))
+        contents = _labelled_contents(folder, contents, class_map)
+        version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
         facts = {
             "benchmark": benchmark,
             "corruption": cell.corruption,
@@ -137,7 +157,7 @@ def adopt(folder: Path, cell: Cell, progress: Progress, *, benchmark: str, class
             ),
             "class_map_sha256": class_map.sha256,
             "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
-            "shards": contents.shards,
+            "shards": contents.facts,
             "num_samples": len(contents.samples),
         }
         shard_set = _publish(folder, contents, class_map, facts)
@@ -160,7 +180,7 @@ def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
 
 def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
     class_map.require({sample.class_name for sample in contents.samples}, where=folder)
-    index = SampleIndex(table=_table(contents.samples, class_map))
+    index = SampleIndex(table=_table(contents, class_map))
     manifest = Manifest.model_validate(
         {
             **facts,
@@ -172,83 +192,38 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
     return publish_manifest(folder, manifest, index)
 
 
-def _read(folder: Path, progress: Progress, *, is_foreign: bool) -> _Contents:
-    """Read every shard; what others wrote is looked at as images too, which our writer does before it hashes."""
-    shards: list[ShardFacts] = []
-    samples: list[Sample] = []
-    for number, path in enumerate(sorted(folder.glob("*.tar"))):
-        facts, found = _read_shard(path, number, progress, is_foreign=is_foreign)
-        shards.append(facts)
-        samples += found
-    return _Contents(shards=tuple(shards), samples=tuple(samples))
+def _read(folder: Path, progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
+    shards = [ShardToRead(path, is_foreign) for path in sorted(folder.glob("*.tar"))]
+    num_bytes = sum(shard.path.stat().st_size for shard in shards)
+    if workers is None or not workers.are_worth(num_bytes):
+        return _Contents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))
+    contents = []
+    for shard in workers.map(read_shard, shards):
+        progress.advance(len(shard.samples), shard.shard_bytes)
+        contents.append(shard)
+    return _Contents(shards=tuple(contents))
 
 
-def _read_shard(path: Path, number: int, progress: Progress, *, is_foreign: bool) -> tuple[ShardFacts, list[Sample]]:
-    name_of = _plain_name if is_foreign else source_name
-    images: list[Sample] = []
-    classes: dict[str, str] = {}
-    digest = hashlib.sha256()
-    num_bytes = 0
-    with path.open("rb", buffering=2**20) as file:
-        reader = TarReader(path, file)
-        for member, raw in reader.members():
-            digest.update(raw)
-            num_bytes += len(raw)
-            extension = _allowed_extension(path, member)
-            if extension in IMAGE_EXTENSIONS:
-                if is_foreign:
-                    _require_image(path, member)
-                images.append(_sample(member, number, name_of(member.name)))
-                progress.advance(1, len(raw))
-            elif extension == "cls":
-                classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
-        rest = reader.rest()
-    digest.update(rest)
-    facts = ShardFacts(
-        name=path.name, num_samples=len(images), shard_bytes=num_bytes + len(rest), sha256=digest.hexdigest()
+def _labelled_contents(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:
+    shards = (
+        shard._replace(samples=[_labelled(folder, sample, class_map) for sample in shard.samples])
+        for shard in contents.shards
     )
-    return facts, [_with_class(path, image, classes) for image in images]
+    return _Contents(shards=tuple(shards))
 
 
-def _allowed_extension(path: Path, member: Member) -> str:
-    extension = member.name.rpartition("/")[2].partition(".")[2].lower()
-    if extension not in IMAGE_EXTENSIONS and extension not in LABEL_EXTENSIONS:
-        raise ManifestError(
-            f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
-            f"{', '.join(sorted(IMAGE_EXTENSIONS | LABEL_EXTENSIONS))}: take it out"
-        )
-    return extension
-
-
-def _plain_name(member: str) -> str:
-    return member.removeprefix("./")
-
-
-def _require_image(path: Path, member: Member) -> None:
-    try:
-        read_image_header(member.data)
-    except ValueError as error:
-        raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
-
-
-def _sample(member: Member, shard: int, name: str) -> Sample:
-    return Sample(
-        key=sample_key(member.name),
-        source_name=name,
-        class_name=name.rpartition("/")[0].rpartition("/")[2],
-        shard=shard,
-        offset=member.offset,
-        size_bytes=len(member.data),
-        sha256=hashlib.sha256(member.data).digest(),
-    )
-
-
-def _with_class(path: Path, sample: Sample, classes: dict[str, str]) -> Sample:
-    if sample.class_name:
+def _labelled(folder: Path, sample: Sample, class_map: ClassMap) -> Sample:
+    """Return *sample* with the class of its label, if it has one."""
+    if sample.label is None:
         return sample
-    if sample.key not in classes:
-        raise ManifestError(f"{path}: sample {sample.key} has neither a class folder nor a .cls member; expected one")
-    return replace(sample, class_name=classes[sample.key])
+    named = class_map.classes[sample.label] if sample.label < len(class_map.classes) else None
+    if named is None or sample.class_name not in ("", named):
+        class_name = sample.class_name or "no class folder"
+        raise ClassMapError(
+            f"{folder}: sample {sample.key} has the label {sample.label} in its .cls member and {class_name}; the "
+            f"class map gives that label to {named or 'no class'}: give the class map these shards were made with"
+        )
+    return sample._replace(class_name=named)
 
 
 def _refuse(folder: Path, problems: Sequence[str]) -> None:
@@ -261,7 +236,7 @@ def _refuse(folder: Path, problems: Sequence[str]) -> None:
 def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
     """Yield what the shards do not have in common with the writer's record."""
     expected_by_name = {shard.name: shard for shard in record.shards}
-    found_by_name = {shard.name: shard for shard in contents.shards}
+    found_by_name = {shard.name: shard for shard in contents.facts}
     for name in sorted(expected_by_name.keys() | found_by_name.keys()):
         expected, found = expected_by_name.get(name), found_by_name.get(name)
         if expected is None:
@@ -293,7 +268,16 @@ def _described_shard(shard: ShardFacts) -> str:
     return f"{shard.name} with {shard.num_samples} samples, {shard.shard_bytes} bytes, sha256 {shard.sha256}"
 
 
-def _table(samples: Sequence[Sample], class_map: ClassMap) -> pa.Table:
-    columns = {name: [getattr(sample, name) for sample in samples] for name in SAMPLES_SCHEMA.names if name != "label"}
-    columns["label"] = [class_map.labels[sample.class_name] for sample in samples]
+def _table(contents: _Contents, class_map: ClassMap) -> pa.Table:
+    keys, source_names, class_names, offsets, sizes, digests, _ = zip(*contents.samples, strict=True)
+    counts = [len(shard.samples) for shard in contents.shards]
+    columns = {
+        "key": keys,
+        "source_name": source_names,
+        "label": [class_map.labels[name] for name in class_names],
+        "shard": np.repeat(np.arange(len(counts)), counts),
+        "offset": offsets,
+        "size_bytes": sizes,
+        "sha256": digests,
+    }
     return pa.table(columns, schema=SAMPLES_SCHEMA)

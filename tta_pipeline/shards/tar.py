@@ -4,12 +4,12 @@ Format: POSIX.1-1988 ustar with mode 0644, no owner and time 0; names over 100 b
 Both are read by `tar`, Python's tarfile and webdataset.
 """
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.tar_format import (
@@ -24,6 +24,7 @@ from tta_pipeline.tar_format import (
 )
 
 _RECORD_BYTES = 20 * BLOCK_BYTES
+_CHUNK_BYTES = 2**20
 _OWNER = b"0000644\0" + 2 * b"0000000\0"
 _TIME = b"00000000000\0"
 _BLANK_CHECKSUM = 8 * b" "
@@ -70,8 +71,7 @@ def _pax_field(keyword: bytes, value: bytes) -> bytes:
     return b"%d %s=%s\n" % (length, keyword, value)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One regular file of an archive; *data* lies at *offset*."""
 
     name: str
@@ -86,54 +86,60 @@ class TarReader:
         self._path = path
         self._file = file
         self._size_bytes = os.fstat(file.fileno()).st_size
+        self._digest = hashlib.sha256()
+        self._buffer = b""
+        self._buffer_offset = 0
         self._offset = 0
 
-    def members(self) -> Iterator[tuple[Member, bytes]]:
-        """Yield every member with all bytes from the end of the one before to its own end; last, no bytes are left.
+    def members(self) -> Iterator[Member]:
+        """Yield every member; last, no bytes but zeros are left.
 
         Raises:
             ManifestError: a header is damaged, a member is cut, is no regular file or has an unsafe name, or the
-                archive has no end mark.
+                archive has no end mark or something behind it.
         """
         while True:
-            start, (name, size_bytes, raw) = self._offset, self._next_header()
+            start, (name, size_bytes) = self._offset, self._next_header()
             if name is None:
+                self._require_end(start)
                 return
             offset = self._offset
             body = self._read(padded(size_bytes), f"the data of {name} at byte {offset}")
             self._refuse_unsafe(name, start)
-            yield Member(name=name, offset=offset, data=body[:size_bytes]), raw + body
+            yield Member(name, offset, body[:size_bytes])
 
-    def rest(self) -> bytes:
-        """Return the bytes after the last member.
+    @property
+    def size_bytes(self) -> int:
+        """The size of the file."""
+        return self._size_bytes
 
-        Raises:
-            ManifestError: something other than zeros follows the end mark.
-        """
-        self._file.seek(self._end_offset)
-        rest = self._file.read()
-        if rest.strip(b"\0"):
-            raise self._error(f"bytes after the end mark at byte {self._end_offset}", "zeros")
-        return rest
+    @property
+    def sha256(self) -> str:
+        """The hash of the file, once the members are through."""
+        return self._digest.hexdigest()
 
-    def _next_header(self) -> tuple[str | None, int, bytes]:
-        """Return name, size and raw bytes of the next member's headers; no name at the end of the archive."""
-        raw, fields = b"", dict[str, str]()
+    def _require_end(self, end: int) -> None:
+        rest = self._buffer[self._offset - self._buffer_offset :]
+        while rest:
+            if rest.strip(b"\0"):
+                raise self._error(f"bytes after the end mark at byte {end}", "zeros")
+            rest = self._next_chunk(_CHUNK_BYTES)
+
+    def _next_header(self) -> tuple[str | None, int]:
+        """Return name and size of the next member; no name at the end of the archive."""
+        fields = dict[str, str]()
         while True:
             start = self._offset
             block = self._read(BLOCK_BYTES, f"a header at byte {start}")
             header = self._understood(start, read_header, block)
             if header is None:
-                self._end_offset = start
-                return None, 0, b""
-            raw += block
+                return None, 0
             if header.kind in FILE_KINDS:
-                return fields.get("path", header.name), int(fields.get("size", header.size_bytes)), raw
+                return fields.get("path", header.name), int(fields.get("size", header.size_bytes))
             if header.kind == FOLDER:
                 fields = {}  # says nothing that the names of its files do not say
             elif header.kind in EXTENSION_KINDS:
                 data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
-                raw += data
                 fields |= self._understood(start, partial(extension, header.kind), data[: header.size_bytes])
             else:
                 raise self._error(f"a member of type {header.kind!r} at byte {start}", "regular files only")
@@ -145,13 +151,22 @@ class TarReader:
             raise self._error(f"at byte {start} {error}", "an undamaged archive") from None
 
     def _read(self, size_bytes: int, what: str) -> bytes:
-        data = self._file.read(size_bytes)
+        position = self._offset - self._buffer_offset
+        if position + size_bytes > len(self._buffer):
+            chunk = self._next_chunk(max(_CHUNK_BYTES, size_bytes))
+            self._buffer, self._buffer_offset, position = self._buffer[position:] + chunk, self._offset, 0
+        data = self._buffer[position : position + size_bytes]
         self._offset += len(data)
         if len(data) != size_bytes:
             raise self._error(
                 f"the end of the file ({self._size_bytes} bytes) inside {what}", f"{size_bytes} bytes there"
             )
         return data
+
+    def _next_chunk(self, size_bytes: int) -> bytes:
+        chunk = self._file.read(size_bytes)
+        self._digest.update(chunk)
+        return chunk
 
     def _refuse_unsafe(self, name: str, start: int) -> None:
         if name.startswith("/") or ".." in name.split("/") or "\0" in name:

@@ -4,20 +4,19 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
+from tta_pipeline.benchmarks.functions import function_sha256
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
 from tta_pipeline.partitions import Cell
+from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.encoding import Encode, encoder, stored_extension
-from tta_pipeline.shards.hashed_file import HashedFile
+from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.manifest import (
     WRITER_FILE,
     ShardFacts,
@@ -30,13 +29,13 @@ from tta_pipeline.shards.manifest import (
     read_record,
 )
 from tta_pipeline.shards.naming import member_name, sample_key
+from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, write_shard
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, SourceImage
 
 WRITER_VERSION = "2"
-_BUFFER_BYTES = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +50,26 @@ class Target:
 
 def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
     """Return the hash of everything that decides the shards."""
-    decisive = [WRITER_VERSION, target.benchmark, source_version, class_map.sha256, settings.model_dump(mode="json")]
+    decisive = [
+        WRITER_VERSION,
+        target.benchmark,
+        source_version,
+        class_map.sha256,
+        settings.model_dump(mode="json"),
+        _encoding(settings).function_sha256,
+    ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def write_shards(
-    listing: Listing, target: Target, *, version: str, class_map: ClassMap, settings: ShardSettings, progress: Progress
+    listing: Listing,
+    target: Target,
+    *,
+    version: str,
+    class_map: ClassMap,
+    settings: ShardSettings,
+    progress: Progress,
+    workers: Workers | None = None,
 ) -> WriterRecord:
     """Write the shards of *listing* into the target's folder, which appears whole or not at all.
 
@@ -67,6 +80,7 @@ def write_shards(
         class_map: Labels; the class of every image must be in it.
         settings: Limits, order and what is done to the images.
         progress: Told of what is done.
+        workers: Processes that write a shard each at a time, where that is sooner; None: this one writes.
 
     Raises:
         ClassMapError: a class folder is not in the class map, and the settings do not allow to skip it.
@@ -79,7 +93,13 @@ def write_shards(
     try:
         with published_folder(target.folder) as folder:
             written = _write_all(
-                folder, listing.cell, members, class_map=class_map, settings=settings, progress=progress
+                folder,
+                listing.cell,
+                members,
+                class_map=class_map,
+                settings=settings,
+                progress=progress,
+                workers=workers,
             )
             record = WriterRecord(
                 benchmark=target.benchmark,
@@ -91,7 +111,15 @@ def write_shards(
                     name=settings.order, seed=settings.seed, sha256=keys_sha256([member.key for member in members])
                 ),
                 encoding=_encoding(settings),
-                shards=tuple(shard.facts for shard in written),
+                shards=tuple(
+                    ShardFacts(
+                        name=shard.name,
+                        num_samples=shard.num_samples,
+                        shard_bytes=shard.shard_bytes,
+                        sha256=shard.sha256,
+                    )
+                    for shard in written
+                ),
                 num_samples=len(members),
                 payload_bytes=sum(shard.payload_bytes for shard in written),
                 payloads_sha256=hashlib.sha256(b"".join(shard.digests for shard in written)).hexdigest(),
@@ -190,25 +218,17 @@ def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[Sou
     return reasons
 
 
-class _Member(NamedTuple):
-    """An image under the name it has in a shard."""
-
-    image: SourceImage
-    name: str
-    key: str
-
-
-def _members(images: Sequence[SourceImage], settings: ShardSettings) -> list[_Member]:
+def _members(images: Sequence[SourceImage], settings: ShardSettings) -> list[PlannedMember]:
     """Name *images* for webdataset, each by a key of its own."""
     names = [member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
-    members = [_Member(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
+    members = [PlannedMember(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
     if len({member.key for member in members}) != len(members):
         raise _same_key(members)
     return members
 
 
-def _same_key(members: Sequence[_Member]) -> SourceError:
-    by_key: dict[str, _Member] = {}
+def _same_key(members: Sequence[PlannedMember]) -> SourceError:
+    by_key: dict[str, PlannedMember] = {}
     pairs = ((by_key.setdefault(member.key, member), member) for member in members)
     one, other = next((one.image, other.image) for one, other in pairs if one is not other)
     return SourceError(
@@ -217,86 +237,34 @@ def _same_key(members: Sequence[_Member]) -> SourceError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Written:
-    """One shard on disk."""
-
-    facts: ShardFacts
-    payload_bytes: int
-    digests: bytes
-    """The sha256 of each stored image, one after the other."""
-
-
 def _write_all(
     folder: Path,
     cell: Cell,
-    members: Sequence[_Member],
+    members: Sequence[PlannedMember],
     *,
     class_map: ClassMap,
     settings: ShardSettings,
     progress: Progress,
-) -> list[_Written]:
+    workers: Workers | None,
+) -> list[WrittenShard]:
     bounds = shard_bounds([member.image.size_bytes for member in members], settings)
-    encode = encoder(settings)
-    extras = partial(_label_members, class_map=class_map) if settings.labels else None
-    return [
-        _write_shard(folder / _shard_name(cell, number), members[start:end], encode, extras, progress)
+    plans = [
+        PlannedShard(
+            path=folder / _shard_name(cell, number),
+            members=members[start:end],
+            settings=settings,
+            labels=class_map.labels,
+        )
         for number, (start, end) in enumerate(pairwise(bounds))
     ]
-
-
-def _write_shard(
-    path: Path,
-    members: Sequence[_Member],
-    encode: Encode,
-    extras: Callable[[_Member], bytes] | None,
-    progress: Progress,
-) -> _Written:
-    buffer, digests = bytearray(), []
-    payload_bytes = num_told = 0
-    with HashedFile(path) as file:
-        for member in members:
-            data = _stored(member.image, encode)
-            # Here and not in the file's thread: two threads with many short hashes hinder each other.
-            digests.append(hashlib.sha256(data).digest())
-            payload_bytes += len(data)
-            buffer += member_header(member.name, len(data))
-            buffer += data
-            buffer += padding(len(data))
-            if extras is not None:
-                buffer += extras(member)
-            if len(buffer) >= _BUFFER_BYTES:
-                file.write(buffer)
-                progress.advance(len(digests) - num_told, len(buffer))
-                buffer, num_told = bytearray(), len(digests)
-        file.write(buffer + archive_end(file.num_bytes + len(buffer)))
-    progress.advance(len(digests) - num_told, len(buffer))
-    facts = ShardFacts(
-        name=path.name, num_samples=len(members), shard_bytes=file.num_bytes, sha256=file.digest.hexdigest()
-    )
-    return _Written(facts=facts, payload_bytes=payload_bytes, digests=b"".join(digests))
-
-
-def _label_members(member: _Member, *, class_map: ClassMap) -> bytes:
-    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out."""
-    label = class_map.labels[member.image.class_name]
-    described = {"class": member.image.class_name, "label": label, "source": member.image.name}
-    bodies = {".cls": str(label).encode(), ".json": json.dumps(described).encode()}
-    return b"".join(
-        member_header(member.key + extension, len(body)) + body + padding(len(body))
-        for extension, body in bodies.items()
-    )
-
-
-def _stored(image: SourceImage, encode: Encode) -> bytes:
-    data = image.read()
-    try:
-        return encode(data)
-    except ValueError as error:
-        raise SourceError(
-            f"{image.path} ({image.name}) is no intact image: found {error}. Nothing was published: replace or remove "
-            "the file, or allow damaged images to be skipped"
-        ) from error
+    num_bytes = sum(member.image.size_bytes for member in members)
+    if workers is None or not workers.are_worth(num_bytes):
+        return [write_shard(plan, progress.advance) for plan in plans]
+    written = []
+    for shard in workers.map(write_shard, plans):
+        progress.advance(shard.num_samples, shard.shard_bytes)
+        written.append(shard)
+    return written
 
 
 def _shard_name(cell: Cell, number: int) -> str:
@@ -309,7 +277,12 @@ def _encoding(settings: ShardSettings) -> StoredEncoding:
         return StoredEncoding()
     quality = settings.quality if settings.format == "raw" else None
     return StoredEncoding(
-        format=settings.format, resize=settings.resize, center_crop=settings.center_crop, quality=quality
+        format=settings.format,
+        resize=settings.resize,
+        center_crop=settings.center_crop,
+        quality=quality,
+        function=settings.function,
+        function_sha256=function_sha256(settings.function) if settings.function else None,
     )
 
 

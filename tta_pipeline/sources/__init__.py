@@ -7,16 +7,32 @@ from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
+from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
-from tta_pipeline.sources.listing import Source
+from tta_pipeline.sources.listing import Observed, Source
 from tta_pipeline.sources.routed import Routed
 
 _Corrupted = spec.FolderSource | spec.ArchiveSource | spec.NpySource | spec.GeneratedSource
 
 
-def open_source(benchmark: Benchmark, locations: Locations) -> Source:
-    """Return the source that *benchmark* names; for generated digits, the files that were generated."""
+def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
+    """Return the source that *benchmark* names, or the shards that somebody else made."""
+    return existing_shards(benchmark) or open_source(benchmark, locations)
+
+
+def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
+    """Return the shards that *benchmark* names as its source, or None if it names images."""
     source = benchmark.source
+    if not isinstance(source, spec.ShardsSource):
+        return None
+    clean = ((CLEAN, source.clean.expanduser()),) if source.clean else ()
+    return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
+
+
+def open_source(benchmark: Benchmark, locations: Locations) -> Source:
+    """Return the images that *benchmark* names; for generated digits, the files that were generated."""
+    source = benchmark.source
+    assert not isinstance(source, spec.ShardsSource), "shards are linked to and adopted, not converted"
     if isinstance(source, spec.DigitsSource):
         return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
     spill_root = locations.root / benchmark.name
@@ -26,7 +42,7 @@ def open_source(benchmark: Benchmark, locations: Locations) -> Source:
     return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root)})
 
 
-def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Source | None = None) -> ClassMap:
+def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
     """Return the class map of *benchmark*, pinned at its first use."""
 
     def find() -> tuple[str, ...]:
@@ -34,7 +50,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Sour
 
         if isinstance(benchmark.class_map, Path):
             return read_classes(benchmark.class_map.expanduser())
-        return (source or open_source(benchmark, locations)).class_names()
+        return (source or observed_source(benchmark, locations)).class_names()
 
     return pin_class_map(locations.class_map(benchmark.name), find)
 

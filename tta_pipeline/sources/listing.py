@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
@@ -21,6 +21,7 @@ class SourceImage(NamedTuple):
     path: str
     size_bytes: int
     modified_ns: int
+    """Time of change of *path*; 0 for a slice of a file of ours that may still grow."""
     offset: int | None = None
     """Where its bytes begin in *path*; None if the whole file is the image."""
 
@@ -41,7 +42,7 @@ class SourceImage(NamedTuple):
                 # One byte more than a whole file should have tells whether it has grown.
                 whole = self.offset is None
                 data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
-                has_changed = whole and os.fstat(descriptor).st_mtime_ns != self.modified_ns
+                has_changed = (whole or self.modified_ns) and os.fstat(descriptor).st_mtime_ns != self.modified_ns
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -69,15 +70,25 @@ class Listing:
     strays: tuple[Path, ...] = ()
     """Files that are no image by their suffix, or lie outside any class folder."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # On the way to another process named tuples, of which there may be millions, take five times as long as tuples.
+        flat = [tuple(image) for image in self.images]
+        return _listing, (self.cell, self.root, flat, self.num_hidden, self.strays)
+
     @cached_property
     def version(self) -> str:
         """A digest of every image's name, size and time of change: cheap, and another one when the files change."""
-        lines = [f"{image.name}\0{image.size_bytes}\0{image.modified_ns}" for image in self.images]
+        lines = [f"{name}/{file}\0{size}\0{time}" for name, file, _, size, time, _ in self.images]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class Source(Protocol):
-    """Images of a benchmark, by cell."""
+def _listing(cell: Cell, root: Path, flat: list[Any], num_hidden: int, strays: tuple[Path, ...]) -> Listing:
+    images = tuple(SourceImage._make(image) for image in flat)
+    return Listing(cell=cell, root=root, images=images, num_hidden=num_hidden, strays=strays)
+
+
+class Observed(Protocol):
+    """What is known of any source, of one that nobody converts too: its classes, and whether it has changed."""
 
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted names of all class folders of the whole source."""
@@ -86,6 +97,10 @@ class Source(Protocol):
     def version(self, cell: Cell) -> str:
         """Return a digest that is cheap and changes when the images of *cell* do."""
         ...
+
+
+class Source(Observed, Protocol):
+    """Images of a benchmark, by cell."""
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
         """Return those *among* the cells that are best prepared with *cell*, as those of one archive are."""
@@ -103,10 +118,4 @@ class Source(Protocol):
 def image_at(class_name: str, entry: os.DirEntry[str]) -> SourceImage:
     """Describe the file that *entry* names, or the one it links to."""
     status = entry.stat()
-    return SourceImage(
-        class_name=class_name,
-        file_name=entry.name,
-        path=entry.path,
-        size_bytes=status.st_size,
-        modified_ns=status.st_mtime_ns,
-    )
+    return SourceImage(class_name, entry.name, entry.path, status.st_size, status.st_mtime_ns)

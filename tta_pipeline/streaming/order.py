@@ -1,11 +1,21 @@
-"""The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines."""
+"""The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines.
 
+Every order ranks samples by a keyed hash of their names. So a cell in 3 shards or in 30, and on whatever machine, gives
+the same stream, which its hash proves.
+"""
+
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import SampleIndex, keys_sha256
+
+Indices = npt.NDArray[np.int64]
+_MAX_SLOTS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,12 +23,112 @@ class StreamOrder:
     """Which samples a stream delivers, in which order."""
 
     name: str
-    indices: npt.NDArray[np.int64]
+    indices: Indices
     """Positions in the sample index, shape (N,)."""
     sha256: str
     """Of the samples' keys, one a line, in stream order."""
 
+    def __len__(self) -> int:
+        return len(self.indices)
+
 
 def as_stored(index: SampleIndex) -> StreamOrder:
     """Return the order in which the samples lie in the shards, which sharding has permuted."""
-    return StreamOrder(name="as_stored", indices=np.arange(len(index)), sha256=keys_sha256(index.keys))
+    return _order("as_stored", index, np.arange(len(index)))
+
+
+def shuffled(index: SampleIndex, *, seed: int) -> StreamOrder:
+    """Return an exact permutation of all samples, one for each *seed*."""
+    return _order(f"shuffled(seed={seed})", index, _ranked(index, seed))
+
+
+def windowed(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
+    """Return the stored order, each *window* samples permuted among themselves: mixed, and read in large blocks."""
+    if window < 1:
+        raise StreamError(f"window is {window}; expected at least one sample")
+    rank_of = np.argsort(_ranked(index, seed))
+    by_window = np.lexsort((rank_of, np.arange(len(index)) // window))
+    return _order(f"windowed(seed={seed}, window={window})", index, by_window)
+
+
+def by_class(index: SampleIndex, *, seed: int) -> StreamOrder:
+    """Return all samples of the first class, then of the second, each class permuted."""
+    ranked = _ranked(index, seed)
+    return _order(f"by_class(seed={seed})", index, ranked[np.argsort(index.labels[ranked], kind="stable")])
+
+
+def dirichlet(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
+    """Return a stream whose classes come and go: each is dealt over time slots in Dirichlet(*delta*) proportions.
+
+    The correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1, with as
+    many slots as classes, 100 at most. The smaller *delta*, the fewer classes at a time.
+    """
+    if not delta > 0:
+        raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
+    ranked = _ranked(index, seed)
+    labels = index.labels[ranked]
+    classes = np.unique(labels)
+    num_slots = min(len(classes), _MAX_SLOTS)
+    rng = np.random.default_rng(abs(seed))
+    slot_of = np.empty(len(index), np.int64)
+    for label in classes:
+        members = ranked[labels == label]
+        cuts = np.rint(np.cumsum(rng.dirichlet(np.full(num_slots, delta))) * len(members)).astype(int)[:-1]
+        slot_of[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
+    return _order(f"dirichlet(seed={seed}, delta={delta})", index, ranked[np.argsort(slot_of[ranked], kind="stable")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """What one of several processes reads of a stream."""
+
+    indices: Indices
+    """Positions in the sample index, shape (M,)."""
+    is_padding: npt.NDArray[np.bool_]
+    """Which of them only fill up to equal length and must not be counted, shape (M,)."""
+
+
+def share(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> Share:
+    """Return every *num_ranks*-th sample of *order* from *rank* on: together the shares have each sample once.
+
+    Args:
+        order: The whole stream.
+        rank: Which share, from 0.
+        num_ranks: How many there are.
+        padded: Whether all shares have equal length, where processes must take equal steps; the padding is marked.
+
+    Raises:
+        StreamError: there is no such rank.
+    """
+    if not 0 <= rank < num_ranks:
+        raise StreamError(f"rank is {rank} of {num_ranks}; expected 0 to {num_ranks - 1}")
+    positions = np.arange(rank, len(order), num_ranks)
+    length = -(-len(order) // num_ranks) if padded else len(positions)
+    is_padding = np.arange(length) >= len(positions)
+    padding = np.zeros(length - len(positions), np.int64)
+    return Share(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
+
+
+def resampled(index: SampleIndex, *, seed: int, epoch_length: int) -> Iterator[StreamOrder]:
+    """Yield epochs of *epoch_length* samples drawn with replacement, without end: for training."""
+    for epoch, rng in enumerate(_generators(seed)):
+        name = f"resampled(seed={seed}, epoch={epoch})"
+        yield _order(name, index, rng.integers(len(index), size=epoch_length))
+
+
+def _generators(seed: int) -> Iterator[np.random.Generator]:
+    sequence = np.random.SeedSequence(abs(seed))
+    while True:
+        yield np.random.default_rng(sequence.spawn(1)[0])
+
+
+def _ranked(index: SampleIndex, seed: int) -> Indices:
+    """Return the positions of all samples by the keyed hash of their names, shape (N,)."""
+    key = seed.to_bytes(8, "big", signed=True)
+    ranks = [hashlib.blake2b(name.encode(), digest_size=16, key=key).digest() for name in index.keys]
+    return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), np.int64)
+
+
+def _order(name: str, index: SampleIndex, indices: Indices) -> StreamOrder:
+    keys = index.keys
+    return StreamOrder(name=name, indices=indices, sha256=keys_sha256([keys[number] for number in indices.tolist()]))

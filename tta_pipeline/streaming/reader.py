@@ -1,32 +1,42 @@
-"""Batches of decoded images, read from shards at the manifest's offsets by a few threads of one process."""
+"""Batches of decoded images, read from shards at the manifest's offsets by a few threads of one process.
+
+The consumer takes a batch while the threads fill the next ones. Buffers are made once and used again and again, so
+memory is bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the data set.
+"""
 
 import math
-import os
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.decode import decode_into
-from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.streaming.crew import Crew
+from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.pixels import Pixels, StoredPixels
+
+_PIECE_BYTES = 2**20
+"""Pixels that a thread decodes at a time: large enough to hide the handing over, small enough to share a batch."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
-    """Some consecutive samples of a stream."""
+class _Piece(NamedTuple):
+    """A part of a batch, from one of its samples to before another."""
+
+    number: int
+    start: int
+    end: int
+
+
+class Batch(NamedTuple):
+    """Some consecutive samples of a stream. Its images are overwritten once the next batch has been asked for."""
 
     images: torch.Tensor
-    """uint8 (B, H, W, 3), RGB."""
+    """uint8 (B, H, W, 3), RGB; in pinned memory if the stream is to feed a CUDA device."""
     labels: torch.Tensor
     """int64 (B,)."""
-    indices: npt.NDArray[np.int64]
+    indices: Indices
     """Positions in the sample index, shape (B,)."""
 
 
@@ -40,52 +50,61 @@ class Stream:
     image_size: int
     """Height and width that every image must have, in pixels."""
     num_threads: int = 2
-    """Decoding threads; they change the speed and nothing else."""
+    """Decoding threads; 0: the consumer decodes. They change the speed and nothing else."""
+    prefetch: int = 3
+    """Batches that are being filled while the consumer has one."""
+    pin_memory: bool = False
+    """Whether batches lie in memory from which a CUDA device copies by itself."""
+    open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels
+    """Where pixels come from, given shard set and image size."""
 
     def __len__(self) -> int:
-        return math.ceil(len(self.order.indices) / self.batch_size)
+        return math.ceil(len(self.order) / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch, decoding the next ones meanwhile; at most `num_threads + 2` batches are held.
+        """Yield every batch; leaving early ends the threads after the images they are at.
 
         Raises:
-            StreamError: a sample cannot be read or decoded; the message names shard, key and offset.
+            StreamError: a sample cannot be read or decoded, or a shard changed meanwhile; the message names shard, key
+                and offset.
         """
         with ExitStack() as stack:
-            files = [
-                stack.enter_context((self.shard_set.folder / s.name).open("rb")) for s in self.shard_set.manifest.shards
-            ]
-            descriptors = [file.fileno() for file in files]
-            pool = stack.enter_context(ThreadPoolExecutor(self.num_threads, thread_name_prefix="tta-decode"))
-            waiting: deque[Future[Batch]] = deque()
-            stack.callback(lambda: [future.cancel() for future in waiting])
+            pixels = stack.enter_context(self.open_pixels(self.shard_set, self.image_size))
+            buffers = [self._buffer() for _ in range(min(self.prefetch + 1, len(self)))]
+            outs = [buffer.numpy() for buffer in buffers]
+
+            def fill(piece: _Piece) -> None:
+                start = piece.number * self.batch_size
+                indices = self.order.indices[start + piece.start : start + piece.end]
+                pixels.fill(indices, outs[piece.number % len(outs)][piece.start : piece.end])
+
+            crew = stack.enter_context(Crew(self.num_threads, fill))
+            labels = torch.from_numpy(self.shard_set.index.labels[self.order.indices])
+            num_given, num_missing = 0, dict[int, int]()
             for number in range(len(self)):
-                waiting.append(pool.submit(self._batch, number, descriptors))
-                if len(waiting) > self.num_threads + 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                while num_given < min(number + len(buffers), len(self)):
+                    num_missing[num_given] = self._give(crew, num_given)
+                    num_given += 1
+                while num_missing[number]:
+                    num_missing[crew.take().number] -= 1
+                del num_missing[number]
+                if number == len(self) - 1:
+                    pixels.require_unchanged()
+                start, size = number * self.batch_size, self._size(number)
+                indices = self.order.indices[start : start + size]
+                yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
-    def _batch(self, number: int, descriptors: list[int]) -> Batch:
-        indices = self.order.indices[number * self.batch_size : (number + 1) * self.batch_size]
-        images = np.empty((len(indices), self.image_size, self.image_size, 3), np.uint8)
-        for image, index in zip(images, indices, strict=True):
-            try:
-                decode_into(self._read(int(index), descriptors), image)
-            except (ValueError, OSError) as error:
-                raise StreamError(f"{self._place(int(index))}: found {error}; verify the shard set") from error
-        labels = torch.from_numpy(self.shard_set.index.labels[indices])
-        return Batch(images=torch.from_numpy(images), labels=labels, indices=indices)
+    def _give(self, crew: Crew[_Piece], number: int) -> int:
+        """Have a batch filled in pieces, and return how many they are."""
+        size = self._size(number)
+        starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
+        for start in starts:
+            crew.give(_Piece(number, start, min(start + starts.step, size)))
+        return len(starts)
 
-    def _read(self, index: int, descriptors: list[int]) -> bytes:
-        samples = self.shard_set.index
-        size_bytes = int(samples.sizes[index])
-        data = os.pread(descriptors[samples.shards[index]], size_bytes, int(samples.offsets[index]))
-        if len(data) != size_bytes:
-            raise ValueError(f"{len(data)} bytes; expected {size_bytes}: the shard was cut while it was read")
-        return data
+    def _size(self, number: int) -> int:
+        return min(self.batch_size, len(self.order) - number * self.batch_size)
 
-    def _place(self, index: int) -> str:
-        samples = self.shard_set.index
-        shard = self.shard_set.manifest.shards[samples.shards[index]]
-        return f"{self.shard_set.folder / shard.name}, sample {samples.keys[index]} at byte {samples.offsets[index]}"
+    def _buffer(self) -> torch.Tensor:
+        shape = (min(self.batch_size, len(self.order)), self.image_size, self.image_size, 3)
+        return torch.empty(shape, dtype=torch.uint8, pin_memory=self.pin_memory)

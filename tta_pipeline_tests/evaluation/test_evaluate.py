@@ -8,7 +8,7 @@ from torch import nn
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator
+from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, open_cell
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
@@ -44,13 +44,13 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model) -
 
 def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
     """Return the evaluation of *shard_set* alone."""
-    return evaluator(**settings).evaluate(shard_set.folder, lambda _: None)
+    return evaluator(**settings).evaluate(open_cell(shard_set.folder), lambda _: None)
 
 
 def test_predictions_do_not_depend_on_what_came_before_or_on_threads(shard_set: ShardSet):
     """The same cell alone, after itself, and with other numbers of threads has one predictions hash."""
     shared = evaluator()
-    hashes = {shared.evaluate(shard_set.folder, lambda _: None).predictions_sha256 for _ in range(3)}
+    hashes = {shared.evaluate(open_cell(shard_set.folder), lambda _: None).predictions_sha256 for _ in range(3)}
     hashes |= {evaluate(shard_set, num_threads=threads).predictions_sha256 for threads in (1, 4)}
 
     assert 1 == len(hashes)

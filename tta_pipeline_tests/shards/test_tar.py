@@ -1,5 +1,6 @@
 """Our tars are plain ones, and our reader accepts nothing that plain readers pass over in silence."""
 
+import hashlib
 import io
 import random
 import subprocess
@@ -26,8 +27,8 @@ def read(path: Path) -> dict[str, bytes]:
     """Return the members of the tar at *path* as our reader finds them."""
     with path.open("rb") as file:
         reader = TarReader(path, file)
-        members = {member.name: member.data for member, _ in reader.members()}
-        reader.rest()
+        members = {member.name: member.data for member in reader.members()}
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == reader.sha256
     return members
 
 

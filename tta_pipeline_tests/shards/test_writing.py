@@ -14,11 +14,13 @@ import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tta_pipeline import processes
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.shards.writing import shard_bounds
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.writing import Target, shard_bounds, write_shards
 from tta_pipeline_tests.conftest import jpeg
-from tta_pipeline_tests.shards.cell import CELL, LIMITS
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 limits = st.one_of(
     st.builds(ShardSettings, num_shards=st.integers(1, 30)),
@@ -136,18 +138,18 @@ def test_two_files_of_one_key_are_refused_with_both_paths(write, tree):
 KILLED = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.shards import writing
+from tta_pipeline.shards import shard_file, writing
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
-stored = writing._stored
+stored = shard_file._stored
 
 def slowly(image, encode):
     print("image", flush=True)
     time.sleep(0.05)
     return stored(image, encode)
 
-writing._stored = slowly
+shard_file._stored = slowly
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
 writing.write_shards(
     tree.listing(CELL), writing.Target(folder=Path(sys.argv[2]), benchmark="test", source_kind="folder"),
@@ -169,3 +171,23 @@ def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_
     converted = write()
     assert converted.was_written
     assert 20 == converted.record.num_samples
+
+
+def test_other_processes_write_and_read_the_same_shards(write, tree, tmp_path: Path, monkeypatch):
+    """Byte for byte, with the same manifest."""
+    monkeypatch.setattr(processes, "_WORTH_BYTES", 0)
+    target = Target(folder=tmp_path / "others", benchmark="test", source_kind="folder")
+    with processes.Workers(2) as workers:
+        written = write_shards(
+            tree.listing(CELL),
+            target,
+            version=write().record.source.version,
+            class_map=CLASS_MAP,
+            settings=LIMITS,
+            progress=QUIET,
+            workers=workers,
+        )
+        read = publish_shard_set(target.folder, CLASS_MAP, QUIET, workers).shard_set.manifest
+
+    assert write().record.model_dump(exclude={"wall_s"}) == written.model_dump(exclude={"wall_s"})
+    assert read == publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set.manifest

@@ -1,0 +1,74 @@
+"""`<benchmark>/transformed_shards/<name>`: another shard set of one cell, made from the first, each image changed."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from tta_pipeline.assets.reporting import CellReport, materialize_cells
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.shard_sets import record_shard_set
+from tta_pipeline.partitions import Cell
+from tta_pipeline.resources import MetricsStore, ShardStore
+
+if TYPE_CHECKING:
+    from tta_pipeline.processes import Workers
+
+
+def transformed_shards(scope: Scope, name: str) -> dg.AssetsDefinition:
+    """Return the asset of the shard sets that the transform *name* makes."""
+
+    @scope.asset(
+        "transformed_shards",
+        name,
+        deps=[scope.key("shard_manifest")],
+        kinds={"webdataset"},
+        code_version="1",
+        description="Shards and manifest made from the first shard set of the cell: a function of each image, another "
+        "size or format, further members. Nothing is rewritten when shards, settings and function stayed the same.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        with store.workers() as workers:
+            yield from materialize_cells(
+                context,
+                scope,
+                lambda cell: _transform(context, scope, name, store, metrics, cell=cell, workers=workers),
+            )
+        metrics.publish(context.log)
+
+    return asset
+
+
+def _transform(
+    context: dg.AssetExecutionContext,
+    scope: Scope,
+    name: str,
+    store: ShardStore,
+    metrics: MetricsStore,
+    *,
+    cell: Cell,
+    workers: "Workers",
+) -> CellReport:
+    from tta_pipeline.metrics.records import now
+    from tta_pipeline.progress import told_to
+    from tta_pipeline.shards.transformation import transform_shard_set
+
+    benchmark, locations, started_at = scope.benchmark, store.locations, now()
+    transformed = transform_shard_set(
+        locations.shards(benchmark.name, cell),
+        locations.transformed(benchmark.name, name, cell),
+        benchmark.transforms[name],
+        told_to(context.log.info),
+        workers,
+    )
+    return record_shard_set(
+        context,
+        scope,
+        metrics,
+        published=transformed.published,
+        record=transformed.record,
+        started_at=started_at,
+        transform=name,
+    )

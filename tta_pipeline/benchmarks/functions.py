@@ -1,0 +1,63 @@
+"""Python functions that a benchmark file names, `module:name`: found without being imported until they run."""
+
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline.errors import ShardError
+
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def function_file(reference: str) -> Path:
+    """Return the source file of the module in *reference*, `module:name`, without importing anything.
+
+    Modules are looked for where Python looks, and in the working directory.
+
+    Raises:
+        ValueError: *reference* is of another form, or there is no such module, or it is no Python source.
+    """
+    if not _REFERENCE.fullmatch(reference):
+        raise ValueError(f"found {reference!r}; expected module:name, such as my_transforms:grey")
+    module = reference.partition(":")[0]
+    search, found = [*sys.path, str(Path.cwd())], None
+    for depth, _ in enumerate(parts := module.split("."), start=1):
+        found = PathFinder.find_spec(".".join(parts[:depth]), search)
+        search = list(found.submodule_search_locations or []) if found else []
+    if found is None or found.origin is None or not found.origin.endswith(".py"):
+        raise ValueError(f"found no module {module} for {reference!r}; expected a .py file that Python finds by name")
+    return Path(found.origin)
+
+
+def function_sha256(reference: str) -> str:
+    """Return the hash of the source file that *reference* leads to; what that file imports is not part of it.
+
+    Raises:
+        ValueError: see `function_file`.
+    """
+    return hashlib.sha256(function_file(reference).read_bytes()).hexdigest()
+
+
+@cache
+def load_function(reference: str) -> Callable[..., Any]:
+    """Import what *reference* names.
+
+    Raises:
+        ShardError: the module cannot be imported, or has no function of this name.
+    """
+    module, _, name = reference.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a user's module raises when it is imported
+        raise ShardError(f"importing {reference!r} raised {error!r}; expected a function: correct it") from error
+    if not callable(function):
+        raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function: correct it")
+    return function  # type: ignore[no-any-return] # nothing is known of a user's module

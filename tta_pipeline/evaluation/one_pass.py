@@ -1,0 +1,139 @@
+"""A stream through a method once: predictions in stream order, and where the time of each batch went."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.timing import Clock, Mark
+from tta_pipeline.streaming.device import DeviceBatch, as_floats, on_device
+from tta_pipeline.streaming.reader import Stream
+
+Precision = Literal["fp32", "bf16", "fp16"]
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_MAX_AHEAD = 2
+"""Batches that the host may be ahead of the device: enough to keep it busy, and memory stays bounded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchTiming:
+    """Where the time of one batch went."""
+
+    num_samples: int
+    data_wait_s: float
+    """Until the stream delivered the batch."""
+    host_to_device_s: float
+    """Its copy, which on CUDA goes on beside the computation of the batch before; 0 on a CPU."""
+    compute_s: float
+    """Forward pass and whatever the method adapts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """Everything collected over one pass, in stream order."""
+
+    labels: npt.NDArray[np.int64]
+    predictions: npt.NDArray[np.int64]
+    confidences: npt.NDArray[np.float64]
+    indices: npt.NDArray[np.int64]
+    batches: tuple[BatchTiming, ...]
+    wall_s: float
+    """From before the first batch was asked for until the device was done with the last."""
+
+
+def run_pass(
+    method: Method, stream: Stream, *, device: torch.device, precision: Precision, advance: Callable[[int], None]
+) -> Pass:
+    """Predict every sample of *stream*; call *advance* with each batch's size.
+
+    Raises:
+        StreamError: a sample cannot be read or decoded.
+        EvaluationError: the device is out of memory.
+    """
+    recorder = _Recorder(Clock(device))
+    started = asked = time.perf_counter()
+    try:
+        for batch in on_device(stream, device):
+            data_wait_s = time.perf_counter() - asked
+            recorder.record(batch, data_wait_s, lambda images: _probabilities(method, images, stream, precision))
+            advance(len(batch.indices))
+            asked = time.perf_counter()
+    except torch.cuda.OutOfMemoryError as error:
+        raise EvaluationError(
+            f"{torch.cuda.get_device_name(device)} is out of memory at batches of {stream.batch_size} ({error}); "
+            "expected room for one: lower batch_size, or set precision to bf16"
+        ) from error
+    return recorder.result(started)
+
+
+def _probabilities(method: Method, images: torch.Tensor, stream: Stream, precision: Precision) -> torch.Tensor:
+    """Return the softmax of the method's logits, float32 (B, K), for *images* as pixels."""
+    # Compiled code is for one shape; the last batch has another.
+    with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
+        return method.predict(as_floats(images)).float().softmax(1)
+
+
+def _eager() -> AbstractContextManager[None]:
+    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
+    return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
+
+
+class _Recorder:
+    """Keeps what a pass gives on the device, since fetching it would let the device wait for the host."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._outcomes: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._batches: list[DeviceBatch] = []
+        self._waits_s: list[float] = []
+        self._marks: list[tuple[Mark, Mark]] = []
+        self._running: deque[Mark] = deque()
+
+    def record(self, batch: DeviceBatch, data_wait_s: float, predict: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        begin = self._clock.mark()
+        confidence, prediction = predict(batch.images).max(1)
+        end = self._clock.mark()
+        self._outcomes.append((confidence, prediction))
+        self._batches.append(batch._replace(images=batch.images[:0]))  # not the pixels, whose memory is needed again
+        self._waits_s.append(data_wait_s)
+        self._marks.append((begin, end))
+        self._running.append(end)
+        if len(self._running) > _MAX_AHEAD:
+            self._clock.wait_for(self._running.popleft())
+
+    def result(self, started: float) -> Pass:
+        confidences = torch.cat([confidence for confidence, _ in self._outcomes]).double().cpu().numpy()
+        predictions = torch.cat([prediction for _, prediction in self._outcomes]).cpu().numpy()
+        self._clock.synchronize()
+        wall_s = time.perf_counter() - started
+        return Pass(
+            labels=np.concatenate([batch.labels.numpy() for batch in self._batches]),
+            predictions=predictions,
+            confidences=confidences,
+            indices=np.concatenate([batch.indices for batch in self._batches]),
+            batches=tuple(self._timings()),
+            wall_s=wall_s,
+        )
+
+    def _timings(self) -> list[BatchTiming]:
+        return [
+            BatchTiming(
+                num_samples=len(batch.indices),
+                data_wait_s=data_wait_s,
+                host_to_device_s=self._clock.seconds(*batch.copied) if batch.copied else 0.0,
+                compute_s=self._clock.seconds(*marks),
+            )
+            for batch, data_wait_s, marks in zip(self._batches, self._waits_s, self._marks, strict=True)
+        ]

@@ -1,0 +1,118 @@
+"""One shard written, from the members that it shall have; any process can do it."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.errors import ShardError, SourceError
+from tta_pipeline.shards.encoding import Encode, encoder
+from tta_pipeline.shards.hashed_file import HashedFile
+from tta_pipeline.shards.tar import archive_end, member_header, padding
+from tta_pipeline.sources.listing import SourceImage
+
+_BUFFER_BYTES = 2**20
+
+
+class PlannedMember(NamedTuple):
+    """An image under the name it has in a shard."""
+
+    image: SourceImage
+    name: str
+    key: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedShard:
+    """What shall be written."""
+
+    path: Path
+    members: Sequence[PlannedMember]
+    settings: ShardSettings
+    labels: Mapping[str, int]
+    """The label of each class, for `.cls` and `.json` members if the settings ask for them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # On the way to another process named tuples, of which there may be millions, take five times as long as tuples.
+        flat = [(*member.image, member.name, member.key) for member in self.members]
+        return _planned_shard, (self.path, flat, self.settings, self.labels)
+
+
+def _planned_shard(path: Path, flat: list[Any], settings: ShardSettings, labels: Mapping[str, int]) -> PlannedShard:
+    members = [PlannedMember(SourceImage._make(image), name, key) for *image, name, key in flat]
+    return PlannedShard(path=path, members=members, settings=settings, labels=labels)
+
+
+class WrittenShard(NamedTuple):
+    """One shard on disk."""
+
+    name: str
+    num_samples: int
+    shard_bytes: int
+    sha256: str
+    payload_bytes: int
+    digests: bytes
+    """The sha256 of each stored image, one after the other."""
+
+
+def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda *_: None) -> WrittenShard:
+    """Write a shard and make it survive a power cut; call *advance* now and then with samples and bytes done.
+
+    Raises:
+        SourceError: an image is damaged or gone.
+        OSError: the file cannot be written.
+    """
+    encode = encoder(plan.settings)
+    buffer, digests = bytearray(), []
+    payload_bytes = num_told = 0
+    with HashedFile(plan.path) as file:
+        for member in plan.members:
+            data = _stored(member.image, encode)
+            # Here and not in the file's thread: two threads with many short hashes hinder each other.
+            digests.append(hashlib.sha256(data).digest())
+            payload_bytes += len(data)
+            buffer += member_header(member.name, len(data))
+            buffer += data
+            buffer += padding(len(data))
+            if plan.settings.labels:
+                buffer += _label_members(member, plan.labels[member.image.class_name])
+            if len(buffer) >= _BUFFER_BYTES:
+                file.write(buffer)
+                advance(len(digests) - num_told, len(buffer))
+                buffer, num_told = bytearray(), len(digests)
+        file.write(buffer + archive_end(file.num_bytes + len(buffer)))
+    advance(len(digests) - num_told, len(buffer))
+    return WrittenShard(
+        name=plan.path.name,
+        num_samples=len(digests),
+        shard_bytes=file.num_bytes,
+        sha256=file.digest.hexdigest(),
+        payload_bytes=payload_bytes,
+        digests=b"".join(digests),
+    )
+
+
+def _label_members(member: PlannedMember, label: int) -> bytes:
+    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out."""
+    described = {"class": member.image.class_name, "label": label, "source": member.image.name}
+    bodies = {".cls": str(label).encode(), ".json": json.dumps(described).encode()}
+    return b"".join(
+        member_header(member.key + extension, len(body)) + body + padding(len(body))
+        for extension, body in bodies.items()
+    )
+
+
+def _stored(image: SourceImage, encode: Encode) -> bytes:
+    data = image.read()
+    try:
+        return encode(data)
+    except ValueError as error:
+        raise SourceError(
+            f"{image.path} ({image.name}) is no intact image: found {error}. Nothing was published: replace or remove "
+            "the file, or allow damaged images to be skipped"
+        ) from error
+    except ShardError as error:
+        raise ShardError(f"{image.path} ({image.name}): {error}. Nothing was published") from error

@@ -1,0 +1,130 @@
+"""A shard set made from another one: a function for each image, another size or format, further members."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.errors import ShardError
+from tta_pipeline.processes import Workers
+from tta_pipeline.progress import Progress
+from tta_pipeline.shards.manifest import ShardSet, WriterRecord
+from tta_pipeline.shards.read_back import Published, publish_shard_set
+from tta_pipeline.shards.verification import find_shard_sets
+from tta_pipeline.shards.writing import Target, unchanged, write_shards
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.listing import Listing, SourceImage
+
+Tell = Callable[[str, int], Progress]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transformed:
+    """The shard set that was made, or stood there."""
+
+    record: WriterRecord
+    was_written: bool
+    published: Published
+
+
+class _Work(NamedTuple):
+    """One shard set to transform, in any process."""
+
+    source: Path
+    target: Path
+    transform: Transform
+
+
+def transform_shard_set(
+    source: Path, target: Path, transform: Transform, progress: Tell, workers: Workers | None = None
+) -> Transformed:
+    """Write the samples of the shard set in *source*, changed, as a shard set into *target*, unless it stands there.
+
+    Args:
+        source: Folder of a shard set.
+        target: Folder of the new one, which appears whole or not at all.
+        transform: What is done.
+        progress: What to tell, given the name of a cell and its number of images.
+        workers: Processes that write and read a shard each at a time; None: this one does.
+
+    Raises:
+        ManifestError: the shard set is not what its manifest says.
+        SourceError: an image is damaged.
+        ShardError: the function failed, or the shards cannot be written.
+    """
+    shard_set = ShardSet.open(source)
+    manifest = shard_set.manifest
+    class_map = ClassMap(classes=manifest.classes)
+    settings = transform.settings(num_shards=len(manifest.shards))
+    place = Target(
+        folder=target, benchmark=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
+    )
+    record = unchanged(place, manifest.sha256, class_map, settings)
+    was_written = record is None
+    if record is None:
+        record = write_shards(
+            Listing(cell=manifest.cell, root=source, images=stored_images(shard_set)),
+            place,
+            version=manifest.sha256,
+            class_map=class_map,
+            settings=settings,
+            progress=progress(manifest.cell.key, manifest.num_samples),
+            workers=workers,
+        )
+    told = progress(f"{manifest.cell.key} manifest", record.num_samples)
+    published = publish_shard_set(target, class_map, told, workers)
+    return Transformed(record=record, was_written=was_written, published=published)
+
+
+def transform_everything(
+    root: Path, output: Path, transform: Transform, *, jobs: int, progress: Tell
+) -> Iterator[Transformed]:
+    """Transform every shard set at or under *root* into the same place under *output*.
+
+    Processes take a set each where there are enough, and else a shard each.
+
+    Raises:
+        ManifestError: there is none, or one is not what its manifest says.
+        ShardError: *output* is in *root*; or see `transform_shard_set`.
+    """
+    if output.resolve().is_relative_to(root.resolve()):
+        raise ShardError(
+            f"{output} lies in {root}; expected a folder outside, which leaves these shard sets as they are"
+        )
+    folders = find_shard_sets([root])
+    pieces = [_Work(folder, output / folder.relative_to(root), transform) for folder in folders]
+    with Workers(jobs) as workers:
+        if 1 < jobs <= len(pieces):
+            yield from workers.map(_transformed, pieces)
+            return
+        for piece in pieces:
+            yield transform_shard_set(piece.source, piece.target, piece.transform, progress, workers)
+
+
+def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
+    """Return the samples of *shard_set* in stored order, as slices of its shards, which must stay as they are.
+
+    Raises:
+        ManifestError: the shards are not what the manifest says.
+    """
+    shard_set.require_intact()
+    paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
+    modified_ns = [path.stat().st_mtime_ns for path in paths]
+    return tuple(
+        SourceImage(
+            class_name=shard_set.manifest.classes[row["label"]],
+            file_name=row["source_name"].rpartition("/")[2],
+            path=str(paths[row["shard"]]),
+            size_bytes=row["size_bytes"],
+            modified_ns=modified_ns[row["shard"]],
+            offset=row["offset"],
+        )
+        for row in shard_set.index.table.to_pylist()
+    )
+
+
+def _transformed(work: _Work) -> Transformed:
+    """Transform one shard set; what a worker process does."""
+    quiet = Progress(lambda _: None, what="", num_images=0)
+    return transform_shard_set(work.source, work.target, work.transform, lambda *_: quiet)

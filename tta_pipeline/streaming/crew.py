@@ -1,0 +1,65 @@
+"""Threads that do pieces of work in the order they are given out, at the least cost per piece.
+
+Not those of `concurrent.futures`: their locks and wake-ups take about 100 microseconds a piece where three threads
+share two cores, a tenth of what it takes to decode 64 small images.
+"""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+Piece = TypeVar("Piece")
+
+
+class Crew(Generic[Piece]):
+    """So many threads at one kind of work; with none, the work is done where it is given out."""
+
+    def __init__(self, num_threads: int, work: Callable[[Piece], None]) -> None:
+        self._work = work
+        self._todo: SimpleQueue[Piece | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Piece, BaseException | None]] = SimpleQueue()
+        self._threads = [Thread(target=self._run, name=f"tta-decode-{number}") for number in range(num_threads)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wait for the pieces that are being worked on; the others are dropped."""
+        while not self._todo.empty():
+            self._todo.get()
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def give(self, piece: Piece) -> None:
+        """Have *piece* worked on."""
+        if self._threads:
+            self._todo.put(piece)
+        else:
+            self._do(piece)
+
+    def take(self) -> Piece:
+        """Return the next piece that is done, in whatever order; what its work raised is raised here."""
+        piece, error = self._done.get()
+        if error is not None:
+            raise error
+        return piece
+
+    def _run(self) -> None:
+        while (piece := self._todo.get()) is not None:
+            self._do(piece)
+
+    def _do(self, piece: Piece) -> None:
+        try:
+            self._work(piece)
+        except BaseException as error:  # noqa: BLE001 - raised where the piece is taken, and never lost
+            self._done.put((piece, error))
+        else:
+            self._done.put((piece, None))

@@ -1,0 +1,151 @@
+"""The pixels of single samples: decoded from the shards, at the offsets that the manifest knows."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.decode import decode_into
+from tta_pipeline.streaming.order import Indices
+
+_GAP_BYTES = 2**12
+"""Bytes between two samples that are read along rather than skipped: headers, padding and label members."""
+
+
+class Pixels(Protocol):
+    """Gives the pixels of any samples of a shard set, to several threads at a time."""
+
+    def __enter__(self) -> Self:
+        """Open what is read."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it."""
+        ...
+
+    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
+        """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
+        ...
+
+    def require_unchanged(self) -> None:
+        """Make sure that what was read is what the manifest describes."""
+        ...
+
+
+class StoredPixels:
+    """Reads the shards of a shard set and decodes."""
+
+    def __init__(self, shard_set: ShardSet, image_size: int) -> None:
+        del image_size  # that of the buffers, which says it too
+        self._shard_set = shard_set
+        self._files: list[BinaryIO] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for shard in self._shard_set.manifest.shards:
+                self._files.append(stack.enter_context(self._open(shard.name)))
+            self._stamps = [_stamp(file) for file in self._files]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
+        """Read and decode the samples at *indices* into *out*.
+
+        Raises:
+            StreamError: a sample cannot be read or decoded.
+        """
+        samples = self._shard_set.index
+        shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
+        for first, last in _runs(shards, offsets, sizes):
+            start, end = int(offsets[first]), int(offsets[last - 1] + sizes[last - 1])
+            block = self._read(int(shards[first]), start, end, indices[first:last])
+            starts = offsets[first:last] - start
+            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), out[first:last], strict=True)
+            for number, (image_start, image_end, image) in enumerate(slices, start=first):
+                try:
+                    decode_into(block[image_start:image_end], image)
+                except ValueError as error:
+                    raise self._unreadable(int(indices[number]), str(error)) from error
+
+    def require_unchanged(self) -> None:
+        """Make sure that no shard was written to since it was opened.
+
+        Raises:
+            StreamError: one was; the first sample that is another now is named.
+        """
+        for number, file in enumerate(self._files):
+            if _stamp(file) != self._stamps[number]:
+                raise self._changed(number)
+
+    def _open(self, name: str) -> BinaryIO:
+        path = self._shard_set.folder / name
+        try:
+            return path.open("rb", buffering=0)
+        except OSError as error:
+            raise StreamError(
+                f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
+            ) from error
+
+    def _read(self, shard: int, start: int, end: int, indices: Indices) -> memoryview:
+        try:
+            data = os.pread(self._files[shard].fileno(), end - start, start)
+        except OSError as error:
+            raise self._unreadable(int(indices[0]), f"a read error ({error.strerror})") from error
+        if len(data) != end - start:
+            cut = start + len(data)
+            index = next(int(i) for i in indices if self._end(int(i)) > cut)
+            raise self._unreadable(index, f"the end of the file at byte {cut}, since the shard was cut")
+        return memoryview(data)
+
+    def _end(self, index: int) -> int:
+        return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
+
+    def _unreadable(self, index: int, found: str) -> StreamError:
+        size_bytes = self._shard_set.index.sizes[index]
+        return StreamError(
+            f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "
+            "the shard set"
+        )
+
+    def _changed(self, number: int) -> StreamError:
+        samples = self._shard_set.index
+        digests = samples.table["sha256"]
+        for index in np.flatnonzero(samples.shards == number).tolist():
+            data = os.pread(self._files[number].fileno(), int(samples.sizes[index]), int(samples.offsets[index]))
+            if hashlib.sha256(data).digest() != digests[index].as_py():
+                return self._unreadable(index, "other bytes than before: the shard was written to while it was read")
+        path = self._shard_set.folder / self._shard_set.manifest.shards[number].name
+        return StreamError(f"{path} was written to while it was read; expected shards to stay as they are: run again")
+
+    def _place(self, index: int) -> str:
+        samples = self._shard_set.index
+        shard = self._shard_set.manifest.shards[samples.shards[index]]
+        return f"{self._shard_set.folder / shard.name}, sample {samples.keys[index]} at byte {samples.offsets[index]}"
+
+
+def _runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
+    """Yield first and last position of the samples that lie one after the other in a shard, to be read at once."""
+    gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
+    is_apart = (shards[1:] != shards[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
+    return pairwise([0, *(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)])
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns

@@ -1,0 +1,204 @@
+"""Shards that somebody else made are linked to and adopted: nothing of them is rewritten, and no label is guessed."""
+
+import gc
+import subprocess
+from pathlib import Path
+
+import pytest
+import webdataset
+
+from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
+from tta_pipeline.partitions import Cell, cells
+from tta_pipeline.progress import Progress
+from tta_pipeline.shards.command import adopt_everything
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import adopt
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.existing_shards import ExistingShards, link_shards, shards_version
+from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.shards.cell import CELL, QUIET
+
+CELLS = cells(("fog", "contrast"), (1, 5))
+
+
+def write_labelled(folder: Path, labels: list[str], *, numbers: tuple[int, ...] = (0, 2, 7), prefix: str = "") -> None:
+    """Write shards as webdataset's own writer does: numbered keys and `.cls` members, with gaps in the numbering."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in numbers:
+        with webdataset.TarWriter(str(folder / f"train-{number:06d}.tar"), encoder=False) as writer:
+            for sample, label in enumerate(labels):
+                key = f"{prefix}{number:03d}{sample:04d}"
+                writer.write({"__key__": key, "jpg": jpeg(sample), "cls": label.encode()})
+    gc.collect()
+
+
+def write_foldered(folder: Path, classes: tuple[str, ...]) -> None:
+    """Write a shard with class folders by the `tar` program, its folder members and `./` included."""
+    write_tree(folder.parent / "loose", classes=dict.fromkeys(classes, 3))
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "-cf", folder / "shard-3.tar", "-C", folder.parent / "loose", "."], check=True)
+
+
+def adopted(folder: Path, class_map: ClassMap | None = None) -> ShardSet:
+    """Return the shard set that adoption makes of *folder*."""
+    return adopt(folder, CELL, QUIET, benchmark="theirs", class_map=class_map).shard_set
+
+
+def test_the_classes_are_those_of_the_whole_source(tmp_path: Path):
+    """A cell that lacks a class does not shift the labels of the others; cells that are not there have none."""
+    write_foldered(tmp_path / "fog" / "1", ("n01", "n03"))
+    write_foldered(tmp_path / "contrast" / "5", ("n02", "n03"))
+
+    assert ("n01", "n02", "n03") == ExistingShards(root=tmp_path, cells=CELLS).class_names()
+
+
+def test_adopting_several_cells_gives_each_the_same_labels(tmp_path: Path):
+    """The command line too ranks the classes of all cells together."""
+    write_foldered(tmp_path / "fog" / "1", ("n01", "n03"))
+    write_foldered(tmp_path / "contrast" / "5", ("n02", "n03"))
+
+    manifests = [done.shard_set.manifest for _, done in adopt_everything(tmp_path, None, lambda *_: QUIET)]
+
+    assert [("n01", "n02", "n03")] * 2 == [manifest.classes for manifest in manifests]
+
+
+def test_integers_are_labels_as_they_stand(tmp_path: Path):
+    """Of the labels 0, 2 and 10, none is renumbered by rank or by the order of their digits."""
+    write_labelled(tmp_path / "fog" / "5", ["10", "2", "0"])
+
+    shard_set = adopted(tmp_path / "fog" / "5")
+
+    assert [10, 2, 0] * 3 == shard_set.index.labels.tolist()
+    assert shard_set.manifest.classes == ExistingShards(root=tmp_path, cells=(CELL,)).class_names()
+
+
+def test_integers_are_named_by_the_class_map(tmp_path: Path):
+    """With a class map, a label means the class at its position."""
+    write_labelled(tmp_path, ["1", "0"])
+
+    shard_set = adopted(tmp_path, ClassMap(classes=("zebra", "ant")))
+
+    assert [1, 0] * 3 == shard_set.index.labels.tolist()
+    assert ("zebra", "ant") == shard_set.manifest.classes
+
+
+def test_a_label_and_a_folder_that_disagree_are_refused(tmp_path: Path):
+    """Folders whose sorted names are other labels than the `.cls` members say would shift every label in silence."""
+    write_labelled(tmp_path, ["1"], prefix="ant/")
+
+    with pytest.raises(ClassMapError, match=r"ant/0000000 has the label 1 .* and ant"):
+        adopted(tmp_path)
+    assert [1] * 3 == adopted(tmp_path, ClassMap(classes=("zebra", "ant"))).index.labels.tolist()
+
+
+def test_a_folder_around_everything_is_no_class(tmp_path: Path):
+    """Keys such as `train/0001` have their class in the `.cls` member."""
+    write_labelled(tmp_path, ["0", "1"], prefix="train/")
+
+    assert [0, 1] * 3 == adopted(tmp_path).index.labels.tolist()
+
+
+@pytest.mark.parametrize(("label", "named"), [("2", "label 2"), ("bear", "bear"), ("99999999999", "99999999999")])
+def test_a_label_beyond_the_class_map_is_refused(tmp_path: Path, label: str, named: str):
+    """Neither an unknown name nor a number without a class is given one."""
+    write_labelled(tmp_path, ["0", label])
+
+    with pytest.raises(ClassMapError, match=named):
+        adopted(tmp_path, ClassMap(classes=("zebra", "ant")))
+
+
+def test_a_number_that_is_no_label_is_refused_before_names_are_made_for_all_below_it(tmp_path: Path):
+    """Without a class map, an absurd label does not become a list of as many classes."""
+    write_labelled(tmp_path, ["99999999999"])
+
+    with pytest.raises(ClassMapError, match="99999999999"):
+        adopted(tmp_path)
+
+
+def test_names_and_bare_labels_are_not_mixed(tmp_path: Path):
+    """Which name a bare label would mean is for a class map to say."""
+    write_labelled(tmp_path, ["ant", "0"])
+
+    with pytest.raises(ClassMapError, match=r"ant.*labels alone"):
+        adopted(tmp_path)
+
+
+def test_links_leave_the_shards_alone_and_are_made_once(tmp_path: Path):
+    """The cell's folder holds links that lead to the tars wherever one stands, and hidden files are none."""
+    write_labelled(tmp_path / "theirs", ["0", "1"])
+    (tmp_path / "theirs" / "._train-000000.tar").write_bytes(b"AppleDouble")
+    before = {path: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
+
+    assert link_shards(tmp_path / "theirs", tmp_path / "cell")
+    assert not link_shards(tmp_path / "theirs", tmp_path / "cell")
+
+    assert all(path.is_symlink() and path.readlink().is_absolute() for path in (tmp_path / "cell").iterdir())
+    assert shards_version(tmp_path / "theirs") == shards_version(tmp_path / "cell")
+    assert 6 == adopted(tmp_path / "cell").manifest.num_samples
+    assert before == {path: path.read_bytes() for path in (tmp_path / "theirs").iterdir()}
+
+
+def test_another_shard_is_linked_to_and_changes_the_version(tmp_path: Path):
+    """A shard that came later is not missed."""
+    write_labelled(tmp_path / "theirs", ["0", "1"])
+    link_shards(tmp_path / "theirs", tmp_path / "cell")
+    before = shards_version(tmp_path / "theirs")
+
+    write_labelled(tmp_path / "theirs", ["1"], numbers=(9,))
+
+    assert before != shards_version(tmp_path / "theirs")
+    assert link_shards(tmp_path / "theirs", tmp_path / "cell")
+    assert 7 == adopted(tmp_path / "cell").manifest.num_samples
+
+
+def test_a_shard_replaced_after_adoption_is_refused(tmp_path: Path):
+    """A reader notices another file behind the link, of the same size too, and a link to nothing."""
+    write_labelled(tmp_path / "theirs", ["0", "1"])
+    link_shards(tmp_path / "theirs", tmp_path / "cell")
+    shard_set = adopted(tmp_path / "cell")
+    path = tmp_path / "theirs" / "train-000002.tar"
+    data = bytearray(path.read_bytes())
+    data[int(shard_set.index.offsets[0]) + 100] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(ManifestError, match=r"train-000002\.tar does not hash"):
+        shard_set.require_intact()
+    path.unlink()
+    with pytest.raises(ManifestError, match=r"train-000002\.tar is missing"):
+        shard_set.require_intact()
+    with pytest.raises(SourceError, match=r"train-000002\.tar cannot be read"):
+        shards_version(tmp_path / "cell")
+
+
+def test_shards_that_change_while_they_are_adopted_get_no_manifest(tmp_path: Path):
+    """Of a shard that is replaced after it was read, no manifest says that it is still there."""
+    write_labelled(tmp_path, ["0", "1"])
+
+    class Replacing(Progress):
+        def advance(self, *_: int) -> None:
+            path = tmp_path / "train-000000.tar"
+            path.write_bytes(path.read_bytes())
+
+    with pytest.raises(ManifestError, match="changed while they were read"):
+        adopt(tmp_path, CELL, Replacing(print, what="", num_images=0), benchmark="theirs", class_map=None)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("num_bytes", [100, 700, 3000])
+def test_a_cut_shard_is_named_and_gets_no_manifest(tmp_path: Path, num_bytes: int):
+    """Cut in a header, in an image or between members: neither classes nor manifest come from such a shard."""
+    write_labelled(tmp_path / "fog" / "5", ["0", "1"])
+    path = tmp_path / "fog" / "5" / "train-000002.tar"
+    path.write_bytes(path.read_bytes()[:num_bytes])
+
+    with pytest.raises(ManifestError, match=r"train-000002\.tar"):
+        adopted(tmp_path / "fog" / "5")
+    with pytest.raises(PipelineError, match=r"train-000002\.tar"):
+        ExistingShards(root=tmp_path, cells=(CELL,)).class_names()
+    assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
+
+
+def test_a_folder_without_shards_is_named(tmp_path: Path):
+    """A wrong root ends with its path."""
+    with pytest.raises(SourceError, match=r"0 shards in .*fog/5"):
+        ExistingShards(root=tmp_path, cells=(CELL,)).version(Cell(corruption="fog", severity=5))

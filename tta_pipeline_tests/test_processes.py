@@ -1,0 +1,83 @@
+"""Pieces of work are done in other processes as they would be in this one, and those processes never outlive it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.errors import SourceError, WorkerError
+from tta_pipeline.processes import Workers
+
+
+def work(number: int) -> tuple[int, int]:
+    """Print, and return the square of *number* and who made it."""
+    sys.stdout.write("not an answer")
+    sys.stdout.flush()
+    return number**2, os.getpid()
+
+
+def refuse(path: Path) -> None:
+    """Raise what sharding would."""
+    raise SourceError(f"{path} is no image")
+
+
+def test_results_come_in_order_from_other_processes():
+    """What the work prints does not disturb them."""
+    with Workers(2) as workers:
+        results = list(workers.map(work, range(20)))
+
+    assert [number**2 for number in range(20)] == [square for square, _ in results]
+    assert os.getpid() not in {pid for _, pid in results}
+
+
+def test_an_error_is_raised_where_the_work_was_asked_for():
+    """And the process does further work."""
+    with Workers(1) as workers:
+        with pytest.raises(SourceError, match="fog is no image"):
+            list(workers.map(refuse, [Path("fog")]))
+        assert 9 == workers.submit(work, 3).result()[0]
+
+
+def test_a_process_that_is_killed_is_an_error():
+    """Of the piece it worked on; nothing waits for it for ever."""
+    with Workers(1) as workers:
+        _, pid = workers.submit(work, 1).result()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerError, match=f"process {pid} ended with status -9"):
+            workers.submit(work, 2).result()
+
+
+def test_processes_end_with_the_block():
+    """Also those that have work."""
+    with Workers(2) as workers:
+        _, pid = workers.submit(work, 1).result()
+        workers.submit(time.sleep, 100)
+
+    assert not Path(f"/proc/{pid}").exists()
+
+
+PARENT = """
+from tta_pipeline.processes import Workers
+from tta_pipeline_tests.test_processes import work
+import time
+with Workers(1) as workers:
+    print(workers.submit(work, 1).result()[1], flush=True)
+    time.sleep(100)
+"""
+
+
+def test_processes_end_when_their_parent_is_killed():
+    """Nobody is there to end them then; they notice."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        worker = Path("/proc", parent.stdout.readline().strip())
+        assert worker.exists()
+        parent.kill()
+    until = time.monotonic() + 20
+    while worker.exists() and "zombie" not in (worker / "status").read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+
+    assert not worker.exists() or "zombie" in (worker / "status").read_text()
