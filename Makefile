@@ -38,6 +38,7 @@ ui: $(INSTALLED) $(INSTANCE)
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench.sharding
+	@$(BIN)/python -m bench.loaders
 
 check: lint test
 

@@ -1,48 +1,5 @@
-"""Natural-looking JPEG trees to measure on: noise whose power falls with frequency, as in photographs."""
+"""The images to measure on."""
 
-import io
-from pathlib import Path
+from tta_pipeline.loader_bench.photographs import jpeg_tree
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image
-
-NUM_CLASSES = 200
-
-
-def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1) -> Path:
-    """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*.
-
-    Each stands there under so many names: what is measured then takes long enough to count.
-    """
-    done = root / ".complete"
-    if not done.exists():
-        for number, data in enumerate(_jpegs(num_images, size)):
-            folder = root / f"n{number % NUM_CLASSES:08d}"
-            folder.mkdir(parents=True, exist_ok=True)
-            for copy in range(copies):
-                (folder / f"ILSVRC2012_val_{copy}{number:07d}.JPEG").write_bytes(data)
-        done.touch()
-    return root
-
-
-def _jpegs(num_images: int, size: int) -> "list[bytes]":
-    rng = np.random.default_rng(0)
-    return [_jpeg(_photograph(rng, size)) for _ in range(num_images)]
-
-
-def _photograph(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint8]:
-    frequencies = np.hypot(np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)[None])
-    frequencies[0, 0] = 1 / size
-    spectrum = np.fft.rfft2(rng.standard_normal((3, size, size))) / frequencies**1.25
-    colours = np.fft.irfft2(spectrum, s=(size, size))
-    # Channels of photographs are much alike.
-    colours = 0.85 * colours[:1] + 0.15 * colours
-    colours = (colours - colours.mean()) / colours.std() * 55 + 120
-    return np.clip(colours, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-
-
-def _jpeg(pixels: npt.NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()
+__all__ = ["jpeg_tree"]

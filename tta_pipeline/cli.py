@@ -3,11 +3,11 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -109,6 +109,7 @@ def rebuild_metrics() -> None:
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
+@click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
               help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
@@ -288,6 +289,79 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
         raise click.UsageError(f"--{problem['loc'][0]} is {problem['input']!r}: {message}") from None
 
 
+@main.command("loader-bench")
+@click.argument("folder", metavar="[DIR]", required=False,
+                type=click.Path(path_type=Path, exists=True, file_okay=False))  # fmt: skip
+@click.option("--loader", "loaders", multiple=True, metavar="NAME",
+              help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
+              "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0), show_default="one for each core",
+              help="Threads or worker processes; may be repeated, the fastest number counts. 0: nothing is read ahead.",
+              default=[len(os.sched_getaffinity(0))])  # fmt: skip
+@click.option("--processes", "num_processes", type=click.IntRange(1), default=1, show_default=True,
+              help="Each reads a part; the longest of their times and the sum of their samples count.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
+              help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--generate", type=click.IntRange(1), metavar="N", help="Measure on N images made for it, without DIR.")
+@click.option("--image-size", type=click.IntRange(8), default=64, show_default=True, help="Of generated images.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
+              help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@_plain_errors
+def loader_bench(*, folder: Path | None, loaders: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    r"""Measure how fast loaders read the shard set in DIR, without a model.
+
+    Each pass of each loader has a process of its own; the loaders take turns. Told are medians with the range.
+
+    \b
+    Examples:
+      tta-pipeline loader-bench data/imagenet_c/shards/fog/5
+      tta-pipeline loader-bench shards --loader indexed --loader webdataset --threads 1 --threads 2 --threads 4
+      tta-pipeline loader-bench shards --batch-size 256 --repeats 5 --json
+      tta-pipeline loader-bench --generate 6000 --image-size 224 --format tensor
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.errors import LoaderError
+    from tta_pipeline.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.loader_bench.measure import Settings, compare
+
+    try:
+        names = chosen_loaders(loaders)
+    except LoaderError as error:
+        raise click.UsageError(str(error)) from None
+    generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
+    if (folder is None) == (generated["generate"] is None):
+        raise click.UsageError("expected either DIR or --generate N")
+    with nullcontext(folder) if folder else _generated_shards(**generated) as shards:
+        rows = [asdict(row) for row in compare(shards, names, Settings(**options), _say)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        _print_loaders(rows)
+
+
+@contextmanager
+def _generated_shards(*, generate: int, image_size: int, storage: Literal["raw", "tensor"]) -> Iterator[Path]:
+    from tempfile import TemporaryDirectory
+
+    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.loader_bench.data import generated
+
+    settings = ShardSettings(num_shards=min(16, generate), format=storage)
+    with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
+        yield generated(Path(folder), num_images=generate, image_size=image_size, settings=settings)
+
+
+def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:
+    from tta_pipeline.reports.tables import Table
+
+    _print(Table(columns=_LOADER_COLUMNS, rows=tuple(tuple(row[name] for name in _LOADER_COLUMNS) for row in rows)))
+
+
 def _class_map(path: Path | None) -> "ClassMap | None":
     from tta_pipeline.sources.class_map import ClassMap
     from tta_pipeline.sources.labels import read_classes
@@ -327,6 +401,10 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
+_LOADER_COLUMNS = (
+    "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
+    "cpu_s_per_image", "mb_per_s", "peak_memory_mib", "base_memory_mib",
+)  # fmt: skip
 _LEADERBOARD = """
 SELECT benchmark, experiment, num_cells, mean_error, mean_error_at_5, clean_error, mean_ece, images_per_s, num_diverged
 FROM leaderboard ORDER BY benchmark, mean_error

@@ -7,6 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from tta_pipeline.assets.evaluation import evaluation, evaluation_check
+from tta_pipeline.assets.loader_benchmark import loader_benchmark
 from tta_pipeline.assets.robustness_report import robustness_report
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
@@ -53,6 +54,7 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
     for scope in _evaluated_scopes(benchmark):
         for transform in benchmark.transforms:
             yield transformed_shards(scope, transform)
+    yield loader_benchmark(cells)
     if benchmark.trained_model:
         yield source_model(cells, benchmark.trained_model)
     for scope in _evaluated_scopes(benchmark):

@@ -8,6 +8,7 @@
      ├── ShardError                 a shard set cannot be written or published
      │    └── ManifestError         shards and manifest disagree, or one of them is missing
      ├── StreamError                a stream delivered other samples than its manifest names
+     ├── LoaderError                a loader cannot be measured
      ├── AdaptationError            a method cannot be built, or not for this model
      ├── EvaluationError            an evaluation cannot start or did not see every sample
      ├── RecordError                a result record cannot be read or stored
@@ -49,6 +50,10 @@ class ManifestError(ShardError):
 
 class StreamError(PipelineError):
     """A stream delivered other samples than its manifest names."""
+
+
+class LoaderError(PipelineError):
+    """A loader cannot be measured."""
 
 
 class AdaptationError(PipelineError):

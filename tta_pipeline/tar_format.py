@@ -62,6 +62,8 @@ def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
         field, _, value = data[match.end() : length - 1].partition(b"=")
         fields[field.decode("utf-8", "surrogateescape")] = value.decode("utf-8", "surrogateescape")
         data = data[length:]
+    if any(field.startswith("GNU.sparse.") for field in fields):
+        raise ValueError("a sparse file, which is stored without its holes; expected files stored whole")
     return {name: fields[name] for name in ("path", "linkpath", "size") if name in fields}
 
 

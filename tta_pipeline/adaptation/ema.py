@@ -16,7 +16,7 @@ def frozen_copy(model: nn.Module) -> nn.Module:
 def follow(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
     """Move the parameters of *teacher*: teacher = momentum * teacher + (1 - momentum) * student; buffers stay.
 
-    Tarvainen and Valpola 2017, "Mean teachers are better role models", equation 2.
+    Tarvainen and Valpola 2017, "Mean teachers are better role models", section 2.
     """
-    average = get_ema_multi_avg_fn(momentum)
+    average = get_ema_multi_avg_fn(momentum)  # type: ignore[no-untyped-call]
     average(list(teacher.parameters()), list(student.parameters()), None)

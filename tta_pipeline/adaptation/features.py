@@ -12,9 +12,7 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
     Raises:
         AdaptationError: there is none.
     """
-    layers = [
-        layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_classes
-    ]
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_classes]
     if not layers:
         raise AdaptationError(
             f"{type(model).__name__} has no linear layer with {num_classes} outputs; {method} expects one, whose input "

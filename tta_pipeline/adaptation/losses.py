@@ -17,6 +17,16 @@ def soft_cross_entropy(logits: torch.Tensor, target_logits: torch.Tensor) -> tor
 def symmetric_cross_entropy(logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     """Return the mean of both directions of the soft cross entropy, shape (B,).
 
-    Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time adaptation", equation 4.
+    Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time adaptation", section 3.
     """
     return (soft_cross_entropy(logits, target_logits) + soft_cross_entropy(target_logits, logits)) / 2
+
+
+def generalized_cross_entropy(logits: torch.Tensor, labels: torch.Tensor, *, q: float) -> torch.Tensor:
+    """Return (1 - p^q) / q, shape (B,), with p the probability that *logits* (B, K) give to *labels*, int64 (B,).
+
+    The loss L_q of Zhang and Sabuncu 2018, "Generalized cross entropy loss for training deep neural networks with noisy
+    labels".
+    """
+    probabilities = logits.softmax(1).gather(1, labels[:, None]).squeeze(1)
+    return (1 - probabilities**q) / q

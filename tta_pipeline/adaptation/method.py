@@ -8,27 +8,30 @@ What all methods share, each thing once:
   to normalise with by `norm_layers`. It belongs to the method: a second model is a `frozen_copy` (`ema`).
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
   any device, and can be iterated again. `MethodEntry.source_data` in the catalogue says whether a method uses it.
-- **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global one.
-- **Way back.** `reset()` returns to the moment after building: `_restore()` brings back model, optimiser and memory, and
-  the generator starts anew. A reset that a method does itself (episodic, RDumb, SAR) is `_start_over()`: counted, but the
-  generator goes on, so that no two batches share their draws. A method that keeps something over batches overrides
-  `_restore`, calls `super()._restore()`, and undoes its own; `Snapshot` does it for the tensors of modules.
-- **Gradient steps.** A `GradientMethod` says which parameters (`_select`) and which loss (`_loss`); one that adapts on
-  some samples only also says which (`SelectiveMethod._reliable`); one with another kind of step overrides `_adapt` and
-  uses `_forward` and `_step`, which count.
-- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input of
-  the last linear layer; `ema`: teacher; `snapshot`: tensors to come back to.
+- **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global
+  one.
+- **Way back.** `reset()` returns to the moment after building: `_restore()` brings back model, optimiser and memory,
+  and the generator starts anew. A reset that a method does itself (episodic, RDumb, SAR) is `_start_over()`: counted,
+  but the generator goes on, so that no two batches share their draws. A method that keeps something over batches
+  overrides `_restore`, calls `super()._restore()`, and undoes its own; `Snapshot` does it for the tensors of modules.
+- **Gradient steps.** A `GradientMethod` says which loss (`_loss`), and which parameters (`_select`) if not those of all
+  norm layers; one that adapts on some samples only also says which (`SelectiveMethod._reliable`); one with another kind
+  of step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is that of before the update.
+- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
+  of the last linear layer; `ema`: teacher; `snapshot`: tensors to come back to.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters, Hyperparameters
+from tta_pipeline.adaptation.norm_layers import use_batch_statistics
+from tta_pipeline.adaptation.selection import affine_parameters
 from tta_pipeline.adaptation.snapshot import Snapshot
 from tta_pipeline.errors import AdaptationError
 
@@ -43,6 +46,9 @@ class Method(ABC):
     that the model was run on, `num_adapted_samples` those that a loss was taken of, which is what papers call
     backwards; `num_updates`, `num_resets` and `num_nonfinite_batches` are events.
     """
+
+    is_stateless: ClassVar[bool] = False
+    """Whether each batch is treated by itself, so that several processes can share a stream."""
 
     name: str
     """As the catalogue has it; for messages."""
@@ -98,9 +104,10 @@ class Method(ABC):
     def _restore(self) -> None:  # noqa: B027 - a method that keeps nothing has nothing to undo
         """Undo what predicting changed; nothing for a method that changes nothing."""
 
-    def _forward(self, images: torch.Tensor) -> torch.Tensor:
+    def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
+        """Return the logits of *model*, which is the method's unless it has a second one, and count."""
         self.num_forwards += len(images)
-        logits: torch.Tensor = self.model(images)
+        logits: torch.Tensor = (model or self.model)(images)
         return logits
 
     def _require_source_data(self, purpose: str) -> SourceData:
@@ -136,13 +143,17 @@ class GradientMethod(Method):
         self._initial = Snapshot(self.model)
         self._initial_optimizer = deepcopy(self._optimizer.state_dict())
 
-    @abstractmethod
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        """Prepare *model* for adaptation, freeze what stays, and return the parameters to adapt."""
+        """Prepare *model* for adaptation, freeze what stays, and return the parameters to adapt.
 
-    @abstractmethod
+        Unless overridden, as in Tent: batch statistics, and the affine parameters of all norm layers.
+        """
+        use_batch_statistics(model)
+        return affine_parameters(model, self.name)
+
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the loss, a scalar, of *logits* (B, K)."""
+        """Return the loss, a scalar, of *logits* (B, K); a method with an `_adapt` of its own has none."""
+        raise NotImplementedError
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         if self._episodic:
@@ -159,16 +170,19 @@ class GradientMethod(Method):
         return logits
 
     def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
-        """Descend *loss*, of *num_samples* run forward, of which *num_adapted* (None: all) are in the loss."""
-        self._backward(loss, num_samples=num_samples)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
-        self.num_updates += 1
+        """Take a step down *loss*, of *num_samples* run forward, of which *num_adapted* (None: all) are in the loss."""
+        self._backward(loss, num_samples=num_samples, num_adapted=num_adapted)
+        self._update()
 
-    def _backward(self, loss: torch.Tensor, *, num_samples: int) -> None:
+    def _backward(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         self.num_backwards += num_samples
+        self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
+
+    def _update(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self.num_updates += 1
 
     def _restore(self) -> None:
         self._initial.restore()

@@ -15,9 +15,12 @@ from tta_pipeline.adaptation.norm_layers import require_batch_norm, use_batch_st
 class Norm(Method):
     """Normalises each batch by its own mean and variance; nothing is kept from one batch to the next."""
 
+    is_stateless = True
+    name = "norm"
+
     def __init__(self, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        require_batch_norm(model, "norm")
-        use_batch_statistics(model.eval())
+        require_batch_norm(model, self.name)
+        use_batch_statistics(model)
         super().__init__(model, *args, **kwargs)
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from tta_pipeline.adaptation.method import Method
 class Source(Method):
     """Predicts with the source model in evaluation mode; the lower bound every method is held against."""
 
+    is_stateless = True
     name = "source"
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:

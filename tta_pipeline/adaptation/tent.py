@@ -8,10 +8,10 @@ prediction is that of the forward pass before the update.
 import torch
 
 from tta_pipeline.adaptation.losses import entropy
-from tta_pipeline.adaptation.selection import NormAffineMethod
+from tta_pipeline.adaptation.method import GradientMethod
 
 
-class Tent(NormAffineMethod):
+class Tent(GradientMethod):
     """Adapts the affine parameters of all norm layers by the mean entropy of each batch."""
 
     name = "tent"

@@ -1,4 +1,4 @@
-"""`<benchmark>/source_split`: the images of one cell on disk, generated first if the benchmark generates."""
+"""`<benchmark>/source_split`: the images of one cell on disk, drawn first if they are digits."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +14,8 @@ from tta_pipeline.resources import ShardStore
 
 
 def source_split(scope: Scope) -> dg.AssetsDefinition | dg.SourceAsset:
-    """Return the asset of the source images: materialized if generated here, observed if they lie there already."""
-    return _generated(scope) if scope.benchmark.is_generated else _observed(scope)
+    """Return the asset of the source images: materialized if drawn here, observed if they lie there already."""
+    return _generated(scope) if isinstance(scope.benchmark.source, DigitsSource) else _observed(scope)
 
 
 def _generated(scope: Scope) -> dg.AssetsDefinition:

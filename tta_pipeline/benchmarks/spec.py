@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, Hyperparameters
+from tta_pipeline.adaptation.catalogue import PRESETS, Hyperparameters, MethodEntry, find_method
 from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
@@ -18,6 +18,47 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
 Corruption = Literal[CORRUPTIONS]  # type: ignore[valid-type]
 Severity = Literal[SEVERITIES]  # type: ignore[valid-type]
 _RESERVED_NAMES = {"benchmarks"}
+
+
+class CleanImages(Section):
+    """The uncorrupted images, in a folder or an archive. A path alone is short for `{path: ...}`."""
+
+    path: Path
+    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is taken), tar or tar.gz."""
+    layout: Literal["classes", "nested", "flat"] = "classes"
+    """Of an archive: class folders; a tar for each class, as ILSVRC2012_img_train.tar; or files alone, as
+    ILSVRC2012_img_val.tar, whose classes the ground truth tells."""
+    ground_truth: Path | None = None
+    """Class of each file of a flat archive: a line for each file, or for each number of the validation images."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, where the ground truth has its numbers."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "CleanImages":
+        if (self.layout == "flat") != (self.ground_truth is not None):
+            raise ValueError(
+                f"found layout {self.layout} and ground_truth {self.ground_truth}; expected both for a flat archive "
+                "and no ground_truth for others"
+            )
+        return self
+
+
+def _as_clean_images(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str | Path) else value
+
+
+def _pattern_with_a_group(pattern: str) -> str:
+    try:
+        num_groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    if not num_groups:
+        raise ValueError(f"{pattern!r} has no group; expected the class name in parentheses")
+    return pattern
+
+
+Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
+ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
 
 
 class DigitsSource(Section):
@@ -40,8 +81,10 @@ class FolderSource(Section):
     root: Path
     group_depth: Literal[2, 3] = 2
     """3 if each archive was unpacked into a folder of its own, `<root>/<archive>/<corruption>/<severity>/...`."""
-    clean: Path | None = None
-    """Folder or archive of class folders with the uncorrupted images."""
+    class_pattern: ClassPattern | None = None
+    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
 
 
 class ArchiveSource(Section):
@@ -51,8 +94,10 @@ class ArchiveSource(Section):
     archives: tuple[Path, ...] = Field(min_length=1)
     published: Literal["imagenet_c", "tiny_imagenet_c"] | None = None
     """Says that these are the published archives: their md5 sums are then checked."""
-    clean: Path | None = None
-    """Folder or archive of class folders with the uncorrupted images."""
+    class_pattern: ClassPattern | None = None
+    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
 
 
 class NpySource(Section):
@@ -60,16 +105,16 @@ class NpySource(Section):
 
     kind: Literal["npy"]
     root: Path
-    clean: Path | None = None
-    """Folder or archive of class folders with the uncorrupted images."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
 
 
 class GeneratedSource(Section):
     """Corruptions made here from clean images; results differ from those on published data by about a point."""
 
     kind: Literal["generated"]
-    clean: Path
-    """Folder or archive of class folders with the uncorrupted images."""
+    clean: Clean
+    """The uncorrupted images."""
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
     """Whose severity constants: those for images of 224, 64 or 32 pixels."""
     seed: int = 0
@@ -181,6 +226,39 @@ class TorchvisionModel(Section):
     architecture: Name
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
+    classes: Path | None = None
+    """JSON or `meta.mat` with the names of the model's classes in the order of its outputs, for a benchmark that has
+    some of them only: the other outputs are left out."""
+
+
+class TimmModel(Section):
+    """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
+
+    kind: Literal["timm"]
+    architecture: str
+    """With the tag of the weights, such as `resnet50.a1_in1k`."""
+    classes: Path | None = None
+    """As of a torchvision model."""
+
+
+class CheckpointModel(Section):
+    """An architecture of torchvision or timm with the weights of a file of yours."""
+
+    kind: Literal["checkpoint"]
+    library: Literal["torchvision", "timm"] = "torchvision"
+    architecture: str
+    path: Path
+    """safetensors, or what `torch.save` wrote of a state dict; no code in it is run."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the file, as `sha256sum` gives it."""
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    """What the model was trained with; wrong ones are a known cause of wrong papers."""
+    classes: Path | None = None
+    """As of a torchvision model."""
+
+
+AnyModel = TrainedModel | TorchvisionModel | TimmModel | CheckpointModel
 
 
 class Experiment(Section):
@@ -189,7 +267,8 @@ class Experiment(Section):
     model: str
     shards: str | None = None
     """Name of the transform whose shards are evaluated; None: the shards as they were made."""
-    method: Literal[tuple(METHODS)]  # type: ignore[valid-type]
+    method: str
+    """A name of the catalogue, or `<module>:<name>` of a `MethodEntry` of your own."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     protocol: Literal["reset_each_shift"] = "reset_each_shift"
@@ -203,15 +282,25 @@ class Experiment(Section):
 
     @model_validator(mode="after")
     def _configured(self) -> "Experiment":
+        self.entry.require_batch_size(self.batch_size)
         try:
             self.configured()
         except ValidationError as error:
             raise ValueError("; ".join(_describe(error, f"{self.method} hyperparameters"))) from None
         return self
 
+    @property
+    def entry(self) -> MethodEntry:
+        """What is known of the method.
+
+        Raises:
+            ValueError: there is no such method.
+        """
+        return find_method(self.method)
+
     def configured(self) -> Hyperparameters:
         """Return the method's hyperparameters, the preset's where the file names none."""
-        return METHODS[self.method].configure(self.preset, self.hyperparameters)
+        return self.entry.configure(self.preset, self.hyperparameters)
 
 
 class Benchmark(Section):
@@ -233,7 +322,7 @@ class Benchmark(Section):
     """How shards are made; None for a source of shards, which are there."""
     transforms: dict[Name, Transform] = Field(default_factory=dict)
     """Further shard sets made from the first, each image changed."""
-    models: dict[Name, Annotated[TrainedModel | TorchvisionModel, Field(discriminator="kind")]]
+    models: dict[Name, Annotated[AnyModel, Field(discriminator="kind")]]
     experiments: dict[Name, Experiment]
 
     @model_validator(mode="after")
@@ -251,6 +340,8 @@ class Benchmark(Section):
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
+            if experiment.entry.source_data == "required" and not self.has_clean:
+                yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
         trained = [name for name, model in self.models.items() if isinstance(model, TrainedModel)]
         if len(trained) > 1:
             yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
@@ -294,6 +385,10 @@ class Benchmark(Section):
     def has_shards(self) -> bool:
         """Whether the source is shards, which are linked to and adopted."""
         return isinstance(self.source, ShardsSource)
+
+    def uses_clean_images(self, experiment: str) -> bool:
+        """Whether the method of *experiment* looks at clean images before the stream."""
+        return self.has_clean and self.experiments[experiment].entry.source_data != "unused"
 
     @property
     def is_generated(self) -> bool:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import CalibrationBins, calibration_bins
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, run_pass
+from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
 from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.order import StreamOrder, as_stored
+from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 from tta_pipeline.streaming.reader import Stream
 
 EVALUATION_VERSION = "1"
@@ -125,6 +128,19 @@ def open_cell(folder: Path) -> OpenedCell:
     return OpenedCell(shard_set=shard_set, order=order, metadata_scan_s=scan.wall_s)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CleanBatches:
+    """Clean images and their labels, for methods that look at some before the stream; can be iterated again."""
+
+    stream: Stream
+    device: torch.device
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
+        for batch in on_device(self.stream, self.device):
+            yield as_floats(batch.images), batch.labels.to(self.device)
+
+
 class Evaluator:
     """One experiment with its model loaded once, for any number of cells."""
 
@@ -138,7 +154,11 @@ class Evaluator:
         image_size: int,
         device: torch.device,
         num_threads: int,
+        open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
+        ranks: Ranks = ALONE,
+        source: OpenedCell | None = None,
     ) -> None:
+        self._source = source
         self._benchmark = benchmark
         self._name = name
         self._experiment = experiment
@@ -146,13 +166,9 @@ class Evaluator:
         self._image_size = image_size
         self._device = device
         self._num_threads = num_threads
+        self._open_pixels = open_pixels
+        self._ranks = ranks
         self._method: Method | None = None
-
-    def fingerprint(self, manifest: Manifest) -> str:
-        """Return the hash of everything that decides the predictions on the cell of *manifest*."""
-        return fingerprint(
-            self._experiment, weights_sha256=self._model.weights_sha256, device=self._device.type, manifest=manifest
-        )
 
     def evaluate(self, cell: OpenedCell, advance: Callable[[int], None]) -> Evaluation:
         """Evaluate *cell* from the source model on; call *advance* with each batch's size.
@@ -164,18 +180,22 @@ class Evaluator:
         with timed() as setup:
             stream = Stream(
                 shard_set=cell.shard_set,
-                order=cell.order,
+                order=self._ranks.share(cell.order, self._experiment.batch_size),
                 batch_size=self._experiment.batch_size,
                 image_size=self._image_size,
                 num_threads=self._num_threads,
                 pin_memory=self._device.type == "cuda",
+                open_pixels=self._open_pixels,
             )
         method = self._fresh_method(cell.shard_set.manifest)
+        self._ranks.require_stateless(method)
         before = _counters(method)
         reset_peak_memory(self._device)
         collected = run_pass(method, stream, device=self._device, precision=self._experiment.precision, advance=advance)
-        _require_every_sample_once(collected.indices, cell.shard_set, cell.order)
         counters = {name: count - before[name] for name, count in _counters(method).items()}
+        collected, counters = self._ranks.gathered(collected, counters)
+        if self._ranks.is_first:
+            _require_every_sample_once(collected.indices, cell.shard_set, cell.order)
         return self._evaluation(cell, collected, counters, setup=setup)
 
     def _fresh_method(self, manifest: Manifest) -> Method:
@@ -187,11 +207,34 @@ class Evaluator:
                 self._network(),
                 num_classes=len(manifest.classes),
                 preset=self._experiment.preset,
+                source_data=self._source_data(manifest),
+                seed=self._experiment.seed,
+                batch_size=self._experiment.batch_size,
                 **self._experiment.hyperparameters,
             )
         else:
             self._method.reset()
         return self._method
+
+    def _source_data(self, manifest: Manifest) -> "CleanBatches | None":
+        """Return the clean images for a method that uses some."""
+        if self._source is None:
+            return None
+        if self._source.shard_set.manifest.class_map_sha256 != manifest.class_map_sha256:
+            raise EvaluationError(
+                f"{self._source.shard_set.folder} has other classes than {manifest.corruption} {manifest.severity}; "
+                "expected one class map: materialize both shard_manifests again"
+            )
+        return CleanBatches(
+            stream=Stream(
+                shard_set=self._source.shard_set,
+                order=self._source.order,
+                batch_size=self._experiment.batch_size,
+                image_size=self._image_size,
+                num_threads=self._num_threads,
+            ),
+            device=self._device,
+        )
 
     def _network(self) -> nn.Module:
         """Return the model on the device, in the memory layout that images come in."""
@@ -229,7 +272,13 @@ class Evaluator:
             "severity": manifest.severity,
             "generated": manifest.source.generated,
             "seed": self._experiment.seed,
-            "fingerprint": self.fingerprint(manifest),
+            "fingerprint": fingerprint(
+                self._experiment,
+                weights_sha256=self._model.weights_sha256,
+                device=self._device.type,
+                manifest=manifest,
+                source=self._source.shard_set.manifest if self._source else None,
+            ),
             "manifest_sha256": manifest.sha256,
             "device": _device_name(self._device),
             "batch_size": self._experiment.batch_size,
@@ -271,10 +320,13 @@ def _timing(collected: Pass) -> dict[str, Any]:
     }
 
 
-def fingerprint(experiment: Experiment, *, weights_sha256: str, device: str, manifest: Manifest) -> str:
-    """Return the hash of everything that decides the predictions."""
+def fingerprint(
+    experiment: Experiment, *, weights_sha256: str, device: str, manifest: Manifest, source: Manifest | None
+) -> str:
+    """Return the hash of everything that decides the predictions; *source* is what the method sees of clean images."""
     decisive = [EVALUATION_VERSION, _config(experiment), weights_sha256, device, manifest.sha256]
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+    with_source = [*decisive, source.sha256] if source else decisive
+    return hashlib.sha256(json.dumps(with_source, sort_keys=True).encode()).hexdigest()
 
 
 def _config(experiment: Experiment) -> dict[str, object]:

@@ -1,16 +1,22 @@
 """Classifiers to evaluate, with everything a reader of a result must know about them."""
 
 import hashlib
+import importlib
+import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
-from tta_pipeline.benchmarks.spec import TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.spec import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.shards.manifest import file_sha256
+from tta_pipeline.sources.labels import read_classes
 from tta_pipeline.training.network import Normalized
 from tta_pipeline.training.source_model import load_source_model
 
@@ -30,21 +36,58 @@ class LoadedModel:
     std: tuple[float, ...]
 
 
-def load_model(
-    name: str, spec: TrainedModel | TorchvisionModel, *, source_model: Path, num_classes: int
-) -> LoadedModel:
+def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...]) -> LoadedModel:
     """Load the model that *spec* describes; *source_model* is where the benchmark's trained one lies.
 
     Raises:
-        EvaluationError: the weights are missing or unknown, or do not predict *num_classes* classes.
+        EvaluationError: the weights are missing, unknown or others than they should be, or do not predict *classes*,
+            the class map's.
     """
-    model = _trained(name, source_model) if isinstance(spec, TrainedModel) else _torchvision(name, spec)
-    if model.num_classes != num_classes:
+    if isinstance(spec, TrainedModel):
+        model = _trained(name, source_model)
+    elif isinstance(spec, TorchvisionModel):
+        model = _torchvision(name, spec)
+    elif isinstance(spec, TimmModel):
+        model = _timm(name, spec)
+    else:
+        model = _checkpoint(name, spec, num_classes=len(read_classes(spec.classes) if spec.classes else classes))
+    if not isinstance(spec, TrainedModel) and spec.classes is not None:
+        model = _of_some_classes(model, read_classes(spec.classes), classes, path=spec.classes)
+    if model.num_classes != len(classes):
         raise EvaluationError(
-            f"model {name} predicts {model.num_classes} classes; expected the class map's {num_classes}: "
-            "use a model of these classes"
+            f"model {name} predicts {model.num_classes} classes; expected the class map's {len(classes)}: "
+            "use a model of these classes, or name its classes in the file that `classes` points to"
         )
     return model
+
+
+class _SomeOutputs(nn.Module):
+    """A classifier without the outputs that a benchmark has no class for."""
+
+    def __init__(self, network: nn.Module, outputs: list[int]) -> None:
+        super().__init__()
+        self.network = network
+        self.outputs: torch.Tensor
+        self.register_buffer("outputs", torch.tensor(outputs))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K), K being the benchmark's classes."""
+        logits: torch.Tensor = self.network(images)
+        return logits[:, self.outputs]
+
+
+def _of_some_classes(
+    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, path: Path
+) -> LoadedModel:
+    """Return *model*, whose outputs are *own_classes*, with the outputs of *classes* in their order."""
+    unknown = sorted(set(classes) - set(own_classes))
+    if len(own_classes) != model.num_classes or unknown:
+        raise EvaluationError(
+            f"{path} names {len(own_classes)} classes and lacks {unknown[:3] or 'none'} of the class map; expected the "
+            f"{model.num_classes} outputs of model {model.name}, in their order"
+        )
+    outputs = [own_classes.index(name) for name in classes]
+    return replace(model, make=lambda: _SomeOutputs(model.make(), outputs), num_classes=len(outputs))
 
 
 def _trained(name: str, path: Path) -> LoadedModel:
@@ -73,17 +116,106 @@ def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
             f"{spec.architecture} has no weights {spec.weights!r}; expected one of {', '.join(choices.__members__)}"
         )
     weights = choices[spec.weights]
-    transforms = weights.transforms()
+    transforms, num_classes = weights.transforms(), len(weights.meta["categories"])
+    mean, std = tuple(transforms.mean), tuple(transforms.std)
     state = _downloaded(weights)
     return LoadedModel(
         name=name,
-        make=lambda: _torchvision_network(spec.architecture, state, tuple(transforms.mean), tuple(transforms.std)),
-        num_classes=len(weights.meta["categories"]),
+        make=lambda: _network("torchvision", spec.architecture, state, mean, std, num_classes=num_classes),
+        num_classes=num_classes,
         weights=str(weights),
         weights_sha256=_state_sha256(state),
-        mean=tuple(transforms.mean),
-        std=tuple(transforms.std),
+        mean=mean,
+        std=std,
     )
+
+
+def _timm(name: str, spec: TimmModel) -> LoadedModel:
+    timm = _imported_timm()
+    try:
+        network = timm.create_model(spec.architecture, pretrained=True)
+    except Exception as error:  # of whatever kind its hub client raises
+        raise EvaluationError(
+            f"timm cannot make {spec.architecture!r} ({error}); expected one of timm.list_models(pretrained=True), and "
+            "a connection or its file in the cache of huggingface_hub"
+        ) from error
+    settings, state = network.pretrained_cfg, network.state_dict()
+    mean, std = tuple(settings["mean"]), tuple(settings["std"])
+    return LoadedModel(
+        name=name,
+        make=lambda: _network("timm", spec.architecture, state, mean, std, num_classes=network.num_classes),
+        num_classes=network.num_classes,
+        weights=f"timm {spec.architecture} {settings.get('tag') or ''}".strip(),
+        weights_sha256=_state_sha256(state),
+        mean=mean,
+        std=std,
+    )
+
+
+def _checkpoint(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
+    path = spec.path.expanduser()
+    state = _read_state(path, spec.sha256)
+    try:
+        _network(spec.library, spec.architecture, state, spec.mean, spec.std, num_classes=num_classes)
+    except (RuntimeError, ValueError) as error:
+        raise EvaluationError(
+            f"{path} does not fit {spec.library}'s {spec.architecture} with {num_classes} classes ({error}); expected "
+            "its state dict"
+        ) from error
+    return LoadedModel(
+        name=name,
+        make=lambda: _network(spec.library, spec.architecture, state, spec.mean, spec.std, num_classes=num_classes),
+        num_classes=num_classes,
+        weights=path.name,
+        weights_sha256=spec.sha256,
+        mean=spec.mean,
+        std=spec.std,
+    )
+
+
+def _read_state(path: Path, sha256: str) -> dict[str, torch.Tensor]:
+    """Return the state dict in *path*, of which no code is run."""
+    try:
+        found = file_sha256(path)
+        if found != sha256:
+            raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
+        raise EvaluationError(
+            f"{path} cannot be read as weights ({error}); expected safetensors or a saved state dict, without code"
+        ) from error
+    state = content.get("state_dict", content) if isinstance(content, dict) else None
+    if not state or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise EvaluationError(f"{path} holds {type(content).__name__}; expected a state dict, names to tensors")
+    return {key.removeprefix("module."): value for key, value in state.items()}
+
+
+def _network(
+    library: str,
+    architecture: str,
+    state: dict[str, torch.Tensor],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    *,
+    num_classes: int,
+) -> nn.Module:
+    if library == "timm":
+        network = _imported_timm().create_model(architecture, num_classes=num_classes)
+    else:
+        from torchvision.models import get_model
+
+        network = get_model(architecture, weights=None, num_classes=num_classes)
+    network.load_state_dict(state)
+    return Normalized(network, mean=mean, std=std)
+
+
+def _imported_timm() -> Any:
+    try:
+        return importlib.import_module("timm")
+    except ImportError as error:
+        raise EvaluationError("timm is not installed; expected the extra: pip install 'tta_pipeline[timm]'") from error
 
 
 def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
@@ -95,16 +227,6 @@ def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
             f"{weights} cannot be had from {weights.url} ({error}); expected a connection, or the file in {folder}"
         ) from error
     return state
-
-
-def _torchvision_network(
-    architecture: str, state: dict[str, torch.Tensor], mean: tuple[float, ...], std: tuple[float, ...]
-) -> nn.Module:
-    from torchvision.models import get_model
-
-    network = get_model(architecture, weights=None)
-    network.load_state_dict(state)
-    return Normalized(network, mean=mean, std=std)
 
 
 def _state_sha256(state: dict[str, torch.Tensor]) -> str:

@@ -18,7 +18,7 @@ from tta_pipeline.files import fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, read_record, record_paths
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Readable by the DuckDB 1.x command lines that people have.
 _STORAGE = {"storage_compatibility_version": "v1.2.0"}
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
@@ -147,6 +147,9 @@ def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
             "shard_sets": [{**common, **facts}],
             "shards": [{**identity, "sequence": record.sequence, **shard} for shard in shards],
         }
+    if record.kind == "loader_benchmarks":
+        loaders = facts.pop("loaders")
+        return {"loader_benchmarks": [{**common, **facts, **loader} for loader in loaders]}
     batches, bins = facts.pop("batches"), facts.pop("calibration")
     for shown in ("first_predictions", "first_confidences"):
         facts.pop(shown)

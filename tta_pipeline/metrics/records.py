@@ -3,6 +3,7 @@
     <data root>/<benchmark>/results/
       evaluations/<experiment>/<corruption>-<severity>/000001.json
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
+      loader_benchmarks/<corruption>-<severity>/000001.json
 
 The number is the order of the records of one cell; no clock is asked for it.
 """
@@ -21,7 +22,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.files import write_once
 
 RECORD_VERSION = 1
-KINDS = ("evaluations", "shard_sets")
+KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
 _PACKAGES = ("tta_pipeline", "torch", "torchvision", "numpy", "pillow", "simplejpeg", "dagster", "duckdb")
 
 
@@ -80,7 +81,7 @@ def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
 def record_paths(data_root: Path) -> Iterator[Path]:
     """Yield the paths of all records under *data_root*, in an order that is always the same."""
     for kind in KINDS:
-        yield from sorted(data_root.glob(f"*/results/{kind}/**/*.json"))
+        yield from sorted(data_root.glob(f"*/results/{kind}/**/[0-9]*.json"))
 
 
 def read_record(path: Path) -> Record:

@@ -137,6 +137,53 @@ CREATE TABLE evaluation_batches (
 );
 COMMENT ON TABLE evaluation_batches IS 'Where the time of each batch of each evaluation went';
 
+CREATE TABLE loader_benchmarks (
+    run_id VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL,
+    benchmark VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    manifest_sha256 VARCHAR NOT NULL,
+    loader VARCHAR NOT NULL,
+    version VARCHAR NOT NULL,
+    output VARCHAR NOT NULL,
+    num_threads INTEGER NOT NULL,
+    num_processes INTEGER NOT NULL,
+    batch_size INTEGER NOT NULL CHECK (batch_size > 0),
+    normalization VARCHAR NOT NULL,
+    device VARCHAR NOT NULL,
+    format VARCHAR NOT NULL,
+    image_size INTEGER NOT NULL,
+    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
+    payload_bytes BIGINT NOT NULL,
+    repeats INTEGER NOT NULL CHECK (repeats > 0),
+    images_per_s DOUBLE NOT NULL CHECK (isfinite(images_per_s)),
+    images_per_s_min DOUBLE NOT NULL,
+    images_per_s_max DOUBLE NOT NULL,
+    images_per_s_of_repeats DOUBLE[] NOT NULL,
+    time_to_first_batch_s DOUBLE NOT NULL CHECK (isfinite(time_to_first_batch_s)),
+    time_to_first_batch_s_min DOUBLE NOT NULL,
+    time_to_first_batch_s_max DOUBLE NOT NULL,
+    cpu_s_per_image DOUBLE NOT NULL CHECK (isfinite(cpu_s_per_image)),
+    mb_per_s DOUBLE NOT NULL CHECK (isfinite(mb_per_s)),
+    peak_memory_mib DOUBLE NOT NULL,
+    base_memory_mib DOUBLE NOT NULL,
+    started_at TIMESTAMPTZ NOT NULL,
+    versions JSON NOT NULL,
+    PRIMARY KEY (benchmark, corruption, severity, sequence, loader)
+);
+COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
+COMMENT ON COLUMN loader_benchmarks.version IS 'Of the package that the loader is from';
+COMMENT ON COLUMN loader_benchmarks.output IS 'What its batches hold: uint8, or float32 normalised in the loader';
+COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes, the fastest number of those tried';
+COMMENT ON COLUMN loader_benchmarks.normalization IS 'Where images are normalised: own, as each system does; host; device';
+COMMENT ON COLUMN loader_benchmarks.images_per_s IS 'Samples / seconds from constructing the loader to its end; of several processes sum of samples / longest time';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s IS 'From constructing the loader; imports and the reading of the manifest come before';
+COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers';
+COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Of image files, in 10^6 bytes';
+COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Anonymous and shared memory of the process and its workers';
+COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'The same before the loader is constructed, everything imported';
+
 CREATE VIEW latest_evaluations AS
 SELECT * FROM evaluations
 QUALIFY row_number() OVER (PARTITION BY benchmark, experiment, corruption, severity, seed ORDER BY sequence DESC) = 1;

@@ -1,7 +1,9 @@
 """The report's charts."""
 
+import base64
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -55,11 +57,32 @@ def corruption_bars(errors: Mapping[str, Mapping[Cell, float]], corruptions: Seq
     return figure
 
 
+def loader_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Return a bar for the speed of each loader, with the range of its repeats."""
+    figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    speeds = np.array([row["images_per_s"] for row in rows])
+    ranges = [[row[f"images_per_s_{end}"] for row in rows] for end in ("min", "max")]
+    names = [f"{row['loader']}, {row['num_threads']} threads, {row['output']}" for row in rows]
+    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=mpl.colormaps[_COLOURS](0.4))
+    axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
+    axis.set_xlim(0, 1.15 * max(ranges[1]))
+    axis.invert_yaxis()
+    axis.set_xlabel("images/s, median and range")
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
     """Return *figure* as PNG bytes."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=dots_per_inch)
     return buffer.getvalue()
+
+
+def as_data_uri(figure: Figure) -> str:
+    """Return *figure* as a PNG image that stands in Markdown."""
+    return "data:image/png;base64," + base64.b64encode(as_png(figure)).decode()
 
 
 def as_svg(figure: Figure) -> str:

@@ -19,6 +19,12 @@ _CAPTION = 30
 _GAP = 6
 # Blue and orange are told apart by everyone; the words say it as well.
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
+_PARTS = (
+    ("compute_s", "compute", "#0072B2"),
+    ("host_to_device_s", "copy to the device, beside computing", "#999999"),
+    ("data_wait_s", "waiting for data", "#D55E00"),
+)
+_MAX_COLUMNS, _CHART, _LINE = 600, 120, 15
 
 
 def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> str:
@@ -49,6 +55,34 @@ def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) 
         )
     ]
     return _data_uri(_sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions))
+
+
+def timeline(facts: Mapping[str, Any]) -> str:
+    """Return a picture of where the time of each batch went, batches from left to right, seconds upwards.
+
+    Args:
+        facts: The evaluation's record, with `batches`.
+
+    Returns:
+        A PNG as a data URI.
+    """
+    parts = np.array([[batch[name] for name, _, _ in _PARTS] for batch in facts["batches"]])
+    columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
+    tallest_s = columns.sum(1).max()
+    width = max(1, _MAX_COLUMNS // len(columns))
+    picture = Image.new("RGB", (width * len(columns) + 2 * _GAP, _CHART + 4 * _LINE), "white")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
+    for number, column in enumerate(columns):
+        left, bottom = _GAP + number * width, float(_LINE + _CHART)
+        for seconds, (_, _, colour) in zip(column, _PARTS, strict=True):
+            height = seconds / tallest_s * _CHART
+            draw.rectangle((left, bottom - height, left + max(0, width - 2), bottom), fill=colour)
+            bottom -= height
+    batches = f"{len(parts)} batches" if len(parts) == len(columns) else f"{len(parts)} batches, several a column"
+    draw.text((_GAP, 1), f"{batches}; tallest {tallest_s * 1000:,.1f} ms", fill="black", font=font)
+    for number, ((_, label, colour), total_s) in enumerate(zip(_PARTS, parts.sum(0), strict=True)):
+        draw.text((_GAP, _CHART + (number + 1) * _LINE + 2), f"{label} {total_s:,.2f} s", fill=colour, font=font)
+    return _data_uri(picture)
 
 
 def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> Image.Image:

@@ -1,4 +1,4 @@
-"""What computes: the device and the decoding threads."""
+"""What computes: the device, the threads that feed it, and how further processes are started."""
 
 import os
 from typing import TYPE_CHECKING
@@ -7,24 +7,35 @@ import dagster as dg
 from pydantic import Field
 
 if TYPE_CHECKING:
-    import torch
+    from tta_pipeline.evaluation.machine import Machine
 
 
 class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The device that evaluates and the threads that feed it."""
 
-    device: str = Field(default="auto", description="auto (CUDA if there is one, else cpu), cpu, cuda or cuda:1")
+    device: str = Field(
+        default="auto", description="auto (a CUDA device that no other run uses, else cpu), cpu, cuda or cuda:1"
+    )
     decode_threads: int = Field(default=0, ge=0, description="Threads that decode images; 0: one for each core")
+    launch: str = Field(
+        default="",
+        description="Command that starts evaluating processes when `-m <module>` is put behind it, such as "
+        "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process evaluates",
+    )
+    decoded_folder: str = Field(
+        default="",
+        description="Where cells are kept as decoded pixels for the next experiment on them: a folder on local disk, "
+        "or below /dev/shm for memory; empty: nowhere",
+    )
+    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Most that lies there, in GiB")
 
-    def torch_device(self) -> "torch.device":
-        """Return the device to evaluate on."""
-        import torch
+    def machine(self) -> "Machine":
+        """Return the same as plain values."""
+        from tta_pipeline.evaluation.machine import Machine
 
-        if self.device != "auto":
-            return torch.device(self.device)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-    @property
-    def num_threads(self) -> int:
-        """The number of decoding threads."""
-        return self.decode_threads or len(os.sched_getaffinity(0))
+        return Machine(
+            device=self.device,
+            num_threads=self.decode_threads or len(os.sched_getaffinity(0)),
+            decoded_folder=self.decoded_folder,
+            decoded_limit_bytes=int(self.decoded_limit_gib * 2**30),
+        )

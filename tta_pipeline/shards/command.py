@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -44,6 +44,8 @@ class ShardOrder:
     """How archives are laid out."""
     ground_truth: Path | None = None
     """Classes of the files of a flat archive."""
+    class_pattern: str | None = None
+    """Regular expression on `<folder>/<file>` whose first group is the class."""
     jobs: int = 1
     """Processes, each of which writes and reads a shard at a time."""
 
@@ -116,7 +118,8 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> 
     Raises:
         ManifestError: there is none, or a shard is damaged.
     """
-    folders = sorted({path.parent for path in root.rglob("*.tar")})
+    # What macOS leaves beside each file has its name with two characters before it.
+    folders = sorted({path.parent for path in root.rglob("[!.]*.tar")})
     if not folders:
         raise ManifestError(f"no *.tar at or under {root}; expected shards")
     # Of all folders together: one that lacks a class must not shift the labels of the others.
@@ -177,7 +180,9 @@ def _open(order: ShardOrder) -> Iterator[_Opened]:
 
 
 def _open_tree(root: Path, order: ShardOrder) -> _Opened:
-    tree = discover(root, group_depth=order.group_depth, prefixes=order.prefixes)
+    tree = replace(
+        discover(root, group_depth=order.group_depth, prefixes=order.prefixes), class_pattern=order.class_pattern
+    )
     return _Opened(kind="folder", source=tree, cells=tree.cells)
 
 
@@ -212,6 +217,7 @@ def _open_archives(order: ShardOrder) -> Iterator[_Opened]:
         expected_md5=order.expected_md5,
         layout=layout,
         classes_by_file=_ground_truth(order),
+        class_pattern=order.class_pattern,
     )
     # The pass over a single archive finds its cells; of several it must be known before which has which.
     with source.prepared(wanted if len(order.sources) == 1 else ()):

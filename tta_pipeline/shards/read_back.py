@@ -173,7 +173,7 @@ def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
         shard_set.require_intact()
     except ManifestError:
         return None
-    names = {path.name for path in folder.glob("*.tar")}
+    names = {path.name for path in folder.glob("[!.]*.tar")}
     same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
     return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
 
@@ -193,7 +193,7 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
 
 
 def _read(folder: Path, progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
-    shards = [ShardToRead(path, is_foreign) for path in sorted(folder.glob("*.tar"))]
+    shards = [ShardToRead(path, is_foreign) for path in sorted(folder.glob("[!.]*.tar"))]
     num_bytes = sum(shard.path.stat().st_size for shard in shards)
     if workers is None or not workers.are_worth(num_bytes):
         return _Contents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))

@@ -74,7 +74,7 @@ def _verdict(folder: Path, pool: ThreadPoolExecutor) -> Verdict:
 def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor) -> Iterator[str]:
     yield from _wrong_totals(shard_set)
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
-    present = {path.name: path for path in sorted(shard_set.folder.glob("*.tar"))}
+    present = {path.name: path for path in sorted(shard_set.folder.glob("[!.]*.tar"))}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
     yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
     here = [(present[name], shard) for name, shard in expected.items() if name in present]

@@ -1,5 +1,7 @@
 """Where images come from."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tta_pipeline.benchmarks import spec
@@ -59,9 +61,8 @@ def _corrupted(benchmark: Benchmark, source: _Corrupted, *, spill_root: Path) ->
     if isinstance(source, spec.FolderSource):
         root = source.root.expanduser()
         is_flat = source.group_depth == len(("corruption", "severity"))
-        return (
-            FolderTree(root=root, cells=benchmark.cells) if is_flat else discover(root, group_depth=source.group_depth)
-        )
+        found = FolderTree(root=root, cells=benchmark.cells) if is_flat else discover(root, group_depth=3)
+        return replace(found, class_pattern=source.class_pattern)
     if isinstance(source, spec.NpySource):
         from tta_pipeline.sources.npy import NpySource
 
@@ -96,14 +97,32 @@ def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path
         spill_root=spill_root,
         expected_md5=MD5_BY_ARCHIVE[source.published] if source.published else {},
         known_corruptions=CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}),
+        class_pattern=source.class_pattern,
     )
 
 
-def _clean(path: Path, spill_root: Path) -> Source:
-    """Return the uncorrupted images at *path*, which is a folder or an archive of class folders."""
-    path = path.expanduser()
+def _clean(clean: spec.CleanImages, spill_root: Path) -> Source:
+    """Return the uncorrupted images."""
+    path = clean.path.expanduser()
     if path.suffix in (".tar", ".gz", ".tgz"):
         from tta_pipeline.sources.archive import ArchiveSource
 
-        return ArchiveSource(archives=(path,), cells=(CLEAN,), spill_root=spill_root / "clean", layout="classes")
-    return FolderTree(root=path, cells=(CLEAN,), elsewhere=((CLEAN, path),))
+        return ArchiveSource(
+            archives=(path,),
+            cells=(CLEAN,),
+            spill_root=spill_root / "clean",
+            layout=clean.layout,
+            classes_by_file=_ground_truth(clean),
+        )
+    # torchvision's ImageNet has the training images beside them.
+    folder = path / "val" if (path / "val").is_dir() else path
+    return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))
+
+
+def _ground_truth(clean: spec.CleanImages) -> Mapping[str, str]:
+    from tta_pipeline.sources.labels import devkit_ids, read_ground_truth
+
+    if clean.ground_truth is None:
+        return {}
+    ids = devkit_ids(clean.devkit.expanduser()) if clean.devkit else None
+    return read_ground_truth(clean.ground_truth.expanduser(), ids)

@@ -21,6 +21,7 @@ from tta_pipeline.files import write_atomically
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
+from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.spill import SpillFile, SpillFolder, offered, prepared_listing, spill_folder
 from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
@@ -43,6 +44,8 @@ class ArchiveSource:
     layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a flat archive."""
+    class_pattern: str | None = None
+    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What published archives hold, by their names; of others it is found by reading them once before."""
     progress: Progress | None = field(default=None, repr=False, compare=False)
@@ -72,7 +75,7 @@ class ArchiveSource:
     def version(self, cell: Cell) -> str:
         """Return a digest of name, size and time of change of the archives, and of what decides the listing."""
         stamps = [_stamp(path) for path in self.archives]
-        return _digest([stamps, self.layout, cell.key, sorted(self.classes_by_file.items())])
+        return _digest([stamps, cell.key, *self._what_decides_classes])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
@@ -111,9 +114,18 @@ class ArchiveSource:
             listings |= one_pass.listings(expected_md5=self.expected_md5.get(path.name))
         return listings
 
+    @property
+    def _what_decides_classes(self) -> list[object]:
+        return [self.layout, self.class_pattern, sorted(self.classes_by_file.items())]
+
     @cached_property
     def _layout(self) -> "_Layout":
-        return _Layout(kind=self.layout, cells=self.cells, classes_by_file=self.classes_by_file)
+        return _Layout(
+            kind=self.layout,
+            cells=self.cells,
+            classes_by_file=self.classes_by_file,
+            class_pattern=self.class_pattern,
+        )
 
     def _is_wholly_prepared(self) -> bool:
         return all(cell in self._listings for cell in self.cells)
@@ -143,7 +155,7 @@ class ArchiveSource:
         """Return which cells and classes an archive has; found by reading it once and kept beside the spill files."""
         index_path = self.spill_root / _INDEX_FILE
         cells = sorted(cell.key for cell in self.cells)
-        key = _digest([_stamp(path), self.layout, cells, sorted(self.classes_by_file.items())])
+        key = _digest([_stamp(path), cells, *self._what_decides_classes])
         try:
             known = dict(json.loads(index_path.read_bytes()))
         except (OSError, ValueError, TypeError):
@@ -171,6 +183,7 @@ class _Layout:
     kind: LayoutKind
     cells: tuple[Cell, ...]
     classes_by_file: Mapping[str, str]
+    class_pattern: str | None
 
     def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
         """Return every file and link with the stream to read it from, those of inner archives as `<class>/<name>`."""
@@ -196,6 +209,9 @@ class _Layout:
         """
         if not file_name.lower().endswith(IMAGE_SUFFIXES):
             return ""
+        if self.class_pattern is not None:
+            name = f"{place.class_name}/{file_name}" if place.class_name else file_name
+            return class_by_pattern(self.class_pattern, name)
         if self.kind != "flat":
             return place.class_name
         if file_name not in self.classes_by_file:

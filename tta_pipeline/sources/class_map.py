@@ -45,7 +45,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
     """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
 
     Raises:
-        ClassMapError: there is nothing to pin, or the pinned file is damaged.
+        ClassMapError: there is nothing to pin, it cannot be written, or the pinned file is damaged.
     """
     if not path.exists():
         classes = find_classes()
@@ -53,7 +53,13 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
             raise ClassMapError(f"found no class folder to pin at {path}; expected the source's class folders")
         proposed = ClassMap(classes=classes)
         content = {"classes": proposed.classes, "sha256": proposed.sha256}
-        write_once(path, json.dumps(content, indent=1).encode())
+        try:
+            write_once(path, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            raise ClassMapError(
+                f"{path} cannot be written ({error.strerror}); expected a folder where the class map can be pinned: "
+                "look at its owner and at the room there"
+            ) from error
     return _read(path)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing, SourceImage, image_at
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -24,6 +25,8 @@ class FolderTree:
     """The cells that make up the source; only their class folders count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
+    class_pattern: str | None = None
+    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The listing that a version was just taken of, so that a tree is not walked twice in a row."""
 
@@ -32,7 +35,10 @@ class FolderTree:
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the sorted union of the class folders of all cells that exist."""
+        """Return the sorted union of the classes of all cells that exist."""
+        if self.class_pattern is not None:
+            there = [cell for cell in self.cells if self.folder(cell).is_dir()]
+            return tuple(sorted({image.class_name for cell in there for image in self._walked(cell).images}))
         folders = (self.folder(cell) for cell in self.cells)
         return tuple(sorted({name for folder in folders if folder.is_dir() for name in _class_names(folder)}))
 
@@ -64,7 +70,7 @@ class FolderTree:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        found = _Found()
+        found = _Found(class_pattern=self.class_pattern)
         _walk(folder, None, found, ancestors=())
         if not found.images:
             raise SourceError(
@@ -114,9 +120,16 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
 
 @dataclass
 class _Found:
+    class_pattern: str | None
     images: list[SourceImage] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
+
+    def class_of(self, folder: str | None, file_name: str) -> str | None:
+        """Return the class of a file in the class folder *folder*, None if it lies in none."""
+        if self.class_pattern is None:
+            return folder
+        return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
 
 
 def _walk(folder: str | Path, class_name: str | None, found: _Found, *, ancestors: tuple[str, ...]) -> None:
@@ -129,8 +142,8 @@ def _walk(folder: str | Path, class_name: str | None, found: _Found, *, ancestor
             if os.path.realpath(entry.path) not in ancestors:
                 inner = class_name if entry.name in WRAPPERS else entry.name
                 _walk(entry.path, inner, found, ancestors=ancestors)
-        elif class_name is not None and entry.name.lower().endswith(IMAGE_SUFFIXES):
-            found.images.append(_image(class_name, entry))
+        elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (named := found.class_of(class_name, entry.name)):
+            found.images.append(_image(named, entry))
         else:
             found.strays.append(Path(entry.path))
 

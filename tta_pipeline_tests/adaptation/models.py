@@ -25,7 +25,43 @@ def layer_norm_model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.LayerNorm(3 * 16 * 16), nn.Linear(3 * 16 * 16, NUM_CLASSES)).eval()
 
 
+def group_norm_model() -> nn.Module:
+    """Return a convolutional model with group norm and no batch norm."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, NUM_CLASSES),
+    ).eval()  # fmt: skip
+
+
+MODELS = {"bn": batch_norm_model, "ln": layer_norm_model, "gn": group_norm_model}
+
+
+def surer(model: nn.Module, *, factor: float = 8.0) -> nn.Module:
+    """Return *model* with larger logits, so that it is sure of some images and not of others."""
+    classifier = model[-1]
+    with torch.no_grad():
+        classifier.weight.mul_(factor)
+        classifier.bias.mul_(factor)
+    return model
+
+
 def batches(*, seed: int = 1, num_batches: int = 4, batch_size: int = 12) -> list[torch.Tensor]:
     """Return images in [0, 1], darker and of less contrast than those the models saw."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.rand(batch_size, 3, 16, 16, generator=generator) * 0.4 for _ in range(num_batches)]
+
+
+def contrasts(*, seed: int = 1, num_batches: int = 5, batch_size: int = 16) -> list[torch.Tensor]:
+    """Return images in [0, 1] that differ in colour and contrast, and so in what models make of them."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        torch.rand(batch_size, 3, 16, 16, generator=generator) * torch.rand(batch_size, 3, 1, 1, generator=generator)
+        for _ in range(num_batches)
+    ]
+
+
+def source_batches(*, num_batches: int = 3, batch_size: int = 12) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return clean images with labels, every class among them."""
+    labels = torch.arange(batch_size) % NUM_CLASSES
+    return [(images / 0.4, labels) for images in batches(seed=5, num_batches=num_batches, batch_size=batch_size)]

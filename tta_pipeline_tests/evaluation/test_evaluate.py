@@ -27,12 +27,12 @@ def small_model() -> nn.Module:
     )
 
 
-def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model) -> Evaluator:
+def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, **changes: str) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
         benchmark="test",
         name=method,
-        experiment=Experiment(model="small", method=method, batch_size=6),
+        experiment=Experiment(model="small", method=method, batch_size=6, **changes),
         model=LoadedModel(
             name="small", make=make, num_classes=3, weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
         ),

@@ -1,14 +1,21 @@
 """Models come with their own normalisation and the hash of their weights."""
 
+import hashlib
+import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torchvision.models import ResNet18_Weights, resnet18
 
-from tta_pipeline.benchmarks.spec import TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.models import load_model
+
+THOUSAND = tuple(f"n{number:08d}" for number in range(1000))
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
 @pytest.fixture
@@ -26,7 +33,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tens
 def test_a_torchvision_model_normalises_by_itself(hub: dict[str, torch.Tensor]):
     """Images in [0, 1] give the logits of the bare network on images normalised with the weights' own mean and std."""
     spec = TorchvisionModel(kind="torchvision", architecture="resnet18", weights="IMAGENET1K_V1")
-    loaded = load_model("r18", spec, source_model=Path("unused"), num_classes=1000)
+    loaded = load_model("r18", spec, source_model=Path("unused"), classes=THOUSAND)
     bare = resnet18()
     bare.load_state_dict(hub)
     images = torch.rand(2, 3, 64, 64)
@@ -54,12 +61,106 @@ def test_a_model_that_is_not_there_or_does_not_fit_is_refused(
     spec = TorchvisionModel(kind="torchvision", architecture=architecture, weights=weights)
 
     with pytest.raises(EvaluationError, match=named):
-        load_model("r18", spec, source_model=Path("unused"), num_classes=num_classes)
+        load_model("r18", spec, source_model=Path("unused"), classes=THOUSAND[:num_classes])
 
 
 def test_a_source_model_that_was_not_trained_is_missed(tmp_path: Path):
     """The error says which asset to materialize."""
     with pytest.raises(EvaluationError, match="materialize the source_model"):
         load_model(
-            "cnn", TrainedModel(kind="trained"), source_model=tmp_path / "source_model.safetensors", num_classes=10
+            "cnn",
+            TrainedModel(kind="trained"),
+            source_model=tmp_path / "source_model.safetensors",
+            classes=THOUSAND[:10],
         )
+
+
+def checkpoint(path: Path, state: object, **changes: str) -> CheckpointModel:
+    """Save *state* at *path* and return the model that a benchmark file would describe."""
+    if path.suffix == ".safetensors":
+        save_file(state, path)
+    else:
+        torch.save(state, path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    settings = {"architecture": "resnet18", "sha256": sha256, **changes}
+    return CheckpointModel(kind="checkpoint", path=path, mean=MEAN, std=STD, **settings)
+
+
+def loaded_logits(spec: CheckpointModel, images: torch.Tensor) -> torch.Tensor:
+    """Return the logits of a checkpoint of ten classes."""
+    model = load_model("mine", spec, source_model=Path("unused"), classes=THOUSAND[:10])
+    assert (MEAN, STD, spec.sha256) == (model.mean, model.std, model.weights_sha256)
+    with torch.inference_mode():
+        return model.make().eval()(images)
+
+
+@pytest.mark.parametrize("name", ["mine.safetensors", "mine.pth"])
+def test_a_file_of_weights_is_a_model(tmp_path: Path, name: str):
+    """It gives the logits of the bare network on images normalised as the file says."""
+    torch.manual_seed(1)
+    bare, images = resnet18(num_classes=10), torch.rand(2, 3, 32, 32)
+    spec = checkpoint(tmp_path / name, bare.state_dict())
+
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.eval()((images - mean) / std), loaded_logits(spec, images))
+
+
+def test_weights_of_data_parallel_training_are_read(tmp_path: Path):
+    """With what `nn.DataParallel` puts before each name, and inside a training checkpoint."""
+    state = resnet18(num_classes=10).state_dict()
+    wrapped = {"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}
+
+    assert (2, 10) == loaded_logits(checkpoint(tmp_path / "mine.pth", wrapped), torch.rand(2, 3, 32, 32)).shape
+
+
+class Gadget:
+    """What a hostile checkpoint holds."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.mkdir, ("came",)
+
+
+def test_a_hostile_or_another_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No code in it is run; a file that was exchanged or does not fit is named with what was expected."""
+    monkeypatch.chdir(tmp_path)
+    state, images = resnet18(num_classes=10).state_dict(), torch.rand(2, 3, 32, 32)
+    with pytest.raises(EvaluationError, match=r"evil\.pth cannot be read as weights"):
+        loaded_logits(checkpoint(tmp_path / "evil.pth", {"a": Gadget()}), images)
+    assert not (tmp_path / "came").exists()
+    with pytest.raises(EvaluationError, match=r"mine\.pth hashes to .*; expected 0000"):
+        loaded_logits(checkpoint(tmp_path / "mine.pth", state, sha256="0" * 64), images)
+    with pytest.raises(EvaluationError, match="does not fit torchvision's resnet34 with 10 classes"):
+        loaded_logits(checkpoint(tmp_path / "mine.pth", state, architecture="resnet34"), images)
+    with pytest.raises(EvaluationError, match="holds list; expected a state dict"):
+        loaded_logits(checkpoint(tmp_path / "list.pth", [1, 2]), images)
+
+
+def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch.Tensor], tmp_path: Path):
+    """The outputs of the other classes are left out, and the order is the class map's."""
+    (tmp_path / "wnids.json").write_text(json.dumps(THOUSAND))
+    spec = TorchvisionModel(
+        kind="torchvision", architecture="resnet18", weights="IMAGENET1K_V1", classes=tmp_path / "wnids.json"
+    )
+    images, some = torch.rand(2, 3, 32, 32), (THOUSAND[7], THOUSAND[3])
+    whole = load_model("r18", spec.model_copy(update={"classes": None}), source_model=Path(), classes=THOUSAND)
+
+    with torch.inference_mode():
+        expected = whole.make().eval()(images)[:, [7, 3]]
+        torch.testing.assert_close(
+            expected, load_model("r18", spec, source_model=Path(), classes=some).make().eval()(images)
+        )
+    with pytest.raises(EvaluationError, match=r"lacks \['n9'\] of the class map"):
+        load_model("r18", spec, source_model=Path(), classes=("n9",))
+
+
+def test_a_timm_model_is_one_more_library(tmp_path: Path):
+    """Its architecture takes a checkpoint; without its weights the error says where they could lie."""
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(2)
+    bare, images = timm.create_model("resnet10t", num_classes=10), torch.rand(2, 3, 32, 32)
+    spec = checkpoint(tmp_path / "mine.safetensors", bare.state_dict(), library="timm", architecture="resnet10t")
+    assert (2, 10) == loaded_logits(spec, images).shape
+
+    with pytest.raises(EvaluationError, match=r"timm cannot make 'resnet18.never'"):
+        load_model("t", TimmModel(kind="timm", architecture="resnet18.never"), source_model=Path(), classes=THOUSAND)

@@ -1,21 +1,24 @@
 """What must hold when sharding is hit by a full disk, a changing source or another run at the same moment."""
 
+import io
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tta_pipeline import files
-from tta_pipeline.errors import SourceError
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.conftest import Project, write_tree
+from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 
@@ -127,3 +130,51 @@ def test_a_killed_run_is_simply_started_again(project: Project, tmp_path: Path):
     assert (0, "") == finished(shard(tmp_path / "tree", output))
     assert kept == {path: path.stat().st_mtime_ns for path in kept}
     assert 5 == project.run("tta-pipeline", "verify", str(output)).stdout.count("300 samples, 2 shards")
+
+
+AS_NOBODY = """
+import os, sys
+from tta_pipeline.cli import main
+shard = ["--num-shards", "2", "--jobs", "1"]
+main(["shard", sys.argv[1], sys.argv[3], *shard], standalone_mode=False)  # everything is imported by now
+os.setgroups([]), os.setgid(65534), os.setuid(65534)  # permissions mean nothing to root
+main(["shard", sys.argv[2], sys.argv[4], *shard])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
+@pytest.mark.parametrize("forbidden", ["image", "output"])
+def test_a_forbidden_file_or_folder_is_named_and_nothing_is_published(forbidden: str):
+    """The error is one line with the path and what was refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name in ("warm", "tree"):
+            write_tree(root / name / "fog" / "5", classes={"n01": 3})
+        (root / "out").mkdir()
+        for path in (root, root / "out"):
+            path.chmod(0o777)
+        place = next((root / "tree").rglob("*.JPEG")) if forbidden == "image" else root / "out"
+        place.chmod(0 if forbidden == "image" else 0o555)
+
+        command = [sys.executable, "-c", AS_NOBODY, root / "warm", root / "tree", root / "warm_out", root / "out"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+        assert done.returncode == 1, done.stderr
+        assert str(place) in done.stderr
+        assert "Permission denied" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not list((root / "out").rglob("*.tar"))
+
+
+def test_one_key_twice_is_refused_wherever_it_stands(tmp_path: Path):
+    """Two members of one name, far apart and in different shards, are no two samples."""
+    for number in range(2):
+        with tarfile.open(tmp_path / f"{number}.tar", "w") as tar:
+            for name in ("n01/same.jpg", f"n01/other{number}.jpg"):
+                member = tarfile.TarInfo(name)
+                member.size = len(jpeg(number))
+                tar.addfile(member, io.BytesIO(jpeg(number)))
+
+    with pytest.raises(ManifestError, match="key n01/same stands 2 times; expected once"):
+        adopt(tmp_path, CELL, QUIET, benchmark="theirs", class_map=None)
+    assert not (tmp_path / "manifest.json").exists()

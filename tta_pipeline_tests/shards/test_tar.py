@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.shards.tar import TarReader, archive_end, member_header, padding
+from tta_pipeline.sources.tar_stream import opened
 
 MEMBERS = {f"n0{number}/image_{number}.JPEG": bytes([number]) * (300 * number) for number in range(1, 8)}
 
@@ -114,3 +115,22 @@ def test_a_name_that_leads_outside_is_refused(tmp_path: Path, name: str):
 
     with pytest.raises(ManifestError, match="relative name"):
         read(tmp_path / "evil.tar")
+
+
+def test_a_sparse_file_is_refused(tmp_path: Path):
+    """GNU tar stores it without its holes, in two ways; read as it lies it would be another file."""
+    with (tmp_path / "holes.jpg").open("wb") as file:
+        file.truncate(2**20)
+        file.seek(2**19)
+        file.write(b"data")
+    for tar_format in ("gnu", "posix"):
+        command = ["tar", "--sparse", f"--format={tar_format}", "-cf", "sparse.tar", "holes.jpg"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+
+        with pytest.raises(ManifestError, match=r"sparse\.tar: found .*(sparse file|type b'S').*expected"):
+            read(tmp_path / "sparse.tar")
+        with (
+            pytest.raises(SourceError, match=r"sparse\.tar.*(sparse file|type b'S').*expected"),
+            opened(tmp_path / "sparse.tar") as stream,
+        ):
+            list(stream)

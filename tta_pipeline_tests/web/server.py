@@ -22,6 +22,8 @@ from tta_pipeline_tests.conftest import Project
 
 REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
+_STEPS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
+_CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
 _PATIENCE_S = 60.0
 
 
@@ -61,12 +63,30 @@ class WebServer:
 
     def launch(self, asset: str, partition: str) -> Run:
         """Materialize one partition of *asset* as the web UI does, and wait for the end of the run."""
+        return self.end(self.start(asset, partition))
+
+    def start(self, asset: str, partition: str) -> str:
+        """Start to materialize one partition of *asset* as the web UI does, and return the run's id."""
         launched = self.ask(_LAUNCH, execution=_execution(asset, partition))["launchPipelineExecution"]
         assert launched["__typename"] == "LaunchRunSuccess", launched
-        run_id = launched["run"]["runId"]
+        return str(launched["run"]["runId"])
+
+    def end(self, run_id: str) -> Run:
+        """Wait for the end of a run."""
         run = _wait_until(lambda: self._ended(run_id), what=f"the end of run {run_id}")
         errors = [json.dumps(event["error"]) for event in run["eventConnection"]["events"] if event.get("error")]
         return Run(run_id=run_id, status=run["status"], errors="\n".join(errors))
+
+    def cancel(self, run_id: str) -> Run:
+        """Cancel a run as the button of the web UI does, and wait for its end."""
+        answer = self.ask(_CANCEL, run=run_id)["terminateRun"]
+        assert answer["__typename"] == "TerminateRunSuccess", answer
+        return self.end(run_id)
+
+    def steps_started(self, run_id: str) -> int:
+        """Return how many steps of a run have begun."""
+        events = self.ask(_STEPS, run=run_id)["runOrError"]["eventConnection"]["events"]
+        return sum(event["__typename"] == "ExecutionStepStartEvent" for event in events)
 
     def listening(self) -> set[tuple[str, int]]:
         """Return the address and port of every TCP socket on which a process of the server listens."""

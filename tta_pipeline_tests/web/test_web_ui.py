@@ -5,6 +5,7 @@ import io
 import ipaddress
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -21,7 +22,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, Cell
-from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.web.server import WebServer, asset_key, web_server
 
 CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
@@ -50,6 +51,9 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     shutil.copytree(sweep.home, folder / "dagster")
     shutil.copytree(sweep.locations.root, folder / "data")
     project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
+    project.add_benchmark("slow", SMALL.replace("preset: cifar", "preset: cifar, hyperparameters: {steps: 500}"))
+    shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
+    shutil.rmtree(project.locations.results("slow"))
     with web_server(project, folder / "dagster" / "web_server.log") as server:
         yield server
 
@@ -110,7 +114,8 @@ def test_every_asset_says_what_it_is(assets: dict[str, dict[str, Any]]):
     for key, node in assets.items():
         assert node["description"], key
         assert node["kinds"], key
-        assert key.split("/")[0] == node["groupName"]
+        benchmark = key.split("/")[0]
+        assert node["groupName"] in (benchmark, f"{benchmark}_loaders")
 
 
 def test_every_cell_of_the_sweep_shows_as_materialized(server: WebServer):
@@ -182,6 +187,21 @@ def test_a_partition_can_be_materialized_from_the_web_ui(server: WebServer):
     assert run.status == "SUCCESS", run.errors
     newest = _materialization(server, "small/tar_shards", Cell(corruption="contrast", severity=5))
     assert run.run_id == newest["runId"]
+
+
+def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: WebServer):
+    """In the middle of adaptation: no result, no unpublished file, no process, and the web UI says so."""
+    run_id = server.start("slow/evaluation/tent", "contrast|5")
+    until = time.monotonic() + 60
+    while not server.steps_started(run_id) and time.monotonic() < until:
+        time.sleep(0.05)
+    time.sleep(2)  # the model is loaded and adapts
+
+    run = server.cancel(run_id)
+
+    assert "CANCELED" == run.status, run.errors
+    assert not list(server.project.locations.root.rglob("*unpublished*"))
+    assert not (server.project.locations.results("slow") / "evaluations" / "tent").exists()
 
 
 def test_a_person_sees_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):

@@ -1,0 +1,99 @@
+"""The reader against other people's loaders, and against the limit: `python -m bench.loaders`.
+
+Those that are not installed are left out: `pip install -e '.[loaders]'`, and FFmpeg for SPDL.
+"""
+
+import os
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.limit import decoded_images_per_s
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.loader_bench.data import Data, generated, prepared
+from tta_pipeline.loader_bench.loaders import chosen_loaders
+from tta_pipeline.loader_bench.measure import LoaderRow, Settings, measure
+from tta_pipeline.processes import Workers
+from tta_pipeline.streaming.reader import Stream
+
+REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
+NUM_CORES = len(os.sched_getaffinity(0))
+BATCH_SIZE = 64
+FIRST_SYSTEM = "webdataset"
+WORKER_COUNTS = (1, 2, 4)
+"""Tried for the first system; that of the best counts."""
+LIMIT = "decoding in memory"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """What was measured in one turn of everything."""
+
+    rows: Mapping[str, LoaderRow]
+    limit_images_per_s: float
+
+
+def main() -> None:
+    """Make the images, measure, print a table."""
+    root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
+    table = Table(title=f"Loaders, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians [range]", box=None)
+    for name in ("what", "indexed", "reference", "ratio", "asked"):
+        table.add_column(name)
+    for size, num_images, asked in ((64, 20_000, 11), (224, 6_000, 6)):
+        settings = ShardSettings(num_shards=16)
+        shards = generated(root / f"loaders_{size}", num_images=num_images, image_size=size, settings=settings)
+        with prepared(shards, chosen_loaders()) as data:
+            repeats = [_repeat(data) for _ in range(REPEATS)]
+        _add_rows(table, repeats, size, asked_of_first_system=asked)
+    Console(width=150).print(table)
+
+
+def _repeat(data: Data) -> Repeat:
+    """Measure each loader and the limit once, one after the other."""
+    others = tuple(name for name in chosen_loaders() if name != FIRST_SYSTEM)
+    settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
+    first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)
+    rows = (*measure(data, others, settings, say), *measure(data, (FIRST_SYSTEM,), first, say))
+    with Workers(1) as workers:
+        limit = workers.submit(
+            decoded_images_per_s,
+            data.shard_set.folder,
+            image_size=data.image_size,
+            batch_size=BATCH_SIZE,
+            num_threads=NUM_CORES,
+        ).result()
+    say(f"{LIMIT}: {limit:,.0f} images/s")
+    return Repeat(rows={row.loader: row for row in rows}, limit_images_per_s=limit)
+
+
+def _add_rows(table: Table, repeats: list[Repeat], size: int, *, asked_of_first_system: int) -> None:
+    speeds = {name: [repeat.rows[name].images_per_s for repeat in repeats] for name in repeats[0].rows}
+    speeds[LIMIT] = [repeat.limit_images_per_s for repeat in repeats]
+    ours = speeds.pop("indexed")
+    asked = {FIRST_SYSTEM: f">= {asked_of_first_system}", LIMIT: ">= 0.9"}
+    for name, reference in speeds.items():
+        ratios = [mine / other for mine, other in zip(ours, reference, strict=True)]
+        ratio = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+        what = f"{size}x{size} images/s against {name}"
+        table.add_row(what, _spread(ours), _spread(reference), ratio, asked.get(name, "> 1"))
+    rows = [repeat.rows["indexed"] for repeat in repeats]
+    first_s = [row.time_to_first_batch_s for row in rows]
+    table.add_row(
+        f"{size}x{size} time to first batch, s", f"{statistics.median(first_s):.4f} [{min(first_s):.4f}-"
+        f"{max(first_s):.4f}]", "", "", "<= 0.02" if size == 64 else "",
+    )  # fmt: skip
+    batches_mib = Stream.prefetch * BATCH_SIZE * size**2 * 3 / 2**20
+    own_mib = statistics.median(row.peak_memory_mib - row.base_memory_mib for row in rows)
+    table.add_row(f"{size}x{size} anonymous memory, MiB", f"{own_mib:,.0f}", "", "", f"<= {batches_mib + 100:,.0f}")
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):,.0f} [{min(values):,.0f}-{max(values):,.0f}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""EATA: ETA with a penalty on forgetting.
+
+Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation: ETA's loss plus
+fisher_alpha * sum over parameters of F * (theta - theta_0)^2, F being the diagonal Fisher information of the source
+model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and EATA is ETA, as its
+authors name it. The constants for ImageNet are theirs, fisher_alpha for CIFAR is that of the benchmark of Doebler et
+al.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from tta_pipeline.adaptation.catalogue import EataHyperparameters
+from tta_pipeline.adaptation.eta import Eta
+from tta_pipeline.adaptation.fisher import diagonal_fisher
+from tta_pipeline.adaptation.method import SourceData
+from tta_pipeline.errors import AdaptationError
+
+
+class Eata(Eta):
+    """Adapts as ETA and is held back where the source model's predictions depend on a parameter."""
+
+    name = "eata"
+
+    def __init__(self, model: nn.Module, hyperparameters: EataHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._source = parameters_to_vector(self._parameters).detach()
+        self._importance: torch.Tensor | None = None
+        if self.source_data is not None:
+            clean = self._clean(self.source_data, hyperparameters.fisher_size)
+            fisher = diagonal_fisher(self.model, self._parameters, clean)
+            self._importance = hyperparameters.fisher_alpha * fisher
+
+    def _clean(self, source_data: SourceData, num_samples: int) -> Iterator[torch.Tensor]:
+        """Yield batches of the first *num_samples* images, or of all if there are fewer."""
+        missing = num_samples
+        for images, _ in source_data:
+            yield images[:missing].to(self.device)
+            missing -= len(images)
+            if missing <= 0:
+                return
+        if missing == num_samples:
+            raise AdaptationError("source_data gave eata no image; expected clean batches, or None for no penalty")
+
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        loss = super()._loss(logits)
+        if self._importance is None:
+            return loss
+        moved = parameters_to_vector(self._parameters) - self._source
+        return loss + (self._importance * moved**2).sum()

@@ -1,0 +1,49 @@
+"""MEMO: each image by itself, adapted to be predicted alike in all its views.
+
+Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 3: the loss is the entropy of
+the mean of the probabilities over AugMix views of one image (equation 3); one step on all parameters; then the image is
+predicted, and the model starts over for the next. Batch norm mixes source statistics, of prior strength 16, with those
+of what is passed through: alpha is 1 / (16 + 1), of the image alone for the prediction, of all its views for the loss.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation.augmentations import augmix_view
+from tta_pipeline.adaptation.catalogue import MemoHyperparameters
+from tta_pipeline.adaptation.losses import entropy
+from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.norm_layers import use_mixed_statistics
+
+
+class Memo(GradientMethod):
+    """Adapts all parameters to each image by the entropy of its views' mean prediction, and predicts after that."""
+
+    name = "memo"
+
+    def __init__(self, model: nn.Module, hyperparameters: MemoHyperparameters, **kwargs: Any) -> None:
+        use_mixed_statistics(model, alpha=1 / (hyperparameters.prior_strength + 1))
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        return list(model.requires_grad_(True).parameters())
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.cat([super(Memo, self)._predict(image) for image in torch.split(images, 1)])
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        copies = images.expand(self._settings.num_augmentations, -1, -1, -1)
+        logits = self._forward(augmix_view(copies, self.generator, crop=self._settings.crop))
+        self._step(_marginal_entropy(logits), num_samples=len(logits), num_adapted=1)
+        with torch.no_grad():
+            return self._forward(images)
+
+
+def _marginal_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of the mean probabilities of *logits* (N, K), a scalar."""
+    mean = logits.log_softmax(1).logsumexp(0, keepdim=True) - math.log(len(logits))
+    return entropy(mean).sum()

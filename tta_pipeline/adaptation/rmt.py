@@ -1,0 +1,157 @@
+"""RMT: a robust mean teacher with contrastive learning towards source prototypes, and source replay.
+
+Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time adaptation", section 3:
+
+- Mean teacher: symmetric cross entropy of the student's predictions, for the images and for a random view of them, with
+  the teacher's (equations 3 to 5); the teacher follows with momentum 0.999.
+- Contrastive loss (equation 6): each image, its view and the source prototype nearest to its features are positives of
+  each other, all else in the batch is negative; through a projector of two linear layers, at temperature 0.1.
+- Source replay: cross entropy of one labelled source batch in each step.
+- Warm-up: before the stream, the mean teacher is trained on 50,000 source samples, the learning rate rising linearly.
+
+The prediction is the sum of student's and teacher's logits, both of before the update. Source batches with labels are
+needed throughout; the authors have no variant without. Batch norm uses batch statistics; constants are the authors'.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+from tta_pipeline.adaptation.augmentations import cotta_view
+from tta_pipeline.adaptation.catalogue import RmtHyperparameters
+from tta_pipeline.adaptation.ema import follow
+from tta_pipeline.adaptation.features import Features, classifier
+from tta_pipeline.adaptation.losses import symmetric_cross_entropy
+from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.norm_layers import use_batch_statistics
+from tta_pipeline.adaptation.snapshot import Snapshot
+from tta_pipeline.errors import AdaptationError
+
+
+class Rmt(GradientMethod):
+    """Adapts all parameters to a teacher, to source prototypes and to source images."""
+
+    name = "rmt"
+
+    def __init__(self, model: nn.Module, hyperparameters: RmtHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+        self._source = self._require_source_data("its prototypes, its warm-up and the replay")
+        self._teacher = deepcopy(self.model)
+        layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
+        self._features = Features(layer)
+        self._prototypes = self._source_prototypes(layer.in_features)
+        self._projector = _projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
+        self._optimizer.add_param_group({"params": list(self._projector.parameters())})
+        self._warm_up()
+        self._source_batches = self._replayed()
+        self._initial = Snapshot(self.model, self._teacher, self._projector)
+        self._initial_optimizer = deepcopy(self._optimizer.state_dict())
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        use_batch_statistics(model)
+        return list(model.requires_grad_(True).parameters())
+
+    def _restore(self) -> None:
+        super()._restore()
+        self._source_batches = self._replayed()
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits, features = self._seen(images)
+        of_view, features_of_view = self._seen(cotta_view(images, self.generator))
+        with torch.no_grad():
+            target = self._forward(images, self._teacher)
+        taught = (symmetric_cross_entropy(logits, target) + symmetric_cross_entropy(of_view, target)).mean() / 2
+        alike = self._contrastive_loss(features, features_of_view)
+        source_images, labels = next(self._source_batches)
+        replayed = cross_entropy(self._seen(source_images)[0], labels)
+        self._step(
+            self._settings.lambda_ce_trg * taught
+            + self._settings.lambda_cont * alike
+            + self._settings.lambda_ce_src * replayed,
+            num_samples=2 * len(images) + len(source_images),
+            num_adapted=len(images),
+        )
+        follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        return logits.detach() + target
+
+    def _seen(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the student's logits (B, K) and features (B, D)."""
+        return self._forward(images), self._features.take().float()
+
+    def _contrastive_loss(self, features: torch.Tensor, features_of_view: torch.Tensor) -> torch.Tensor:
+        """Return the mean over 3 B anchors of -log(probability of each of its two positives)."""
+        with torch.no_grad():
+            nearest = (normalize(features, dim=1) @ normalize(self._prototypes, dim=1).T).argmax(1)
+        projected = self._projector(torch.cat([self._prototypes[nearest], features, features_of_view]))
+        projected = normalize(projected, dim=1)
+        similarity = projected @ projected.T / self._settings.temperature
+        itself = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
+        log_probability = similarity.masked_fill(itself, float("-inf")).log_softmax(1)
+        sample = torch.arange(len(features), device=similarity.device).repeat(3)
+        positive = (sample == sample.unsqueeze(1)) & ~itself
+        return -log_probability[positive].mean()  # every anchor has two
+
+    def _replayed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield source batches on the model's device, over and over."""
+        while True:
+            for images, labels in self._source:
+                yield images.to(self.device), labels.to(self.device)
+
+    @torch.no_grad()
+    def _source_prototypes(self, num_features: int) -> torch.Tensor:
+        """Return the mean features of each class, (K, D).
+
+        Raises:
+            AdaptationError: a class has no source image.
+        """
+        total = torch.zeros(self.num_classes, num_features, device=self.device)
+        count = torch.zeros(self.num_classes, device=self.device)
+        for images, labels in self._source:
+            self.model(images.to(self.device))
+            total.index_add_(0, labels.to(self.device), self._features.take().float())
+            count += labels.to(self.device).bincount(minlength=self.num_classes)
+        missing = (count == 0).nonzero().flatten().tolist()
+        if missing:
+            raise AdaptationError(
+                f"source_data has no image of {len(missing)} of {self.num_classes} classes, class {missing[0]} among "
+                f"them; {self.name} expects some of each for its prototypes: use more of the clean split"
+            )
+        return total / count.unsqueeze(1)
+
+    def _warm_up(self) -> None:
+        """Train the mean teacher on source samples; this is before the stream and not counted."""
+        planned, seen = self._settings.num_samples_warm_up, 0
+        groups = self._optimizer.param_groups
+        batches = self._replayed()
+        while seen < planned:
+            images, _ = next(batches)
+            seen += len(images)
+            for group in groups:
+                group["lr"] = self._settings.lr * min(seen / planned, 1)
+            with torch.no_grad():
+                target = self._teacher(images)
+            with torch.enable_grad():
+                symmetric_cross_entropy(self.model(images), target).mean().backward()  # type: ignore[no-untyped-call]
+            self._features.take()
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        for group in groups:
+            group["lr"] = self._settings.lr
+
+
+def _projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:
+    """Return two linear layers with PyTorch's usual first weights, drawn from *seed*."""
+    generator = torch.Generator(device).manual_seed(seed)
+    layers = []
+    for inputs in (num_features, size):
+        layer = nn.Linear(inputs, size, device="meta").to_empty(device=device)
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
+        layers.append(layer)
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1])

@@ -1,0 +1,103 @@
+"""ROID: certainty and diversity weights, a step back to the source model, and correction of the class prior.
+
+Marsden et al. 2024, "Universal test-time adaptation through weight ensembling, diversity weighting, and prior
+correction", section 4:
+
+- Weights: w = exp(d * c / T), T = 1/3, with the diversity d = 1 - cos(p, m), m the moving average (0.9) of the batches'
+  mean probabilities, and the certainty c = -entropy, both scaled to [0, 1] within the batch; samples of less than mean
+  diversity are left out.
+- Loss: w times the soft likelihood ratio, -sum_k p_k log(p_k / (1 - p_k)), probabilities clipped at 0.99 and 1e-5
+  within the logarithm, plus w times the symmetric cross entropy of the prediction for a random view; summed over the
+  kept samples, and divided by the size of the batch.
+- Weight ensembling: after the step, theta = 0.99 theta + 0.01 theta of the source.
+- Prior correction: probabilities times the smoothed mean q = (mean(p) + s) / (1 + s K) of the batch, with
+  s = max(1/B, 1/K) / max(mean(p)).
+
+Constants from the authors' code, which deviates in one point: it multiplies logits by q. That scales them down by about
+K, so that no confidence is left; probabilities are multiplied here, as the derivation by Bayes' rule asks for.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation.augmentations import roid_view
+from tta_pipeline.adaptation.catalogue import CertaintyHyperparameters, RoidHyperparameters
+from tta_pipeline.adaptation.losses import entropy, symmetric_cross_entropy
+from tta_pipeline.adaptation.method import GradientMethod
+
+
+class CertaintyMethod(GradientMethod):
+    """What ROID and CMF share: all but the model that they step back to."""
+
+    def __init__(self, model: nn.Module, hyperparameters: CertaintyHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._weighting = hyperparameters
+        self._adapted: list[torch.Tensor] = [
+            parameter for parameter in self.model.parameters() if parameter.requires_grad
+        ]
+        self._source = [parameter.detach().clone() for parameter in self._adapted]
+        self._marginal = torch.full((self.num_classes,), 1 / self.num_classes, device=self.device)
+
+    @abstractmethod
+    def _ensemble(self) -> None:
+        """Move the adapted parameters back a little, after a step."""
+
+    def _restore(self) -> None:
+        super()._restore()
+        self._marginal.fill_(1 / self.num_classes)
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self._forward(images).float()
+        weights, kept = self._choose(logits.detach())
+        of_view = self._forward(roid_view(images[kept], self.generator)).float()
+        loss = soft_likelihood_ratio(logits[kept]) + symmetric_cross_entropy(of_view, logits[kept])
+        self._step((weights * loss).sum() / len(images), num_samples=len(images) + len(kept), num_adapted=len(kept))
+        self._ensemble()
+        return prior_corrected(logits.detach())
+
+    @torch.no_grad()
+    def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weights (M,) and indices (M,) of the samples to adapt on, and remember the batch's mean."""
+        probabilities = logits.softmax(1)
+        diversity = _scaled(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
+        certainty = _scaled(-entropy(logits))
+        self._marginal.lerp_(probabilities.mean(0), 1 - self._weighting.momentum_probs)
+        kept = (~(diversity < diversity.mean())).nonzero().squeeze(1)  # all, where a collapse leaves nothing to compare
+        return (diversity * certainty / self._weighting.temperature).exp()[kept], kept
+
+
+class Roid(CertaintyMethod):
+    """Adapts the affine parameters of all norm layers on certain and diverse samples, never far from the source."""
+
+    name = "roid"
+
+    def __init__(self, model: nn.Module, hyperparameters: RoidHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._momentum = hyperparameters.momentum_src
+
+    @torch.no_grad()
+    def _ensemble(self) -> None:
+        torch._foreach_lerp_(self._adapted, self._source, 1 - self._momentum)
+
+
+def soft_likelihood_ratio(logits: torch.Tensor) -> torch.Tensor:
+    """Return -sum_k p_k log(p_k / (1 - p_k)) of *logits* (B, K), shape (B,)."""
+    probabilities = logits.softmax(1).clamp(max=0.99)
+    return -(probabilities * (probabilities / (1 - probabilities) + 1e-5).log()).sum(1)
+
+
+def prior_corrected(logits: torch.Tensor) -> torch.Tensor:
+    """Return *logits* (B, K) plus the logarithm of the smoothed class prior of their batch."""
+    count, num_classes = logits.shape
+    prior = logits.softmax(1).mean(0)
+    smoothing = max(1 / count, 1 / num_classes) / prior.max()
+    return logits + ((prior + smoothing) / (1 + smoothing * num_classes)).log()
+
+
+def _scaled(values: torch.Tensor) -> torch.Tensor:
+    """Map *values* (B,) to [0, 1]; where all are the same, as for a batch of one, to 0."""
+    low, high = values.aminmax()
+    return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)

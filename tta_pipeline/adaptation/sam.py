@@ -1,0 +1,37 @@
+"""The ascent of sharpness-aware minimisation, and the way back."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn.utils import get_total_norm
+
+
+class Ascent:
+    """Moves parameters to about the worst place nearby, where the gradient of the next step is taken.
+
+    Foret et al. 2021, "Sharpness-aware minimization for efficiently improving generalization", equation 2 with p = 2:
+    w + rho * g / ||g||, the norm being over all parameters together.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], *, rho: float) -> None:
+        self._parameters = parameters
+        self._originals = [torch.empty_like(parameter) for parameter in parameters]
+        self._rho = rho
+
+    @torch.no_grad()
+    def climb(self) -> None:
+        """Follow the gradients uphill by rho and drop them."""
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        scale = self._rho / (get_total_norm(gradients) + 1e-12)
+        for parameter, original in zip(self._parameters, self._originals, strict=True):
+            original.copy_(parameter)
+            if parameter.grad is not None:
+                parameter.addcmul_(parameter.grad, scale)
+                parameter.grad = None
+
+    @torch.no_grad()
+    def come_back(self) -> None:
+        """Put the parameters where they were; gradients stay."""
+        for parameter, original in zip(self._parameters, self._originals, strict=True):
+            parameter.copy_(original)

@@ -1,0 +1,78 @@
+"""SAR: sharpness-aware and reliable entropy minimisation.
+
+Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", algorithm 1: samples with entropy below
+E0 = e_margin * ln K; a first backward pass on their mean entropy moves the parameters to w + rho * g / ||g||; a second
+one there, on those of them that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
+the second entropy below `reset_margin` means that the model collapsed, and it starts over. The top layers stay frozen
+(`selection`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a ViT-B and batches
+of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al., in which Adam takes the
+step.
+
+Where no sample is left, nothing is done; the authors' code then lets the momentum move the parameters.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation.catalogue import SarHyperparameters
+from tta_pipeline.adaptation.losses import entropy
+from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.norm_layers import use_batch_statistics
+from tta_pipeline.adaptation.sam import Ascent
+from tta_pipeline.adaptation.selection import affine_parameters
+
+
+class Sar(GradientMethod):
+    """Adapts norm layers below the top by the entropy of reliable samples, towards flat minima."""
+
+    name = "sar"
+
+    def __init__(self, model: nn.Module, hyperparameters: SarHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        adapted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._ascent = Ascent(adapted, rho=hyperparameters.rho)
+        self._e0 = hyperparameters.e_margin * math.log(self.num_classes)
+        self._reset_margin = hyperparameters.reset_margin
+        self._mean_entropy: float | None = None
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        use_batch_statistics(model)
+        return affine_parameters(model, self.name, skip_top=True)
+
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        return entropy(logits).mean()
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self._forward(images)
+        reliable = self._reliable(logits)
+        if len(reliable):
+            self._backward(self._loss(logits[reliable]), num_samples=len(images), num_adapted=len(reliable))
+            self._ascent.climb()
+            self._step_from_above(images, reliable)
+        return logits
+
+    def _step_from_above(self, images: torch.Tensor, reliable: torch.Tensor) -> None:
+        logits = self._forward(images)[reliable]
+        kept = self._reliable(logits)
+        if len(kept):
+            self._backward(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
+        self._ascent.come_back()
+        if len(kept):
+            self._update()
+        self._notice_collapse(float(self._loss(logits.detach())))
+
+    def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
+        return (entropy(logits.detach()) < self._e0).nonzero().squeeze(1)
+
+    def _notice_collapse(self, mean_entropy: float) -> None:
+        previous = self._mean_entropy
+        self._mean_entropy = mean_entropy if previous is None else 0.9 * previous + 0.1 * mean_entropy
+        if self._mean_entropy < self._reset_margin:
+            self._start_over()
+
+    def _restore(self) -> None:
+        super()._restore()
+        self._mean_entropy = None

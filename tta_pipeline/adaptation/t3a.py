@@ -1,0 +1,60 @@
+"""T3A: the classifier's weights are replaced by means of the stream's features.
+
+Iwasawa and Matsuo 2021, "Test-time classifier adjustment module for model-agnostic domain generalization", section 4:
+the support set of class k begins with the classifier's weight for k (equation 3) and takes each feature that is
+predicted as k (equation 4); only the M of least entropy stay (equation 6); the logit of a class is the product of the
+feature with the mean of its support (equation 5), so that a batch is predicted after it was taken in. All members have
+length 1, and so has the mean, as in the authors' code.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from tta_pipeline.adaptation.catalogue import T3aHyperparameters
+from tta_pipeline.adaptation.features import Features, classifier
+from tta_pipeline.adaptation.losses import entropy
+from tta_pipeline.adaptation.method import Method
+
+
+class T3a(Method):
+    """Predicts by the nearest of the classes' mean features, which follow the stream."""
+
+    name = "t3a"
+
+    def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._size = hyperparameters.filter_k
+        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._features = Features(self._classifier)
+        self._restore()
+
+    @torch.inference_mode()
+    def _restore(self) -> None:
+        weight, bias = self._classifier.weight, self._classifier.bias
+        first = entropy(weight @ weight.T + (0 if bias is None else bias))
+        # Places that are still free have an infinite entropy, so that everything is preferred to them.
+        self._entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
+        self._entropies[:, 0] = first
+        self._supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
+        self._supports[:, 0] = normalize(weight, dim=1)
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            logits = self._forward(images).float()
+            features = self._features.take().float()
+            self._take_in(normalize(features, dim=1), logits)
+            kept = torch.isfinite(self._entropies).unsqueeze(2)
+            centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
+            return features @ centroids.T
+
+    def _take_in(self, features: torch.Tensor, logits: torch.Tensor) -> None:
+        """Add *features* (B, D) to the supports of their classes, and keep those of least entropy."""
+        classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
+        candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))
+        self._entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)
+        # What stays has its place within the class's supports; what is new comes after the supports of all classes.
+        rows = torch.where(chosen < self._size, chosen + classes * self._size, chosen + (len(classes) - 1) * self._size)
+        self._supports = torch.cat([self._supports.flatten(0, 1), features])[rows]

@@ -1,0 +1,34 @@
+"""Evaluation by processes that a launcher such as `torchrun` or `srun` starts, over Dagster Pipes.
+
+They write result records, which are the truth; Dagster hears their log, and passes cancellation on to them.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from tta_pipeline.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.evaluation.machine import Machine
+    from tta_pipeline.evaluation.sweep import Subject
+
+
+def launch(
+    context: dg.AssetExecutionContext, prefix: str, subject: "Subject", cells: Sequence[Cell], machine: "Machine"
+) -> None:
+    """Have *cells* evaluated by the processes that *prefix* starts, and return when all are recorded."""
+    dg.PipesSubprocessClient().run(
+        command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
+        context=context,
+        extras={
+            "benchmark": subject.benchmark.model_dump(mode="json"),
+            "experiment": subject.experiment,
+            "data_root": str(subject.locations.root),
+            "cells": [asdict(cell) for cell in cells],
+            "machine": asdict(machine),
+        },
+    )

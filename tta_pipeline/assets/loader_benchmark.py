@@ -1,0 +1,125 @@
+"""`<benchmark>/loader_benchmark`: how fast loaders read one cell's shards, without a model."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.assets.reporting import CellReport, materialize_cells
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.partitions import Cell
+from tta_pipeline.resources import MetricsStore, ShardStore
+
+if TYPE_CHECKING:
+    from tta_pipeline.loader_bench.measure import Settings
+
+_SHOWN = (
+    "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
+    "cpu_s_per_image", "mb_per_s", "peak_memory_mib",
+)  # fmt: skip
+
+
+class LoaderBenchmarkConfig(dg.Config):
+    """What a person can ask of one run."""
+
+    loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
+    batch_size: int = Field(default=64, ge=1)
+    num_threads: list[int] = Field(
+        default=[], description="Threads or worker processes to try, the fastest counts; empty: one for each core"
+    )
+    num_processes: int = Field(default=1, ge=1, description="Processes that read a part of the cell each")
+    repeats: int = Field(default=3, ge=1)
+    normalization: Literal["own", "host", "device"] = Field(
+        default="own", description="Where images are normalised: as each system does, on the host, or on the device"
+    )
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where images are normalised, if on the device")
+
+
+def loader_benchmark(scope: Scope) -> dg.AssetsDefinition:
+    """Return the asset of the loaders' speeds.
+
+    In a group of its own: who materializes everything of a benchmark has not asked for hours of measuring.
+    """
+
+    @dg.asset(
+        key=scope.key("loader_benchmark"),
+        group_name=f"{scope.benchmark.name}_loaders",
+        partitions_def=scope.partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=[scope.key("shard_manifest")],
+        kinds={"pytorch"},
+        code_version="1",
+        description="Images/s, time to the first batch, CPU time and memory of this project's reader and of other "
+        "people's over the same shards, without a model: one process for each pass, the loaders in turn.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        yield from materialize_cells(
+            context, scope, lambda cell: _measure(context, config, scope, store, metrics, cell=cell)
+        )
+        metrics.publish(context.log)
+
+    return asset
+
+
+def _measure(
+    context: dg.AssetExecutionContext,
+    config: LoaderBenchmarkConfig,
+    scope: Scope,
+    store: ShardStore,
+    metrics: MetricsStore,
+    *,
+    cell: Cell,
+) -> CellReport:
+    from tta_pipeline.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.loader_bench.measure import compare
+    from tta_pipeline.metrics.records import now
+
+    started_at = now()
+    folder = store.locations.shards(scope.benchmark.name, cell)
+    found = compare(folder, chosen_loaders(config.loaders), _settings(config), context.log.info)
+    rows = [asdict(row) for row in found]
+    metrics.record(
+        scope.benchmark.name,
+        kind="loader_benchmarks",
+        name=f"{cell.corruption}-{cell.severity}",
+        run_id=context.run_id,
+        started_at=started_at,
+        facts={
+            "benchmark": scope.benchmark.name,
+            "corruption": cell.corruption,
+            "severity": cell.severity,
+            "loaders": rows,
+        },
+    )
+    return _report(rows, data_version=f"{context.run_id}-{cell.key}")
+
+
+def _settings(config: LoaderBenchmarkConfig) -> "Settings":
+    from tta_pipeline.loader_bench.measure import Settings
+
+    asked = {name: value for name, value in config.model_dump().items() if name not in ("loaders", "num_threads")}
+    if config.num_threads:
+        asked["num_threads"] = tuple(config.num_threads)
+    return Settings(**asked)
+
+
+def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> CellReport:
+    from tta_pipeline.reports.figures import as_data_uri, loader_bars
+    from tta_pipeline.reports.tables import Table, as_markdown
+
+    fastest = max(rows, key=lambda row: row["images_per_s"])
+    table = Table(columns=_SHOWN, rows=tuple(tuple(row[name] for name in _SHOWN) for row in rows))
+    return CellReport(
+        summary=f"{fastest['loader']} is fastest, {fastest['images_per_s']:,.0f} images/s",
+        metadata={
+            "num_samples": fastest["num_samples"],
+            "images_per_s": {row["loader"]: row["images_per_s"] for row in rows},
+            "loaders": dg.MetadataValue.md(as_markdown(table)),
+            "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(loader_bars(rows))})"),
+        },
+        data_version=data_version,
+    )

@@ -1,0 +1,98 @@
+"""What is read: a shard set, cut for several processes where asked, in the form that each loader needs."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.errors import LoaderError
+from tta_pipeline.loader_bench.loaders import LOADERS
+from tta_pipeline.loader_bench.photographs import jpeg_tree
+from tta_pipeline.progress import Progress
+from tta_pipeline.shards.command import ShardOrder, shard_everything, split
+from tta_pipeline.shards.images import read_image_header
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.baselines.baseline import stored_files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """A shard set ready to be read by loaders, in as many parts as there are processes."""
+
+    shard_set: ShardSet
+    image_size: int
+    """Height and width of its images in pixels."""
+    folder: Path
+    """Temporary folder of parts and of other forms."""
+    part_folders: tuple[Path, ...]
+
+    def prepared_folder(self, part: Path, loader: str) -> Path:
+        """Return the folder of the form in which *loader* reads *part*."""
+        return self.folder / loader / f"{self.part_folders.index(part):05d}"
+
+
+@contextmanager
+def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) -> Iterator[Data]:
+    """Yield the shard set in *folder*, ready to be read by *loaders*; other forms of it are removed afterwards.
+
+    Raises:
+        ManifestError: the shards are not what the manifest says.
+        LoaderError: a loader cannot read such a shard set.
+    """
+    shard_set = ShardSet.open(folder)
+    _require_readable(shard_set, loaders)
+    with TemporaryDirectory(prefix="tta_pipeline-loaders-") as temporary:
+        parts: tuple[Path, ...] = (folder,)
+        if num_processes > 1:
+            parts = tuple(path for path, _ in split(folder, Path(temporary) / "parts", num_processes, _quiet))
+        data = Data(
+            shard_set=shard_set,
+            image_size=_image_size(shard_set),
+            folder=Path(temporary),
+            part_folders=parts,
+        )
+        for part in parts:
+            for name in loaders:
+                target = data.prepared_folder(part, name)
+                target.mkdir(parents=True)
+                LOADERS[name].load().prepare(ShardSet.open(part), target)
+        yield data
+
+
+def generated(folder: Path, *, num_images: int, image_size: int, settings: ShardSettings) -> Path:
+    """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made of them."""
+    tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size)
+    order = ShardOrder(
+        sources=(tree,), output=folder / "shards", group_depth=0, prefixes=(), expected_md5={}, class_map=None,
+        settings=settings,
+    )  # fmt: skip
+    for _ in shard_everything(order, _quiet):
+        pass
+    return order.output
+
+
+def _require_readable(shard_set: ShardSet, loaders: Sequence[str]) -> None:
+    found = shard_set.manifest.encoding.format
+    for name in loaders:
+        expected = LOADERS[name].load().formats
+        if found not in expected:
+            raise LoaderError(
+                f"{shard_set.folder} has samples of format {found!r}; loader {name!r} reads {', '.join(expected)}: "
+                "leave it out"
+            )
+
+
+def _image_size(shard_set: ShardSet) -> int:
+    header = read_image_header(next(stored_files(shard_set)))
+    if header.height != header.width:
+        raise LoaderError(
+            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected all of one size, as "
+            "high as wide: make such a set by `tta-pipeline transform`"
+        )
+    return header.height
+
+
+def _quiet(what: str, num_images: int) -> Progress:
+    return Progress(lambda _: None, what=what, num_images=num_images)

@@ -1,0 +1,216 @@
+"""Loaders measured in turn, and a row for each: medians of the repeats, with the range."""
+
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tta_pipeline.errors import LoaderError, StreamError
+from tta_pipeline.loader_bench.data import Data, prepared
+from tta_pipeline.loader_bench.loaders import LOADERS
+from tta_pipeline.loader_bench.memory import watched
+from tta_pipeline.loader_bench.one_pass import Normalization, Pass, PassTimes, start, timed, warm_up
+from tta_pipeline.processes import Workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How loaders are measured."""
+
+    batch_size: int = 64
+    num_threads: tuple[int, ...] = (len(os.sched_getaffinity(0)),)
+    """Threads or worker processes to try; a loader's row is that of the fastest. 0: the consumer decodes."""
+    num_processes: int = 1
+    """Processes that read a part of the shard set each."""
+    repeats: int = 3
+    normalization: Normalization = "own"
+    device: str = "cpu"
+    """Where images are normalised, if on the device."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A loader with a number of threads."""
+
+    loader: str
+    num_threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One repeat of one way: of several processes the longest of the times and the sum of the samples."""
+
+    images_per_s: float
+    time_to_first_batch_s: float
+    cpu_s_per_image: float
+    mb_per_s: float
+    """Of image files, in 10^6 bytes."""
+    peak_memory_mib: float
+    """Anonymous and shared memory of the processes and their workers, sampled during the warm-up."""
+    base_memory_mib: float
+    """The same before the loader is constructed, everything imported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoaderRow:
+    """A loader at its best number of threads: medians of the repeats."""
+
+    loader: str
+    version: str
+    """Of its package."""
+    manifest_sha256: str
+    output: str
+    """What its batches hold: uint8, or float32 normalised in the loader."""
+    num_threads: int
+    num_processes: int
+    batch_size: int
+    normalization: str
+    device: str
+    format: str
+    image_size: int
+    num_samples: int
+    payload_bytes: int
+    repeats: int
+    images_per_s: float
+    images_per_s_min: float
+    images_per_s_max: float
+    images_per_s_of_repeats: tuple[float, ...]
+    time_to_first_batch_s: float
+    time_to_first_batch_s_min: float
+    time_to_first_batch_s_max: float
+    cpu_s_per_image: float
+    mb_per_s: float
+    peak_memory_mib: float
+    base_memory_mib: float
+
+
+def compare(
+    folder: Path, loaders: Sequence[str], settings: Settings, tell: Callable[[str], None]
+) -> tuple[LoaderRow, ...]:
+    """Measure *loaders* in turn over the shard set in *folder* and return a row for each, in their order.
+
+    Args:
+        folder: Of shards and manifest.
+        loaders: Names, of which each is installed.
+        settings: How to measure.
+        tell: Told of every pass.
+
+    Raises:
+        ManifestError: the shards are not what the manifest says.
+        LoaderError: a loader cannot read such a shard set, or there is no such device.
+        StreamError: a loader delivered other samples than the manifest names.
+    """
+    with prepared(folder, loaders, num_processes=settings.num_processes) as data:
+        return measure(data, loaders, settings, tell)
+
+
+def measure(
+    data: Data, loaders: Sequence[str], settings: Settings, tell: Callable[[str], None]
+) -> tuple[LoaderRow, ...]:
+    """Measure *loaders* as `compare` does, over data that is prepared for them.
+
+    Raises:
+        LoaderError: there is no such device.
+        StreamError: a loader delivered other samples than the manifest names.
+    """
+    if settings.device != "cpu" and not torch.cuda.is_available():
+        raise LoaderError(f"device is {settings.device!r}; found no CUDA device, expected cpu")
+    ways = [Way(loader=name, num_threads=count) for name in loaders for count in settings.num_threads]
+    measured: dict[Way, list[Measurement]] = {way: [] for way in ways}
+    turns = [way for _ in range(settings.repeats) for way in ways]
+    for number, way in enumerate(turns, start=1):
+        measurement = _measure_once(data, way, settings)
+        measured[way].append(measurement)
+        tell(
+            f"{number} of {len(turns)} passes: {way.loader}, {way.num_threads} threads: "
+            f"{measurement.images_per_s:,.0f} images/s"
+        )
+    return tuple(_best_row(data, name, measured, settings) for name in loaders)
+
+
+def _measure_once(data: Data, way: Way, settings: Settings) -> Measurement:
+    """Warm up and time one way in processes of its own, one for each part of the data."""
+    passes = [_pass(data, index, way, settings) for index in range(len(data.part_folders))]
+    # Of each kind every process gets one, since the process that has waited longest is given work first.
+    with Workers(len(passes)) as workers:
+        pids = list(workers.map(start, passes))
+        with watched(pids) as memory:
+            _require_all(data, way, sum(workers.map(warm_up, passes)))
+        times = list(workers.map(timed, passes))
+    _require_all(data, way, sum(one.num_samples for one in times))
+    return _summed(data, times, peak_mib=memory.peak_mib, base_mib=memory.base_mib)
+
+
+def _pass(data: Data, index: int, way: Way, settings: Settings) -> Pass:
+    part = data.part_folders[index]
+    return Pass(
+        loader=way.loader,
+        shard_folder=part,
+        prepared_folder=data.prepared_folder(part, way.loader),
+        batch_size=settings.batch_size,
+        image_size=data.image_size,
+        num_threads=way.num_threads,
+        normalization=settings.normalization,
+        device=settings.device if settings.normalization == "device" else "cpu",
+    )
+
+
+def _require_all(data: Data, way: Way, num_samples: int) -> None:
+    expected = data.shard_set.manifest.num_samples
+    if num_samples != expected:
+        raise StreamError(
+            f"{data.shard_set.folder}: {way} delivered {num_samples} samples; expected the manifest's {expected}: "
+            "verify the shard set, and if it is intact, leave the loader out"
+        )
+
+
+def _summed(data: Data, times: Sequence[PassTimes], *, peak_mib: float, base_mib: float) -> Measurement:
+    num_samples, wall_s = sum(one.num_samples for one in times), max(one.wall_s for one in times)
+    return Measurement(
+        images_per_s=num_samples / wall_s,
+        time_to_first_batch_s=max(one.time_to_first_batch_s for one in times),
+        cpu_s_per_image=sum(one.cpu_s for one in times) / num_samples,
+        mb_per_s=data.shard_set.manifest.payload_bytes / wall_s / 1e6,
+        peak_memory_mib=peak_mib,
+        base_memory_mib=base_mib,
+    )
+
+
+def _best_row(data: Data, loader: str, measured: Mapping[Way, Sequence[Measurement]], settings: Settings) -> LoaderRow:
+    """Return the row of the way of *loader* whose median speed is highest."""
+    own = [way for way in measured if way.loader == loader]
+    best = max(own, key=lambda way: statistics.median(one.images_per_s for one in measured[way]))
+    repeats = [asdict(one) for one in measured[best]]
+    manifest = data.shard_set.manifest
+    return LoaderRow(
+        loader=loader,
+        version=LOADERS[loader].version or "not installed",
+        manifest_sha256=manifest.sha256,
+        output="uint8" if settings.normalization == "device" else LOADERS[loader].load().outputs[0],
+        num_threads=best.num_threads,
+        num_processes=len(data.part_folders),
+        batch_size=settings.batch_size,
+        normalization=settings.normalization,
+        device=settings.device,
+        format=manifest.encoding.format,
+        image_size=data.image_size,
+        num_samples=manifest.num_samples,
+        payload_bytes=manifest.payload_bytes,
+        repeats=len(repeats),
+        images_per_s_of_repeats=tuple(repeat["images_per_s"] for repeat in repeats),
+        **_medians(repeats),
+    )
+
+
+def _medians(repeats: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    medians = {name: statistics.median(repeat[name] for repeat in repeats) for name in repeats[0]}
+    ranges = {
+        f"{name}_{what}": pick(repeat[name] for repeat in repeats)
+        for name in ("images_per_s", "time_to_first_batch_s")
+        for what, pick in (("min", min), ("max", max))
+    }
+    return medians | ranges

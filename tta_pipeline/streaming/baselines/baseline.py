@@ -1,0 +1,125 @@
+"""What the loaders that ours is compared with have in common."""
+
+import math
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import Compose, Normalize, ToTensor
+
+from tta_pipeline.shards.images import decode_with_pillow, read_npy
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.transformation import stored_images
+from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.reader import Batch
+
+Output = Literal["uint8", "float32"]
+"""uint8 (B, H, W, 3) as a stream's batches are, or normalised float32 (B, 3, H, W)."""
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of ImageNet's training images in [0, 1], as torchvision's weights expect them."""
+_NPY = b"\x93NUMPY"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline(ABC):
+    """A way to read every sample of a shard set once, in batches that are full but for the last."""
+
+    shard_set: ShardSet
+    order: StreamOrder
+    """All samples; a system that has its own order keeps to that."""
+    batch_size: int
+    image_size: int
+    """Height and width of every image in pixels."""
+    num_threads: int = 2
+    """Worker processes or threads, whichever the system has; 0: the consumer decodes, where the system can."""
+    folder: Path
+    """What `prepare` wrote."""
+    output: Output
+    """What batches hold, one of `outputs`."""
+
+    outputs: ClassVar[Sequence[Output]]
+    """What the system can deliver; first what it does in its own examples."""
+    formats: ClassVar[Sequence[str]] = ("raw", "tensor")
+    """Which formats of a shard set it reads."""
+
+    @classmethod
+    def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
+        """Write *shard_set* into the empty *folder* in the form that the system reads, if it is another than shards."""
+        del shard_set, folder
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.order) / self.batch_size)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch."""
+
+    def batch(self, images: torch.Tensor, indices: Indices) -> Batch:
+        """Return *images* with the labels of the samples at *indices*."""
+        return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
+
+    def rebatched(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
+        """Yield full batches of what several workers deliver, images and indices, each with a rest of its own."""
+        rests: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for images, indices in batches:
+            if len(images) == self.batch_size:
+                yield self.batch(images, indices.numpy())
+            else:
+                rests.append((images, indices))
+        if rests:
+            images, indices = (torch.cat(parts) for parts in zip(*rests, strict=True))
+            for start in range(0, len(images), self.batch_size):
+                part = slice(start, start + self.batch_size)
+                yield self.batch(images[part], indices[part].numpy())
+
+    def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
+        """Yield batches of *dataset*, pairs of image and label, whose sample of the order's are at *positions*."""
+        loader = DataLoader(
+            dataset,
+            batch_size=self.batch_size,
+            sampler=positions,
+            num_workers=self.num_threads,
+            pin_memory=torch.cuda.is_available(),
+        )
+        for number, (images, _) in enumerate(loader):
+            start = number * self.batch_size
+            yield self.batch(images, self.order.indices[start : start + len(images)])
+
+
+def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
+    """Return what makes a tensor of an image: as the first system does and normalised, or its bytes (H, W, 3)."""
+    if output == "uint8":
+        return _bytes_of
+    as_first_system: Callable[[Any], torch.Tensor] = Compose([ToTensor(), Normalize(MEAN, STD)])
+    return as_first_system
+
+
+def decode_image(data: bytes) -> Image.Image | npt.NDArray[np.uint8]:
+    """Return the image file *data* decoded by Pillow, or the pixels of a tensor."""
+    return read_npy(data) if data.startswith(_NPY) else decode_with_pillow(data)
+
+
+def stored_files(shard_set: ShardSet) -> Iterator[bytes]:
+    """Yield every image file of *shard_set* in stored order."""
+    return (image.read() for image in stored_images(shard_set))
+
+
+def stored_pictures(shard_set: ShardSet) -> Iterator[Image.Image]:
+    """Yield every image in stored order, opened as a file: so those who write JPEG files elsewhere copy their bytes."""
+    with tempfile.NamedTemporaryFile() as file:
+        for data in stored_files(shard_set):
+            Path(file.name).write_bytes(data)
+            with Image.open(file.name) as picture:
+                yield picture
+
+
+def _bytes_of(image: Image.Image | npt.NDArray[np.uint8]) -> torch.Tensor:
+    return torch.from_numpy(np.array(image))

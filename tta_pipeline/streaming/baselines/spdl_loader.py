@@ -1,0 +1,49 @@
+"""SPDL, Meta's pipeline of threads, with its own decoder, which is FFmpeg's."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import spdl.io
+import torch
+from spdl.pipeline import PipelineBuilder
+
+from tta_pipeline.streaming.baselines.baseline import Baseline
+from tta_pipeline.streaming.order import Indices
+from tta_pipeline.streaming.reader import Batch
+
+
+class SpdlLoader(Baseline):
+    """Batches read at the manifest's offsets, which SPDL has no reader for, and decoded by as many threads."""
+
+    outputs = ("uint8",)
+    formats = ("raw",)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch; FFmpeg's pixels differ a little from libjpeg's."""
+        index = self.shard_set.index
+        starts = range(0, len(self.order), self.batch_size)
+        with ExitStack() as stack:
+            files = [
+                stack.enter_context((self.shard_set.folder / shard.name).open("rb", buffering=0)).fileno()
+                for shard in self.shard_set.manifest.shards
+            ]
+
+            def load(indices: Indices) -> tuple[torch.Tensor, Indices]:
+                images = [
+                    os.pread(files[index.shards[place]], int(index.sizes[place]), int(index.offsets[place]))
+                    for place in indices.tolist()
+                ]
+                return spdl.io.to_torch(spdl.io.load_image_batch(images, width=None, height=None)), indices
+
+            num_threads = max(1, self.num_threads)
+            pipeline = (
+                PipelineBuilder()
+                .add_source([self.order.indices[start : start + self.batch_size] for start in starts])
+                .pipe(load, concurrency=num_threads, output_order="input")
+                .add_sink()
+                .build(num_threads=num_threads)
+            )
+            with pipeline.auto_stop():
+                for images, indices in pipeline.get_iterator():
+                    yield self.batch(images, indices)

@@ -1,0 +1,53 @@
+"""`webdataset` itself, as the first system reads ImageNet-C with it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+import webdataset as wds
+
+from tta_pipeline.shards.images import read_npy
+from tta_pipeline.streaming.baselines.baseline import Baseline, tensor_transform
+from tta_pipeline.streaming.reader import Batch
+
+_SHARD_SHUFFLE, _SAMPLE_SHUFFLE = 64, 1000
+_IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
+
+
+class WebDatasetLoader(Baseline):
+    """Shards shuffled, samples through a buffer of 1000, Pillow, ToTensor and Normalize at native size, WebLoader.
+
+    Other than there, batches are filled up over the workers, so that no sample is dropped; and nothing but images is
+    decoded, since webdataset's other decoders would unpickle.
+    """
+
+    outputs = ("float32", "uint8")
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch, in webdataset's own order."""
+        positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
+        dataset = (
+            wds.WebDataset(
+                [str(self.shard_set.folder / shard.name) for shard in self.shard_set.manifest.shards],
+                shardshuffle=_SHARD_SHUFFLE,
+                empty_check=False,  # more workers than shards
+            )
+            .shuffle(_SAMPLE_SHUFFLE)
+            .decode("pil", only=list(_IMAGES))
+            .rename(image=";".join((*_IMAGES, "npy")))
+            .map(partial(_converted, tensor_transform(self.output), positions))
+            .batched(self.batch_size)
+        )
+        loader = wds.WebLoader(
+            dataset, batch_size=None, num_workers=self.num_threads, pin_memory=torch.cuda.is_available()
+        )
+        yield from self.rebatched((images, torch.as_tensor(indices)) for images, indices in loader)
+
+
+def _converted(
+    transform: Callable[[Any], torch.Tensor], positions: Mapping[str, int], sample: Mapping[str, Any]
+) -> tuple[torch.Tensor, int]:
+    image = sample["image"]
+    pixels = read_npy(image) if isinstance(image, bytes) else image
+    return transform(pixels), positions[sample["__key__"]]

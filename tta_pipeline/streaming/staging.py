@@ -1,0 +1,271 @@
+"""Shard sets copied to node-local disk before they are read, each whole or not at all, within a limit.
+
+<root>/
+  <manifest sha256>/   a shard set; locked (shared) by whoever reads it, and removed by nobody meanwhile
+  unfinished-*/        what is being copied or removed
+  lock                 held while something is copied or removed
+
+The kernel frees both locks when a process ends, however it ends.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.files import fsync_path, locked
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
+from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
+
+_PIECE_BYTES = 2**22
+_NUM_FILES_AT_ONCE = 4
+_NUM_PIECES_AHEAD = 4
+"""Of each file; so about 64 MiB are on their way."""
+_NUM_TRIES = 2
+"""To copy a file, for one that was replaced meanwhile."""
+_UNFINISHED = "unfinished-"
+
+
+@contextmanager
+def opened_shard_set(location: str, stage: "Stage | None" = None) -> Iterator[ShardSet]:
+    """Yield the shard set at *location*, a folder or a URL, through *stage*; without one a folder is read in place.
+
+    Raises:
+        ManifestError, StreamError: see `Stage.shard_set`.
+    """
+    if stage is not None:
+        with stage.shard_set(location) as shard_set:
+            yield shard_set
+        return
+    origin = folder_at(location)
+    if not isinstance(origin, LocalFolder):
+        raise StreamError(f"found {origin}, which is remote; expected a folder on disk: give a folder to stage it in")
+    yield ShardSet.open(origin.path)
+
+
+def node_local_folder() -> Path:
+    """Return a folder of this user in `$TMPDIR`, made if need be.
+
+    Raises:
+        StreamError: it belongs to somebody else, who could put anything into it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
+        raise StreamError(f"{folder} can be written by others; expected one's own folder: set TMPDIR to another place")
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A folder on node-local disk where shard sets are kept for the next reader."""
+
+    root: Path
+    limit_bytes: int
+    """Of all shards in it together."""
+    tell: Callable[[str], None]
+    """Is told when a shard set is not staged but read from its place."""
+
+    @contextmanager
+    def shard_set(self, location: str) -> Iterator[ShardSet]:
+        """Yield the shard set at *location*, a folder or a URL, on local disk, where it stays until the block ends.
+
+        It is copied unless it is there; who used which longest ago makes room. One that does not fit is read from its
+        place if that is a folder.
+
+        Raises:
+            ManifestError: the set has no sound manifest.
+            StreamError: the set cannot be read, is not what its manifest says, is remote and does not fit, or the
+                stage cannot be written to.
+        """
+        origin = folder_at(location)
+        manifest = origin.manifest()
+        with ExitStack() as stack:
+            yield self._staged(origin, manifest, stack) or self._in_place(origin, manifest)
+
+    def _staged(self, origin: Folder, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
+        """Return the staged set, held against removal until *stack* closes; None if there is no room for it."""
+        if manifest.shard_bytes > self.limit_bytes:
+            return None
+        try:
+            if present := self._present(manifest, stack):
+                return present
+            with locked(self.root / "lock"):
+                if present := self._present(manifest, stack):  # copied by another process meanwhile
+                    return present
+                self._remove_unfinished()
+                if not self._make_room(manifest):
+                    return None
+                self._copy(origin, manifest)
+                return self._present(manifest, stack)
+        except OSError as error:
+            raise StreamError(
+                f"{self.root}: found {error.strerror} while {origin} was staged; expected a folder with room for "
+                f"{manifest.shard_bytes} bytes: give another one, or a lower limit"
+            ) from error
+
+    def _present(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
+        """Return the set if it is there and sound, held until *stack* closes."""
+        folder = self.root / manifest.sha256
+        with ExitStack() as holding:
+            try:
+                holding.enter_context(_held(folder, fcntl.LOCK_SH))
+                shard_set = ShardSet.open(folder)
+                shard_set.require_intact()
+                os.utime(folder, ns=(time.time_ns(),) * 2)  # the file system's own clock ticks every few milliseconds
+            except (FileNotFoundError, ManifestError):
+                return None
+            stack.enter_context(holding.pop_all())
+            return shard_set
+
+    def _in_place(self, origin: Folder, manifest: Manifest) -> ShardSet:
+        found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.root} has no room"
+        expected = f"limit {self.limit_bytes} bytes, sets in use stay"
+        if not isinstance(origin, LocalFolder):
+            raise StreamError(f"{found}; expected that they fit ({expected}): raise the limit")
+        self.tell(f"{found} ({expected}); it is read from its place")
+        return ShardSet.open(origin.path)
+
+    def _make_room(self, manifest: Manifest) -> bool:
+        """Remove sets until *manifest*'s fits, and whatever has its name; return whether it fits now."""
+        kept = sorted(self.root.glob("?" * 64), key=lambda folder: folder.stat().st_mtime_ns)
+        kept.sort(key=lambda folder: folder.name != manifest.sha256)  # of that name there is at most a damaged one
+        total_bytes = manifest.shard_bytes + sum(map(_shard_bytes, kept))
+        for folder in kept:
+            if total_bytes <= self.limit_bytes and folder.name != manifest.sha256:
+                return True
+            size_bytes = _shard_bytes(folder)
+            if self._removed(folder):
+                total_bytes -= size_bytes
+        return total_bytes <= self.limit_bytes and not (self.root / manifest.sha256).exists()
+
+    def _removed(self, folder: Path) -> bool:
+        """Remove a set unless somebody reads it; return whether it is gone."""
+        try:
+            with _held(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                folder.rename(self.root / f"{_UNFINISHED}{folder.name}")
+        except BlockingIOError:
+            return False
+        self._remove_unfinished()
+        return True
+
+    def _copy(self, origin: Folder, manifest: Manifest) -> None:
+        folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
+        try:
+            (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
+            waited_for(_copy_files(origin, manifest, folder))
+            ShardSet.open(folder).remember_verified()
+            fsync_path(folder / MANIFEST_FILE)
+            fsync_path(folder)
+            folder.rename(self.root / manifest.sha256)
+            fsync_path(self.root)
+        finally:
+            self._remove_unfinished()
+
+    def _remove_unfinished(self) -> None:
+        """Remove what a copy that failed or was killed left behind: whoever has the lock is the only one at work."""
+        for folder in self.root.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _held(folder: Path, how: int) -> Iterator[None]:
+    """Hold the lock of *folder*.
+
+    Raises:
+        FileNotFoundError: it is not there, or was removed while this waited.
+        BlockingIOError: somebody holds it, and *how* says not to wait.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, how)
+        if not os.path.samestat(folder.stat(), os.fstat(descriptor)):
+            raise FileNotFoundError(folder)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _shard_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.tar"))
+
+
+class _File(NamedTuple):
+    """What a file must be."""
+
+    name: str
+    size_bytes: int | None
+    """None where the manifest gives the hash alone."""
+    sha256: str
+
+
+async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> None:
+    """Copy index and shards into *folder*, several at a time.
+
+    Raises:
+        StreamError: one cannot be read or is not what the manifest says.
+    """
+    places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
+    files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
+    files += [_File(shard.name, shard.shard_bytes, shard.sha256) for shard in manifest.shards]
+    try:
+        async with asyncio.TaskGroup() as group:
+            for file in files:
+                group.create_task(_copy_file(origin, file, folder / file.name, group, places))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _copy_file(
+    origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup, places: asyncio.Semaphore
+) -> None:
+    async with places:
+        for _ in range(_NUM_TRIES):
+            found = await _copied_sha256(origin, file, target, group)
+            if found == file.sha256:
+                return
+    raise StreamError(
+        f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest: it was damaged or "
+        "replaced, so put the one there that the manifest is of"
+    )
+
+
+async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
+    """Copy a file piece by piece, the next ones being read meanwhile; return the hash of what was written."""
+    digest = hashlib.sha256()
+    spans = iter(_spans(file.size_bytes))
+    reading: deque[asyncio.Task[bytes]] = deque()
+
+    def take(data: bytes) -> None:
+        digest.update(data)
+        out.write(data)
+
+    def read_ahead(num_pieces: int) -> None:
+        reading.extend(group.create_task(origin.read(file.name, *span)) for span in islice(spans, num_pieces))
+
+    with target.open("wb") as out:
+        read_ahead(_NUM_PIECES_AHEAD)
+        while reading:
+            await asyncio.to_thread(take, await reading.popleft())
+            read_ahead(1)
+        out.flush()
+        await asyncio.to_thread(os.fsync, out.fileno())
+    return digest.hexdigest()
+
+
+def _spans(size_bytes: int | None) -> list[tuple[int, int | None]]:
+    if size_bytes is None:
+        return [(0, None)]
+    return [(start, min(start + _PIECE_BYTES, size_bytes)) for start in range(0, size_bytes, _PIECE_BYTES)]

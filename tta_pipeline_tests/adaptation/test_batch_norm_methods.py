@@ -1,0 +1,83 @@
+"""Methods that only change what batch norm normalises with."""
+
+import pytest
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, batches, group_norm_model
+
+
+def run(method: str, images: list[torch.Tensor], **settings) -> list[torch.Tensor]:
+    """Return what *method* predicts for each batch."""
+    adapted = build(method, batch_norm_model(), num_classes=NUM_CLASSES, **settings)
+    return [adapted.predict(batch) for batch in images]
+
+
+@torch.no_grad()
+def mixed(images: torch.Tensor, *, alpha: float) -> torch.Tensor:
+    """Return logits of the model with (1 - alpha) * source + alpha * batch statistics, layer by layer."""
+    for layer in batch_norm_model():
+        if isinstance(layer, nn.BatchNorm2d):
+            channels = images.transpose(0, 1).flatten(1)
+            mean = (1 - alpha) * layer.running_mean + alpha * channels.mean(1)
+            var = (1 - alpha) * layer.running_var + alpha * channels.var(1, unbiased=True)
+            images = (images - mean[:, None, None]) / (var[:, None, None] + layer.eps).sqrt()
+            images = images * layer.weight[:, None, None] + layer.bias[:, None, None]
+        else:
+            images = layer(images)
+    return images
+
+
+@pytest.mark.parametrize("alpha", [0, 0.1, 1])
+@pytest.mark.parametrize("batch_size", [1, 12])
+def test_bn_alpha_follows_its_formula(alpha: float, batch_size: int):
+    """Mean and variance are mixtures, also for a batch of one; no batch depends on another."""
+    images = batches(batch_size=batch_size)
+    expected = [mixed(batch, alpha=alpha) for batch in images]
+
+    torch.testing.assert_close(expected, run("bn_alpha", images, alpha=alpha), rtol=0, atol=1e-5)
+
+
+def test_bn_alpha_of_nothing_is_source():
+    """With no weight on the batch the source model predicts."""
+    torch.testing.assert_close(run("source", batches()), run("bn_alpha", batches(), alpha=0), rtol=0, atol=1e-6)
+
+
+def test_bn_ema_is_the_bare_loop():
+    """A pass in training mode moves the running statistics; one in evaluation mode predicts, bit for bit."""
+    model = batch_norm_model()
+    for layer in (model[1], model[4]):
+        layer.momentum = 0.3
+    expected = []
+    with torch.no_grad():
+        for batch in batches():
+            model.train()(batch)
+            expected.append(model.eval()(batch))
+
+    torch.testing.assert_close(expected, run("bn_ema", batches(), momentum=0.3), rtol=0, atol=0)
+
+
+def test_bn_ema_does_not_train_dropout():
+    """Only batch norm behaves as in training: predictions are those of a model without dropout."""
+    settings = {"num_classes": NUM_CLASSES}
+    with_dropout = build("bn_ema", nn.Sequential(nn.Dropout(0.5), *batch_norm_model()), **settings)
+    without = build("bn_ema", batch_norm_model(), **settings)
+
+    for batch in batches():
+        torch.testing.assert_close(without.predict(batch), with_dropout.predict(batch), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["norm", "bn_alpha", "bn_ema"])
+def test_models_without_batch_norm_are_refused(method: str):
+    """There is nothing that these methods could change."""
+    with pytest.raises(AdaptationError, match=f"no batch norm layer; {method}"):
+        build(method, group_norm_model(), num_classes=NUM_CLASSES)
+
+
+@pytest.mark.parametrize("method", ["norm", "bn_ema"])
+def test_batches_of_one_are_refused(method: str):
+    """The statistics of a single image are not those of the stream; the error comes before any image."""
+    with pytest.raises(AdaptationError, match="batch_size is 1; expected at least 2"):
+        build(method, batch_norm_model(), num_classes=NUM_CLASSES, batch_size=1)

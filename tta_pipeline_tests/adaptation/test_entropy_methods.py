@@ -1,0 +1,331 @@
+"""Tent's relatives against second implementations, written from the formulas one sample at a time."""
+
+import math
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torchvision.models import get_model
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.deyo import shuffle_patches
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.selection import affine_parameters
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline_tests.adaptation.models import (
+    MODELS,
+    NUM_CLASSES,
+    batch_norm_model,
+    batches,
+    contrasts,
+    source_batches,
+    surer,
+)
+
+LR = 0.05
+LN_K = math.log(NUM_CLASSES)
+SETTINGS = {"lr": LR, "e_margin": 0.7}
+E0 = 0.7 * LN_K
+
+
+@pytest.fixture(params=MODELS)
+def make(request):
+    """Return a function that makes a model, with batch, layer and group norm in turn."""
+    return lambda: surer(MODELS[request.param]())
+
+
+def run(method: str, model: nn.Module, images: list[torch.Tensor], **settings) -> tuple[list[torch.Tensor], Method]:
+    """Return what *method* predicts for each batch, and the method."""
+    adapted = build(method, model, num_classes=NUM_CLASSES, **settings)
+    return [adapted.predict(batch) for batch in images], adapted
+
+
+def trainable(model: nn.Module) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    """Return the affine parameters of the norm layers and their optimiser; batch norm uses batch statistics."""
+    model.train()
+    parameters = [p for layer in model.modules() if isinstance(layer, NORM_LAYERS) for p in (layer.weight, layer.bias)]
+    return parameters, torch.optim.SGD(parameters, lr=LR, momentum=0.9)
+
+
+def entropy(probabilities: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of one sample's *probabilities* (K,)."""
+    return -(probabilities * probabilities.log()).sum()
+
+
+def mean(values: list[torch.Tensor]) -> torch.Tensor:
+    """Return the mean of scalars."""
+    return sum(values) / len(values)
+
+
+def assert_follows(expected: list[torch.Tensor], found: list[torch.Tensor]):
+    """Logits agree over all batches, to 1e-5."""
+    torch.testing.assert_close([logits.detach() for logits in expected], found, rtol=0, atol=1e-5)
+
+
+def assert_adapted_on_some(method: Method, *, num_images: int):
+    """A test in which no sample is chosen, or every one, would say nothing about the choice."""
+    assert 0 < method.num_adapted_samples < num_images
+
+
+def test_rpl_follows_its_formula(make):
+    """The loss is (1 - p^q) / q of the predicted label."""
+    model = make()
+    _, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        mean([(1 - row.max() ** 0.8) / 0.8 for row in expected[-1].softmax(1)]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert_follows(expected, run("rpl", make(), contrasts(), lr=LR)[0])
+
+
+def eta_reference(model: nn.Module, images: list[torch.Tensor], *, d_margin: float, penalty=lambda: 0.0) -> list:
+    """Return ETA's logits for each batch, with *penalty* added to the loss."""
+    _, optimizer = trainable(model)
+    seen, expected = None, []
+    for batch in images:
+        expected.append(model(batch))
+        losses, kept = [], []
+        for row in expected[-1].softmax(1):
+            is_new = seen is None or abs(seen @ row / (seen.norm() * row.norm())) < d_margin
+            if entropy(row) < E0 and is_new:
+                losses.append(math.exp(E0 - entropy(row).item()) * entropy(row))
+                kept.append(row.detach())
+        if losses:
+            seen = mean(kept) if seen is None else 0.9 * seen + 0.1 * mean(kept)
+            (mean(losses) + penalty()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return expected
+
+
+def test_eta_follows_its_formula(make):
+    """Samples that are sure and unlike those before are adapted on, the surest most."""
+    expected = eta_reference(make(), contrasts(), d_margin=0.8)
+    found, method = run("eta", make(), contrasts(), **SETTINGS, d_margin=0.8)
+
+    assert_follows(expected, found)
+    assert_adapted_on_some(method, num_images=80)
+
+
+@pytest.mark.parametrize("fisher_size", [20, 100])
+def test_eata_follows_its_formula(make, fisher_size: int):
+    """ETA's loss has a penalty on leaving the source, by the Fisher information of so many clean samples."""
+    model = make()
+    parameters, _ = trainable(model)
+    source = [parameter.detach().clone() for parameter in parameters]
+    squares = []
+    for images in torch.cat([images for images, _ in source_batches()])[:fisher_size].split(12):
+        logits = model(images)
+        gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(1)), parameters)
+        squares.append([gradient**2 for gradient in gradients])
+    fisher = [mean(values) for values in zip(*squares, strict=True)]
+
+    def penalty() -> torch.Tensor:
+        terms = zip(fisher, parameters, source, strict=True)
+        return 50 * sum((weight * (now - before) ** 2).sum() for weight, now, before in terms)
+
+    settings = {**SETTINGS, "d_margin": 0.8, "fisher_alpha": 50, "fisher_size": fisher_size}
+    expected = eta_reference(model, contrasts(), d_margin=0.8, penalty=penalty)
+    found, _ = run("eata", make(), contrasts(), source_data=source_batches(), **settings)
+
+    assert_follows(expected, found)
+
+
+def test_the_fisher_penalty_holds_parameters_back():
+    """A large penalty keeps parameters nearer to the source model than none."""
+
+    def moved(fisher_alpha: float) -> float:
+        settings = {"lr": 0.01, "e_margin": 0.9, "d_margin": 2, "fisher_alpha": fisher_alpha}
+        _, method = run("eata", surer(batch_norm_model()), contrasts(), source_data=source_batches(), **settings)
+        before = surer(batch_norm_model()).parameters()
+        return sum((a - b).norm().item() for a, b in zip(method.model.parameters(), before, strict=True))
+
+    assert moved(20) < moved(0)
+
+
+def test_eata_without_source_data_is_eta():
+    """Without clean samples there is no penalty, and the logits are ETA's, bit for bit."""
+    eata, _ = run("eata", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
+    eta, _ = run("eta", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
+
+    torch.testing.assert_close(eta, eata, rtol=0, atol=0)
+
+
+def test_eata_with_empty_source_data_is_refused():
+    """Source data without an image is a mistake, and no reason to leave the penalty out."""
+    with pytest.raises(AdaptationError, match="no image"):
+        build("eata", batch_norm_model(), num_classes=NUM_CLASSES, source_data=[])
+
+
+def test_rdumb_is_eta_that_starts_over():
+    """After every second step the next batch meets the source model; each such reset counts."""
+    images = contrasts()
+    settings = {**SETTINGS, "d_margin": 0.8}
+    expected = [
+        logits
+        for start in (0, 2, 4)
+        for logits in run("eta", surer(batch_norm_model()), images[start : start + 2], **settings)[0]
+    ]
+    found, method = run("rdumb", surer(batch_norm_model()), images, **settings, reset_every=2)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=0)
+    assert 2 == method.num_resets
+
+
+def test_sar_follows_its_formula(make):
+    """The gradient is that of a point uphill, on samples that are sure in both places."""
+    model = make()
+    parameters, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        first = [entropy(row) for row in expected[-1].softmax(1)]
+        sure = [index for index, value in enumerate(first) if value < E0]
+        gradients = torch.autograd.grad(mean([first[index] for index in sure]), parameters)
+        size = sum((gradient**2).sum() for gradient in gradients).sqrt()
+        before = [parameter.detach().clone() for parameter in parameters]
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.add_(0.5 * gradient / size)
+        second = [entropy(row) for row in model(batch)[sure].softmax(1)]
+        mean([value for value in second if value < E0]).backward()
+        with torch.no_grad():
+            for parameter, value in zip(parameters, before, strict=True):
+                parameter.copy_(value)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    found, method = run("sar", make(), contrasts(), **SETTINGS, rho=0.5, reset_margin=0)
+
+    assert_follows(expected, found)
+    assert_adapted_on_some(method, num_images=2 * 80)
+    assert (160, 160, 5, 0) == (method.num_forwards, method.num_backwards, method.num_updates, method.num_resets)
+
+
+def test_sar_recovers_from_a_collapse():
+    """Where the second entropy is small, the batch after it meets the source model, and the reset counts."""
+    images = contrasts()
+    alone = [run("sar", surer(batch_norm_model()), [batch], **SETTINGS)[0][0] for batch in images]
+    found, method = run("sar", surer(batch_norm_model()), images, **SETTINGS, reset_margin=10)
+
+    torch.testing.assert_close(alone, found, rtol=0, atol=0)
+    assert 5 == method.num_resets
+
+
+def test_sar_averages_the_entropy_it_watches():
+    """One batch with a small entropy after another is no collapse yet; m = 0.9 m + 0.1 H decides."""
+    method = build("sar", batch_norm_model(), num_classes=NUM_CLASSES, reset_margin=0.2)
+    seen = []
+    for mean_entropy in (1.0, 0.0, 0.0):  # averages 1.0, 0.9, 0.81
+        method._notice_collapse(mean_entropy)
+        seen.append(method.num_resets)
+    method.reset()
+    method._notice_collapse(0.19)
+
+    assert ([0, 0, 0], 2) == (seen, method.num_resets)
+
+
+def shuffled(image: torch.Tensor, order: list[int], *, patch_len: int) -> torch.Tensor:
+    """Return *image* (3, S, S) with the patch that was at position order[i] at position i."""
+    size = image.shape[-1] // patch_len
+    corners = [(row * size, column * size) for row in range(patch_len) for column in range(patch_len)]
+    result = torch.empty_like(image)
+    for (row, column), source in zip(corners, order, strict=True):
+        top, left = corners[source]
+        patch = image[:, top : top + size, left : left + size]
+        result[:, row : row + size, column : column + size] = patch
+    return result
+
+
+def test_deyo_follows_its_formula(make):
+    """Samples that are sure, and less so once their patches are shuffled, are adapted on, weighted by both."""
+    model = make()
+    _, optimizer = trainable(model)
+    generator = torch.Generator().manual_seed(7)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        rows = expected[-1].softmax(1)
+        sure = [index for index, row in enumerate(rows) if entropy(row) < 0.8 * LN_K]
+        orders = torch.rand(len(sure), 16, generator=generator).argsort(1).tolist()
+        views = torch.stack([shuffled(batch[i], order, patch_len=4) for i, order in zip(sure, orders, strict=True)])
+        with torch.no_grad():
+            after = model(views).softmax(1)
+        losses = []
+        for row, other in zip(rows[sure], after, strict=True):
+            plpd = (row.max() - other[row.argmax()]).item()
+            if plpd > 0.01:
+                losses.append((math.exp(E0 - entropy(row).item()) + math.exp(plpd)) * entropy(row))
+        if losses:
+            mean(losses).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    settings = {**SETTINGS, "deyo_margin": 0.8, "plpd_threshold": 0.01, "seed": 7}
+    found, method = run("deyo", make(), contrasts(), **settings)
+
+    assert_follows(expected, found)
+    assert_adapted_on_some(method, num_images=80)
+
+
+@pytest.mark.parametrize("size", [16, 18])
+def test_shuffled_patches_keep_every_pixel(size: int):
+    """Patches change places and no pixel changes; where they do not divide the image, its size stays."""
+    images = torch.rand(3, 3, size, size)
+    result = shuffle_patches(images, 4, torch.Generator().manual_seed(0))
+
+    assert images.shape == result.shape
+    assert not torch.equal(images, result)
+    if size == 16:
+        torch.testing.assert_close(images.flatten(1).sort().values, result.flatten(1).sort().values, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["eta", "eata", "rdumb", "sar", "deyo"])
+def test_no_reliable_sample_means_no_step(method: str):
+    """A batch of which no sample is sure leaves the model as it was, momentum included."""
+    images = [*contrasts(num_batches=2), *batches(num_batches=1)]
+    margins = {"deyo_margin" if method == "deyo" else "e_margin": 1e-6}
+    found, adapted = run(method, batch_norm_model(), images, lr=LR, **margins)
+    expected, _ = run("norm", batch_norm_model(), images)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=0)
+    assert (0, 0, 0) == (adapted.num_backwards, adapted.num_updates, adapted.num_adapted_samples)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "adapted", "frozen"),
+    [
+        ("resnet18", "layer3.1.bn2", "layer4.0.bn1"),
+        ("vit_b_16", "encoder.layers.encoder_layer_8.ln_2", "encoder.layers.encoder_layer_9.ln_1"),
+        ("vit_b_16", "encoder.layers.encoder_layer_0.ln_1", "encoder.ln"),
+    ],
+)
+def test_top_layers_are_those_of_the_authors(architecture: str, adapted: str, frozen: str):
+    """They are the last stage of a ResNet, the last three blocks of a ViT-B and the norm after them."""
+    with torch.device("meta"):
+        network = get_model(architecture, weights=None)
+    affine_parameters(network, "sar", skip_top=True)
+
+    assert network.get_submodule(adapted).weight.requires_grad
+    assert not network.get_submodule(frozen).weight.requires_grad
+
+
+@pytest.mark.parametrize("method", ["sar", "deyo"])
+def test_top_layers_stay_as_they_are(method: str):
+    """SAR and DeYO change the norm layers below the top and not those in it."""
+
+    def network() -> nn.Module:
+        names = ["conv1", "bn1", "relu1", "conv2", "layer4", "relu2", "pool", "flatten", "fc"]
+        return nn.Sequential(OrderedDict(zip(names, surer(batch_norm_model()), strict=True)))
+
+    open_margins = {"deyo_margin": 10, "plpd_threshold": -1} if method == "deyo" else {"e_margin": 10}
+    _, adapted = run(method, network(), contrasts(), lr=LR, **open_margins)
+
+    assert not torch.equal(network().bn1.weight, adapted.model.bn1.weight)
+    assert torch.equal(network().layer4.weight, adapted.model.layer4.weight)

@@ -1,0 +1,60 @@
+"""Several processes evaluate a cell together, and the result is that of one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
+
+BIN = Path(__import__("sys").executable).parent
+KEY = "small/evaluation/norm"
+
+
+def launched(num_processes: int) -> str:
+    """Return the run configuration that has evaluations done by torchrun."""
+    command = f"{BIN}/torchrun --nproc-per-node {num_processes}"
+    return json.dumps({"resources": {"compute": {"config": {"launch": command, "device": "cpu"}}}})
+
+
+@pytest.fixture(scope="module")
+def own_sweep(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
+    """A copy of the small benchmark with its shards and model, but without results."""
+    import shutil
+
+    project = new_project(tmp_path_factory.mktemp("launched"))
+    project.add_benchmark("small", SMALL)
+    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", dirs_exist_ok=True)
+    shutil.rmtree(project.locations.results("small"))
+    return project
+
+
+def newest(project: Project, experiment: str) -> dict:
+    """Return the newest facts of contrast 5."""
+    folder = project.locations.results("small") / "evaluations" / experiment / "contrast-5"
+    return json.loads(max(folder.glob("*.json")).read_text())["facts"]
+
+
+def test_two_processes_give_the_result_of_one(own_sweep: Project, sweep: Project):
+    """To the last prediction; samples, forwards and calibration too; and the run materializes the cells."""
+    finished = own_sweep.materialize(KEY, "--partition-range", "contrast|3...contrast|5", "--config-json", launched(2))
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert "contrast|5: error" in finished.stderr
+
+    alone, together = newest(sweep, "norm"), newest(own_sweep, "norm")
+    for fact in ("num_samples", "num_correct", "predictions_sha256", "order_hash", "num_forwards", "num_batches"):
+        assert alone[fact] == together[fact]
+    assert pytest.approx(alone["ece"], abs=1e-6) == together["ece"]
+
+    again = own_sweep.materialize(KEY, "--partition-range", "contrast|3...contrast|5", "--config-json", launched(2))
+    assert 0 == again.returncode
+    assert newest(own_sweep, "norm") == together
+
+
+def test_a_method_that_adapts_is_refused_in_several(own_sweep: Project):
+    """What one process learns no other one would know; nothing is recorded."""
+    finished = own_sweep.materialize("small/evaluation/tent", "--partition", "contrast|5", "--config-json", launched(2))
+
+    assert 0 != finished.returncode
+    assert "expected a method that treats each" in finished.stderr
+    assert not (own_sweep.locations.results("small") / "evaluations" / "tent").exists()

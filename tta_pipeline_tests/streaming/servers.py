@@ -1,0 +1,53 @@
+"""Real servers of shard sets, each in a process of its own."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Web:
+    """A running web server of a folder."""
+
+    url: str
+    log: Path
+
+    def requests(self) -> list[str]:
+        """Return the requests for shards so far."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@contextmanager
+def web_server(folder: Path, fault: str = "", times: int = 1000) -> Iterator[Web]:
+    """Serve *folder* by HTTP, with *fault* on the first *times* requests for shards."""
+    log = folder.parent / f"requests-{fault}.log"
+    command = [sys.executable, Path(__file__).with_name("file_server.py"), folder, log]
+    with running([*command, *([fault, str(times)] if fault else [])], stdout=subprocess.PIPE) as process:
+        yield Web(url=f"http://127.0.0.1:{int(process.stdout.readline())}", log=log)
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Run a server that speaks S3, and yield its address."""
+    with running(
+        [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE
+    ) as process:
+        for line in process.stderr:
+            if match := re.search(r"http://127\.0\.0\.1:\d+", line):
+                yield match[0]
+                return
+        raise AssertionError("the server did not say where it is")
+
+
+@contextmanager
+def running(command: list[object], **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Run *command*, and kill it in the end."""
+    with subprocess.Popen(command, text=True, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
