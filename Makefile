@@ -17,9 +17,11 @@ help:
 	@grep -E '^# make' Makefile | sed 's/^# //'
 
 demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
-	@echo "Materializing every asset of digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, report."
+	@echo "Materializing digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 3 streams, report."
 	@$(DAGSTER) asset materialize -m tta_pipeline.definitions --select 'group:digits_c' \
 	  --partition-range 'gaussian_noise|1...jpeg_compression|5' --config-json '{"loggers": {"console": {}}}'
+	@$(DAGSTER) asset materialize -m tta_pipeline.definitions --partition 5 --config-json '{"loggers": {"console": {}}}' \
+	  --select 'digits_c/evaluation/tent_continual,digits_c/evaluation/tent_mixed,digits_c/evaluation/tent_correlated,digits_c/robustness_report'
 	@echo; $(BIN)/tta-pipeline metrics
 	@echo
 	@echo "report    $(DATA)/digits_c/report/index.html"
@@ -30,7 +32,7 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
 
 test: $(INSTALLED)
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
@@ -39,6 +41,7 @@ ui: $(INSTALLED) $(INSTANCE)
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench.sharding
 	@$(BIN)/python -m bench.loaders
+	@$(BIN)/python -m bench.metrics
 
 check: lint test
 

@@ -21,6 +21,7 @@ from bench.images import jpeg_tree
 from bench.sharding import QUIET
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
@@ -95,10 +96,10 @@ def _streamed(shard_set: ShardSet, device: torch.device) -> float:
         shard_set=shard_set, order=as_stored(shard_set.index), batch_size=BATCH_SIZE, image_size=224,
         num_threads=NUM_THREADS, pin_memory=True,
     )  # fmt: skip
-    run_pass(method, stream, device=device, precision="bf16", advance=lambda _: None)  # warms up
-    return (
-        len(shard_set.index) / run_pass(method, stream, device=device, precision="bf16", advance=lambda _: None).wall_s
-    )
+    feed = Feed(method)
+    for _ in range(2):  # the first warms up
+        result = run_pass(feed, stream, device=device, precision="bf16", advance=lambda _: None)
+    return len(shard_set.index) / result.wall_s
 
 
 def _spread(values: list[float], form: str = ",.0f") -> str:

@@ -13,11 +13,13 @@ import click
 
 from tta_pipeline import __version__
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
 from tta_pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.spec import ShardSettings, Transform
+    from tta_pipeline.reports.tables import Table
     from tta_pipeline.sources.class_map import ClassMap
 
 
@@ -45,27 +47,84 @@ def main() -> None:
 
 
 @main.command()
+@click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
+@click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="The cells that two runs share, side by side; the "
+              "beginning of a run's id will do.")  # fmt: skip
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
+              default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write there instead of printing.")
 @_plain_errors
-def metrics(sql: str | None) -> None:
-    r"""Print the leaderboard.
+def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, form: str, output: Path | None) -> None:
+    r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
+
+    The best of those that compare is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
+    questions with their SQL: docs/queries.md.
 
     \b
     Examples:
       tta-pipeline metrics
+      tta-pipeline metrics --by corruption --format latex --output table.tex
+      tta-pipeline metrics --compare 5a0c2f51 91be7d30
+      tta-pipeline metrics --format parquet --output leaderboard.parquet
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
+    from tta_pipeline.metrics.database import require_current_schema
+    from tta_pipeline.reports.formats import FOR_PEOPLE, FORMATS
+    from tta_pipeline.reports.tables import without_obvious
+
+    if sum(question is not None for question in (by, runs, sql)) > 1:
+        raise click.UsageError("expected one of --by, --compare and --sql")
+    if form == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
+    locations = Locations.from_environment()
+    for note in require_current_schema(locations):
+        _say(note)
+    table = _answer(locations, by=by, runs=runs, sql=sql)
+    if form in FOR_PEOPLE and sql is None:
+        table = without_obvious(table)
+    if output:
+        content = FORMATS[form](table)
+        write_atomically(output, content if isinstance(content, bytes) else f"{content}\n".encode())
+    elif form == "table":
+        _print(table)
+    else:
+        click.echo(FORMATS[form](table))
+
+
+def _answer(locations: Locations, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Table":
     import duckdb
 
     from tta_pipeline.metrics.database import open_metrics
+    from tta_pipeline.reports import queries
     from tta_pipeline.reports.tables import query
 
-    with open_metrics(Locations.from_environment().metrics) as connection:
+    with open_metrics(locations.metrics) as connection:
         try:
-            table = query(connection, sql or _LEADERBOARD)
+            if sql is not None:
+                return query(connection, sql)
+            if runs:
+                return query(connection, queries.COMPARISON, [_whole_run_id(connection, run) for run in runs])
+            return query(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
         except duckdb.Error as error:
             raise click.UsageError(str(error)) from None
-    _print(table)
+
+
+def _whole_run_id(connection: Any, beginning: str) -> str:
+    """Return the id of the one run that *beginning* is the beginning of."""
+    from tta_pipeline.reports import queries
+    from tta_pipeline.reports.tables import query
+
+    found = query(connection, queries.RUNS, [beginning]).column("run_id")
+    if beginning in found:
+        return beginning
+    if len(found) != 1:
+        some = f": {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}" if found else ""
+        raise click.UsageError(
+            f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them by "
+            'tta-pipeline metrics --sql "FROM runs"'
+        )
+    return str(found[0])
 
 
 @main.command("rebuild-metrics")
@@ -210,6 +269,32 @@ def adopt(folder: Path, class_map: Path | None) -> None:
 
 
 @main.command()
+@click.argument("locations", nargs=-1, required=True, metavar="URL...")
+@click.argument("output", type=click.Path(path_type=Path, file_okay=False))
+@_plain_errors
+def fetch(locations: tuple[str, ...], output: Path) -> None:
+    r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
+
+    Every byte is compared with the manifest while it arrives; what is there already is not fetched again. Braces in a
+    URL stand for several.
+
+    \b
+    Examples:
+      tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
+      tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
+    """
+    from tta_pipeline.streaming.remote import expanded
+    from tta_pipeline.streaming.staging import fetch_shard_set
+
+    found = [location for pattern in locations for location in expanded(pattern)]
+    for number, location in enumerate(found, start=1):
+        shard_set, was_copied = fetch_shard_set(location, output)
+        size_mb = shard_set.manifest.shard_bytes / 1e6
+        did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
+        click.echo(f"{number} of {len(found)}: {shard_set.folder}: {did}")
+
+
+@main.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--instances", type=click.IntRange(1), required=True, help="Number of equal parts.")
@@ -290,8 +375,7 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
 
 
 @main.command("loader-bench")
-@click.argument("folder", metavar="[DIR]", required=False,
-                type=click.Path(path_type=Path, exists=True, file_okay=False))  # fmt: skip
+@click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
               help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
@@ -305,14 +389,18 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
               help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--stage", "is_staged", is_flag=True,
+              help="Copy the shards to $TMPDIR first, which is timed apart; always done with a URL.")  # fmt: skip
 @click.option("--generate", type=click.IntRange(1), metavar="N", help="Measure on N images made for it, without DIR.")
 @click.option("--image-size", type=click.IntRange(8), default=64, show_default=True, help="Of generated images.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
               help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @_plain_errors
-def loader_bench(*, folder: Path | None, loaders: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    r"""Measure how fast loaders read the shard set in DIR, without a model.
+def loader_bench(
+    *, location: str | None, loaders: tuple[str, ...], is_staged: bool, as_json: bool, **options: Any
+) -> None:
+    r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
     Each pass of each loader has a process of its own; the loaders take turns. Told are medians with the range.
 
@@ -321,6 +409,7 @@ def loader_bench(*, folder: Path | None, loaders: tuple[str, ...], as_json: bool
       tta-pipeline loader-bench data/imagenet_c/shards/fog/5
       tta-pipeline loader-bench shards --loader indexed --loader webdataset --threads 1 --threads 2 --threads 4
       tta-pipeline loader-bench shards --batch-size 256 --repeats 5 --json
+      tta-pipeline loader-bench https://example.org/imagenet_c/fog/5 --loader indexed
       tta-pipeline loader-bench --generate 6000 --image-size 224 --format tensor
     """
     from dataclasses import asdict
@@ -334,10 +423,11 @@ def loader_bench(*, folder: Path | None, loaders: tuple[str, ...], as_json: bool
     except LoaderError as error:
         raise click.UsageError(str(error)) from None
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
-    if (folder is None) == (generated["generate"] is None):
-        raise click.UsageError("expected either DIR or --generate N")
-    with nullcontext(folder) if folder else _generated_shards(**generated) as shards:
-        rows = [asdict(row) for row in compare(shards, names, Settings(**options), _say)]
+    if (location is None) == (generated["generate"] is None):
+        raise click.UsageError("expected either DIR, URL or --generate N")
+    with nullcontext(location) if location else _generated_shards(**generated) as shards:
+        found = compare(str(shards), names, Settings(**options), _say, is_staged=is_staged)
+    rows = [asdict(row) for row in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     else:
@@ -405,28 +495,82 @@ _LOADER_COLUMNS = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
     "cpu_s_per_image", "mb_per_s", "peak_memory_mib", "base_memory_mib",
 )  # fmt: skip
-_LEADERBOARD = """
-SELECT benchmark, experiment, num_cells, mean_error, mean_error_at_5, clean_error, mean_ece, images_per_s, num_diverged
-FROM leaderboard ORDER BY benchmark, mean_error
-"""
 
 
-def _print(table: Any) -> None:
+def _print(table: "Table") -> None:
     from rich.console import Console
-    from rich.table import Table as RichTable
 
-    from tta_pipeline.reports.tables import best_values, formatted
+    from tta_pipeline.reports.formats import as_terminal
 
-    best = best_values(table)
-    shown = RichTable(box=None, pad_edge=False)
-    for name in table.columns:
-        shown.add_column(
-            name.replace("_", " "),
-            justify="right" if any(isinstance(v, int | float) for v in table.column(name)) else "left",
-        )
-    for row in table.rows:
-        cells = [(name, value, formatted(name, value)) for name, value in zip(table.columns, row, strict=True)]
-        shown.add_row(
-            *(f"[bold]{text}[/bold]" if name in best and value == best[name] else text for name, value, text in cells)
-        )
-    Console(width=None if sys.stdout.isatty() else 200).print(shown)
+    click.echo(as_terminal(table, width=Console().width if sys.stdout.isatty() else None))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@_plain_errors
+def doctor(*, as_json: bool) -> None:
+    r"""Look whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
+
+    Nothing is changed. Each line is ok, a note, or a fault with what to do; the exit status is 1 if there is a fault.
+
+    \b
+    Examples:
+      tta-pipeline doctor
+      tta-pipeline doctor --json
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.doctor import examine
+
+    colours = {"ok": "green", "note": "yellow", "fault": "red"}
+    findings = []
+    for finding in examine(Locations.from_environment()):
+        findings.append(finding)
+        if not as_json:
+            click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")
+            if finding.advice:
+                click.echo(f"{'':<7}-> {finding.advice}")
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+    sys.exit(1 if any(finding.mark == "fault" for finding in findings) else 0)
+
+
+@main.command("new-benchmark")
+@click.argument("name")
+@click.argument("sources", metavar="[FOLDER | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
+              help="Without a source: whose file to write, with placeholders; else imagenet_c's.")  # fmt: skip
+@click.option("--output", metavar="FILE", help="Where to write; - prints. Else benchmarks/NAME.yaml in the data root.")
+@_plain_errors
+def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
+    r"""Write a commented benchmark file for what lies in a folder or in archives, which are looked at, not unpacked.
+
+    Nothing is overwritten. What is found: corruptions and severities, the number of classes, the size of the images,
+    and which models fit.
+
+    \b
+    Examples:
+      tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar
+      tta-pipeline new-benchmark tiny Tiny-ImageNet-C
+      tta-pipeline new-benchmark cifar CIFAR-10-C --output -
+      tta-pipeline new-benchmark later --like cifar100_c
+    """
+    from tta_pipeline.new_benchmark import new_benchmark as made
+    from tta_pipeline.new_benchmark import write_new
+
+    if sources and like:
+        raise click.UsageError("expected either a folder or archives, or --like")
+    text, commands = made(name, sources, like=like or "imagenet_c")
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
+        write_new(path, text)
+        click.echo(f"{path}\nNext, one cell and then all of them:")
+    for command in commands:
+        click.echo(f"  {command}", err=output == "-")
+
+
+# In a raw docstring \b is two characters; click leaves lines alone only behind the one character that it stands for.
+for _verb in main.commands.values():
+    _verb.help = (_verb.help or "").replace("\\b\n", "\b\n")

@@ -9,7 +9,7 @@ import dagster as dg
 from tta_pipeline.assets.evaluation import evaluation, evaluation_check
 from tta_pipeline.assets.loader_benchmark import loader_benchmark
 from tta_pipeline.assets.robustness_report import robustness_report
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.scope import Scope, StreamScope
 from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
@@ -57,18 +57,16 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
     yield loader_benchmark(cells)
     if benchmark.trained_model:
         yield source_model(cells, benchmark.trained_model)
-    for scope in _evaluated_scopes(benchmark):
-        for experiment in benchmark.experiments:
-            yield evaluation(scope, experiment)
+    for scope, experiment in _experiments(benchmark):
+        yield evaluation(scope, experiment)
     yield robustness_report(cells)
 
 
 def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
     for scope in _scopes(benchmark):
         yield shard_manifest_checks(scope)
-    for scope in _evaluated_scopes(benchmark):
-        for experiment in benchmark.experiments:
-            yield evaluation_check(scope, experiment)
+    for scope, experiment in _experiments(benchmark):
+        yield evaluation_check(scope, experiment)
 
 
 def _scopes(benchmark: Benchmark) -> Iterator[Scope]:
@@ -81,6 +79,14 @@ def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope]:
     yield Scope(benchmark=benchmark)
     if benchmark.has_clean:
         yield Scope(benchmark=benchmark, single=CLEAN)
+
+
+def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope, str]]:
+    for name, experiment in benchmark.experiments.items():
+        if experiment.protocol.partitioned_by == "cell":
+            yield from ((scope, name) for scope in _evaluated_scopes(benchmark))
+        else:
+            yield StreamScope(benchmark=benchmark, experiment=name), name
 
 
 defs = build_definitions(Locations.from_environment())

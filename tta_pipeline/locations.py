@@ -52,6 +52,10 @@ class Locations:
         """Folder of the result records, the truth from which the database is made."""
         return self.root / benchmark / "results"
 
+    def states(self, benchmark: str) -> Path:
+        """Folder of the adaptation states from which streams go on that were broken off."""
+        return self.root / benchmark / "states"
+
     def report(self, benchmark: str) -> Path:
         """Folder of the report."""
         return self.root / benchmark / "report"

@@ -11,7 +11,8 @@ Chen et al. 2022, "Contrastive test-time adaptation", section 3:
 
 All parameters are adapted. Batch norm is in training mode for views, so that running statistics move, and in
 evaluation mode for the prediction, which is made after the update. Constants from the authors' code; the queue begins
-with random directions and labels, as there. Both banks are those of the stream alone.
+with random directions and labels, as there. Both banks are those of the stream alone. The authors put a batch's pseudo
+labels into the queue before they take its loss, and so leave keys out by labels of others; here the loss comes first.
 """
 
 from copy import deepcopy
@@ -28,22 +29,18 @@ from tta_pipeline.adaptation.ema import follow
 from tta_pipeline.adaptation.features import Features, classifier
 from tta_pipeline.adaptation.memory_bank import Queue
 from tta_pipeline.adaptation.method import GradientMethod
-from tta_pipeline.adaptation.snapshot import Snapshot
-
-_MIN_NEIGHBOURHOOD = 1024
-"""Samples to have seen before neighbours vote."""
 
 
 class AdaContrast(GradientMethod):
     """Adapts all parameters by pseudo labels and contrast between views, and predicts after each update."""
 
     name = "adacontrast"
+    keeps = ("_key_model", "_bank", "_keys", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: AdaContrastHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._key_model = deepcopy(self.model)
-        self._initial = Snapshot(self.model, self._key_model)
         layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
         self._key_features = Features(classifier(self._key_model, num_classes=self.num_classes, method=self.name))
@@ -51,33 +48,28 @@ class AdaContrast(GradientMethod):
             layer for net in (self.model, self._key_model) for layer in net.modules() if isinstance(layer, _BatchNorm)
         ]
         self._num_features = layer.in_features
-        self._bank = Queue(hyperparameters.queue_size)
-        self._keys = Queue(hyperparameters.queue_size)
-        self._begin_memory()
+        self._bank = Queue(hyperparameters.queue_size, device=self.device)
+        self._keys = Queue(hyperparameters.queue_size, device=self.device)
+        self._keys.append(*self._first_keys())
+        self._num_seen = 0
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         return list(model.requires_grad_(True).parameters())
 
-    def _restore(self) -> None:
-        super()._restore()
-        self._begin_memory()
-
-    def _begin_memory(self) -> None:
-        self._num_seen = 0
-        self._bank.clear()
-        self._keys.clear()
+    def _first_keys(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return random directions (Q, D) and labels, int64 (Q,)."""
         size, device = self._settings.queue_size, self.device
         generator = torch.Generator(device).manual_seed(self.seed)
         directions = torch.randn(size, self._num_features, generator=generator, device=device)
         labels = torch.randint(self.num_classes, (size,), generator=generator, device=device)
-        self._keys.append(normalize(directions, dim=1), labels)
+        return normalize(directions, dim=1), labels
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         for layer in self._norms:
-            layer.train()
+            layer.training = True  # and not what is within, which may be dropout
         self._learn(images)
         for layer in self._norms:
-            layer.eval()
+            layer.training = False
         with torch.no_grad():
             logits = self._forward(images)
         self._features.take()
@@ -102,7 +94,7 @@ class AdaContrast(GradientMethod):
         """Return the classes, int64 (B,), of the views *weak*."""
         votes = self._forward(weak)
         features = normalize(self._features.take().float(), dim=1)
-        if self._num_seen >= _MIN_NEIGHBOURHOOD:
+        if self._num_seen >= self._settings.min_seen:
             known, probabilities = self._bank.rows()
             nearest = (features @ known.T).topk(min(self._settings.num_neighbors, len(known))).indices
             votes = probabilities[nearest].mean(1)

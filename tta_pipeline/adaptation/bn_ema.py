@@ -13,13 +13,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tta_pipeline.adaptation.catalogue import BnEmaHyperparameters
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.norm_layers import require_batch_norm
-from tta_pipeline.adaptation.snapshot import Snapshot
 
 
 class BnEma(Method):
     """Follows the stream with the running statistics, and predicts with them."""
 
     name = "bn_ema"
+    keeps = ("model",)
 
     def __init__(self, model: torch.nn.Module, hyperparameters: BnEmaHyperparameters, **kwargs: Any) -> None:
         require_batch_norm(model, self.name)
@@ -27,7 +27,6 @@ class BnEma(Method):
         self._layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
         for layer in self._layers:
             layer.momentum = hyperparameters.momentum
-        self._initial = Snapshot(model)
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
@@ -36,10 +35,7 @@ class BnEma(Method):
 
     def _follow(self, images: torch.Tensor) -> None:
         for layer in self._layers:
-            layer.train()
+            layer.training = True  # and not what is within, which may be dropout
         self._forward(images)
         for layer in self._layers:
-            layer.eval()
-
-    def _restore(self) -> None:
-        self._initial.restore()
+            layer.training = False

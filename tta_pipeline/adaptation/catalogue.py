@@ -194,6 +194,8 @@ class CertaintyHyperparameters(GradientHyperparameters):
     """Of the moving average of the batches' mean probabilities."""
     temperature: float = Field(default=1 / 3, gt=0, allow_inf_nan=False)
     """Of the samples' weights."""
+    prior_correction: Literal["probabilities", "logits"] = "probabilities"
+    """What the class prior is multiplied with: as Bayes' rule asks for, or as the authors' code does."""
 
 
 class RoidHyperparameters(CertaintyHyperparameters):
@@ -221,6 +223,8 @@ class AdaContrastHyperparameters(GradientHyperparameters):
     """Keys, and features for neighbours, that are remembered."""
     num_neighbors: int = Field(default=10, ge=1)
     """Neighbours that vote on a pseudo label."""
+    min_seen: int = Field(default=1024, ge=1)
+    """Images to have seen before neighbours vote."""
     temperature: float = Field(default=0.07, gt=0, allow_inf_nan=False)
     """Of the contrastive loss."""
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
@@ -352,7 +356,7 @@ METHODS: Mapping[str, MethodEntry] = {
         summary="Sharpness-aware entropy minimisation on reliable samples, with recovery from collapse.",
         presets={
             "imagenet": SarHyperparameters(lr=2.5e-4),
-            "cifar": SarHyperparameters(lr=1e-3, optimizer="adam"),
+            "cifar": SarHyperparameters(lr=1e-3),
         },
     ),
     "deyo": MethodEntry(
@@ -383,8 +387,8 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.memo:Memo",
         summary="For each image by itself, entropy minimisation of the mean prediction over random views.",
         presets={
-            "imagenet": MemoHyperparameters(lr=2.5e-4, num_augmentations=64),
-            "cifar": MemoHyperparameters(lr=0.005, crop="padded"),
+            "imagenet": MemoHyperparameters(lr=2.5e-4, momentum=0, num_augmentations=64),
+            "cifar": MemoHyperparameters(lr=0.005, momentum=0, crop="padded"),
         },
     ),
     "cotta": MethodEntry(

@@ -25,17 +25,13 @@ class Cmf(CertaintyMethod):
     """ROID with a Kalman-filtered hidden model."""
 
     name = "cmf"
+    keeps = ("_hidden", "_variance")
 
     def __init__(self, model: nn.Module, hyperparameters: CmfHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._filter = hyperparameters
         self._q = hyperparameters.q * sum(parameter.numel() for parameter in self._adapted) / 38400
         self._hidden = [parameter.clone() for parameter in self._source]
-        self._variance = 0.0
-
-    def _restore(self) -> None:
-        super()._restore()
-        torch._foreach_copy_(self._hidden, self._source)
         self._variance = 0.0
 
     @torch.no_grad()

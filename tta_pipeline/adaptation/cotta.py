@@ -25,20 +25,19 @@ from tta_pipeline.adaptation.ema import follow, frozen_copy
 from tta_pipeline.adaptation.losses import soft_cross_entropy, symmetric_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
-from tta_pipeline.adaptation.snapshot import Snapshot
 
 
 class Cotta(GradientMethod):
     """Adapts all parameters to a teacher, and predicts with the teacher."""
 
     name = "cotta"
+    keeps = ("_teacher",)
 
     def __init__(self, model: nn.Module, hyperparameters: CottaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._anchor = frozen_copy(self.model)
         self._teacher = deepcopy(self.model)
-        self._initial = Snapshot(self.model, self._teacher)
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
@@ -57,7 +56,7 @@ class Cotta(GradientMethod):
     def _target(self, images: torch.Tensor) -> torch.Tensor:
         """Return the teacher's logits, (B, K), for the images or their views."""
         confidence = self._forward(images, self._anchor).softmax(1).amax(1).mean()
-        if confidence >= self._settings.anchor_threshold:
+        if confidence >= self._settings.anchor_threshold:  # The host waits: dozens of passes depend on it.
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)

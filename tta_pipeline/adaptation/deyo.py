@@ -40,6 +40,7 @@ class Deyo(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
+        # The host waits, here and below: the patches of these samples are a batch of their own.
         certain = (entropy(logits.detach()) < self._tau).nonzero().squeeze(1)
         if len(certain):
             plpd = self._plpd(images[certain], logits[certain].detach())

@@ -8,7 +8,7 @@ order of prediction and update are Tent's. The whole batch is run backwards, as 
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ class Eta(SelectiveMethod):
     """Adapts the affine parameters of all norm layers by the weighted entropy of chosen samples."""
 
     name = "eta"
+    keeps: ClassVar[tuple[str, ...]] = ("_seen",)
 
     def __init__(self, model: nn.Module, hyperparameters: EtaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -35,7 +36,3 @@ class Eta(SelectiveMethod):
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
         entropies = entropy(logits)
         return (torch.exp(self._e0 - entropies.detach()) * entropies).mean()
-
-    def _restore(self) -> None:
-        super()._restore()
-        self._seen.clear()

@@ -4,9 +4,9 @@ Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation",
 the mean of the probabilities over AugMix views of one image (equation 3); one step on all parameters; then the image is
 predicted, and the model starts over for the next. Batch norm mixes source statistics, of prior strength 16, with those
 of what is passed through: alpha is 1 / (16 + 1), of the image alone for the prediction, of all its views for the loss.
+The step is one of SGD without momentum, as in the authors' code.
 """
 
-import math
 from typing import Any
 
 import torch
@@ -45,5 +45,5 @@ class Memo(GradientMethod):
 
 def _marginal_entropy(logits: torch.Tensor) -> torch.Tensor:
     """Return the entropy of the mean probabilities of *logits* (N, K), a scalar."""
-    mean = logits.log_softmax(1).logsumexp(0, keepdim=True) - math.log(len(logits))
-    return entropy(mean).sum()
+    total = logits.log_softmax(1).logsumexp(0, keepdim=True)  # as logits it is the mean: a constant makes no difference
+    return entropy(total).sum()

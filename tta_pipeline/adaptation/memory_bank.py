@@ -1,16 +1,20 @@
 """What methods remember of the stream: a class-balanced bank of images, and a queue of the latest rows."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
 
+from tta_pipeline.adaptation.snapshot import Keeper
 
-class Queue:
+
+class Queue(Keeper):
     """The latest *capacity* rows of several tensors, kept in step, in memory that is allocated once."""
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, *, device: torch.device | None = None) -> None:
         self._capacity = capacity
+        self._device = device
         self._tensors: list[torch.Tensor] = []
         self.clear()
 
@@ -24,7 +28,9 @@ class Queue:
     def append(self, *rows: torch.Tensor) -> None:
         """Add *rows*, (B, ...) for each tensor, of the same shapes each time; the oldest make room."""
         if not self._tensors:
-            self._tensors = [part.new_empty((self._capacity, *part.shape[1:])) for part in rows]
+            self._tensors = [
+                torch.empty((self._capacity, *part.shape[1:]), dtype=part.dtype, device=self._device) for part in rows
+            ]
         rows = tuple(part[-self._capacity :] for part in rows)
         count = len(rows[0])
         positions = torch.arange(self._next, self._next + count, device=rows[0].device) % self._capacity
@@ -37,8 +43,19 @@ class Queue:
         """Return what is kept of each tensor, (N, ...) with N <= capacity, in no particular order."""
         return [tensor[: self._size] for tensor in self._tensors]
 
+    def state(self) -> dict[str, Any]:
+        """Return copies of the rows, in place of which others come next, and where."""
+        return {"rows": [rows.clone() for rows in self.rows()], "next": self._next}
 
-@dataclass(kw_only=True, slots=True)
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Put the rows back where they were."""
+        self.clear()
+        if state["rows"]:
+            self.append(*(rows.to(self._device) for rows in state["rows"]))
+        self._next = state["next"]
+
+
+@dataclass(slots=True)
 class _Entry:
     slot: int
     label: int
@@ -46,15 +63,24 @@ class _Entry:
     age: int = 0
 
 
-class BalancedBank:
+class BalancedBank(Keeper):
     """At most *capacity* images, about equally many of each predicted class, young and certain ones preferred.
 
     Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3.3 (category-balanced sampling with
     timeliness and uncertainty), equation 7 and algorithm 1. Images lie on the device, all that decides on the host.
     """
 
-    def __init__(self, capacity: int, *, num_classes: int, lambda_t: float, lambda_u: float) -> None:
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        num_classes: int,
+        lambda_t: float,
+        lambda_u: float,
+        device: torch.device | None = None,
+    ) -> None:
         self._capacity = capacity
+        self._device = device
         self._num_classes = num_classes
         self._lambda_t = lambda_t
         self._lambda_u = lambda_u
@@ -64,13 +90,20 @@ class BalancedBank:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def clear(self) -> None:
-        """Forget all images."""
-        self._entries.clear()
+    def state(self) -> dict[str, Any]:
+        """Return a copy of the images, and what is known of each."""
+        images = None if self._images is None else self._images[: len(self)].clone()
+        return {"images": images, "entries": [list(astuple(entry)) for entry in self._entries]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Put the images back."""
+        self._entries = [_Entry(*fields) for fields in state["entries"]]
+        for slot, image in enumerate(() if state["images"] is None else state["images"]):
+            self._write(slot, image)
 
     def add(self, image: torch.Tensor, *, label: int, uncertainty: float) -> None:
         """Offer *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats; it is copied."""
-        entry = _Entry(slot=len(self._entries), label=label, uncertainty=uncertainty)
+        entry = _Entry(len(self._entries), label, uncertainty)
         if self._make_room(entry):
             self._entries.append(entry)
             self._write(entry.slot, image)
@@ -110,5 +143,5 @@ class BalancedBank:
 
     def _write(self, slot: int, image: torch.Tensor) -> None:
         if self._images is None or self._images.shape[1:] != image.shape:
-            self._images = image.new_empty((self._capacity, *image.shape))
+            self._images = torch.empty((self._capacity, *image.shape), dtype=image.dtype, device=self._device)
         self._images[slot] = image

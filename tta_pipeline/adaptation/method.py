@@ -7,23 +7,24 @@ What all methods share, each thing once:
 - **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; batch norm is told what
   to normalise with by `norm_layers`. It belongs to the method: a second model is a `frozen_copy` (`ema`).
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
-  any device, and can be iterated again. `MethodEntry.source_data` in the catalogue says whether a method uses it.
+  any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
+  method uses it.
 - **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global
   one.
-- **Way back.** `reset()` returns to the moment after building: `_restore()` brings back model, optimiser and memory,
-  and the generator starts anew. A reset that a method does itself (episodic, RDumb, SAR) is `_start_over()`: counted,
-  but the generator goes on, so that no two batches share their draws. A method that keeps something over batches
-  overrides `_restore`, calls `super()._restore()`, and undoes its own; `Snapshot` does it for the tensors of modules.
+- **What is kept.** A method that keeps something over batches names it once, in `keeps` (`snapshot`). From this follow
+  `state()` and `load_state()`, with which a killed run goes on where it was, and the way back: `reset()` returns to the
+  moment after building, model, optimiser and memory, and the generator starts anew. A reset that a method does itself
+  (episodic, RDumb, SAR) is `_start_over()`: counted, but the generator goes on, so that no two batches share their
+  draws.
 - **Gradient steps.** A `GradientMethod` says which loss (`_loss`), and which parameters (`_select`) if not those of all
   norm layers; one that adapts on some samples only also says which (`SelectiveMethod._reliable`); one with another kind
   of step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is that of before the update.
 - **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
-  of the last linear layer; `ema`: teacher; `snapshot`: tensors to come back to.
+  of the last linear layer; `ema`: teacher; `memory_bank`: what is remembered of the stream.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from copy import deepcopy
 from typing import Any, ClassVar
 
 import torch
@@ -32,14 +33,14 @@ from torch import nn
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters, Hyperparameters
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.selection import affine_parameters
-from tta_pipeline.adaptation.snapshot import Snapshot
+from tta_pipeline.adaptation.snapshot import Keeper
 from tta_pipeline.errors import AdaptationError
 
 SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
 """Clean batches: images, float (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
 
 
-class Method(ABC):
+class Method(Keeper, ABC):
     """A model that may change while it predicts.
 
     Counters begin with the first prediction and run on over resets. `num_forwards` and `num_backwards` are the samples
@@ -48,7 +49,13 @@ class Method(ABC):
     """
 
     is_stateless: ClassVar[bool] = False
-    """Whether each batch is treated by itself, so that several processes can share a stream."""
+    """Whether each batch is treated by itself, so that several processes can share a stream: random draws, which
+    depend on those before, count as state."""
+
+    keeps: ClassVar[tuple[str, ...]] = (
+        "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
+        "_num_nonfinite_batches",
+    )  # fmt: skip
 
     name: str
     """As the catalogue has it; for messages."""
@@ -76,6 +83,7 @@ class Method(ABC):
         self.num_resets = 0
         # Summed up on the device: to look at each batch would let the device wait for the host.
         self._num_nonfinite_batches = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._start: dict[str, Any] | None = None
 
     @property
     def num_nonfinite_batches(self) -> int:
@@ -84,6 +92,7 @@ class Method(ABC):
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""
+        self._remember_start()
         logits = self._predict(images)
         self._num_nonfinite_batches += ~torch.isfinite(logits).all()
         return logits
@@ -93,16 +102,38 @@ class Method(ABC):
         self._start_over()
         self.generator.manual_seed(self.seed)
 
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on where the method was that gave *state*: later logits and counters are the same, bit for bit.
+
+        That method was built alike: same model, source data in the same order, seed and settings. *state* is what
+        `torch.load(path, map_location="cpu", weights_only=True)` reads; what belongs on the model's device is moved.
+
+        Raises:
+            AdaptationError: *state* is that of another method or model.
+        """
+        if set(state) != set(self.all_kept()):
+            raise AdaptationError(
+                f"found the state {sorted(state)}; expected {sorted(self.all_kept())}: it is another method's"
+            )
+        self._remember_start()
+        try:
+            super().load_state(state)
+        except ValueError as error:
+            raise AdaptationError(f"the state does not fit {self.name} on this model: {error}") from error
+
+    def _remember_start(self) -> None:
+        """Copy what is kept, for the way back; before anything changes it, and after all constructors."""
+        if self._start is None:
+            self._start = {name: value for name, value in self.state().items() if name not in Method.keeps}
+
     def _start_over(self) -> None:
-        """Return to the source model, as the method itself may ask for; random draws go on."""
+        """Return to the source model, as the method itself may ask for; random draws and counters go on."""
         self.num_resets += 1
-        self._restore()
+        if self._start is not None:  # else nothing was predicted yet
+            Keeper.load_state(self, self._start)
 
     @abstractmethod
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
-
-    def _restore(self) -> None:  # noqa: B027 - a method that keeps nothing has nothing to undo
-        """Undo what predicting changed; nothing for a method that changes nothing."""
 
     def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
         """Return the logits of *model*, which is the method's unless it has a second one, and count."""
@@ -127,6 +158,8 @@ class Method(ABC):
 class GradientMethod(Method):
     """A method that takes gradient steps on some of the model's parameters."""
 
+    keeps: ClassVar[tuple[str, ...]] = ("model", "_optimizer")
+
     def __init__(
         self,
         model: nn.Module,
@@ -140,8 +173,6 @@ class GradientMethod(Method):
         self._episodic = hyperparameters.episodic
         self._steps = hyperparameters.steps
         self._optimizer = _optimizer(self._select(self.model), hyperparameters)
-        self._initial = Snapshot(self.model)
-        self._initial_optimizer = deepcopy(self._optimizer.state_dict())
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         """Prepare *model* for adaptation, freeze what stays, and return the parameters to adapt.
@@ -184,10 +215,6 @@ class GradientMethod(Method):
         self._optimizer.zero_grad()
         self.num_updates += 1
 
-    def _restore(self) -> None:
-        self._initial.restore()
-        self._optimizer.load_state_dict(deepcopy(self._initial_optimizer))
-
 
 class SelectiveMethod(GradientMethod):
     """A gradient method that adapts on some samples of each batch only; no step is taken on a batch without any."""
@@ -198,6 +225,7 @@ class SelectiveMethod(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
+        # The host waits for the indices: whether a step is taken, momentum included, and the counters are up to it.
         kept = self._reliable(logits.detach())
         if len(kept):
             self._step(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))

@@ -47,11 +47,33 @@ def replace_batch_norm(model: nn.Module, replacement: Callable[[_BatchNorm], nn.
 
 
 class OwnBatchNorm(_BatchNorm):
-    """A batch norm layer that takes weight, bias and running statistics over from *layer*; any number of dimensions."""
+    """A batch norm layer that takes weight, bias and running statistics over from *layer*; any number of dimensions.
+
+    What it normalised goes through the layers within it, as in timm's `BatchNormAct2d`, which ends with an activation.
+
+    Raises:
+        AdaptationError: *layer* has no running statistics.
+    """
 
     def __init__(self, layer: _BatchNorm) -> None:
+        if layer.running_mean is None or layer.running_var is None:
+            raise AdaptationError(
+                f"{type(layer).__name__} has no running statistics; expected those of the source data to start from: "
+                "use another model, or a method that needs none, such as norm"
+            )
         nn.Module.__init__(self)  # nothing of its own to allocate
         self.__dict__.update(layer.__dict__)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return *inputs* (B, C, ...) normalised, and passed through the layers within."""
+        outputs = self._normalized(inputs)
+        for layer in self.children():
+            outputs = layer(outputs)
+        return outputs
+
+    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return *inputs* (B, C, ...) normalised."""
+        raise NotImplementedError
 
     def _check_input_dim(self, _: Any) -> None:
         """Every number of dimensions is right."""
@@ -69,8 +91,7 @@ class MixedBatchNorm(OwnBatchNorm):
         super().__init__(layer)
         self._alpha = alpha
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return *inputs* (B, C, ...) normalised."""
+    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
         mean, var = self.running_mean.clone(), self.running_var.clone()

@@ -18,6 +18,7 @@ class Rdumb(Eta):
     """Adapts as ETA and forgets at regular intervals."""
 
     name = "rdumb"
+    keeps = ("_num_steps",)
 
     def __init__(self, model: nn.Module, hyperparameters: RdumbHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -30,7 +31,3 @@ class Rdumb(Eta):
         if self._num_steps == self._reset_every:
             self._start_over()
         return logits
-
-    def _restore(self) -> None:
-        super()._restore()
-        self._num_steps = 0

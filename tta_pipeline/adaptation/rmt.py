@@ -13,8 +13,8 @@ The prediction is the sum of student's and teacher's logits, both of before the 
 needed throughout; the authors have no variant without. Batch norm uses batch statistics; constants are the authors'.
 """
 
-from collections.abc import Iterator
 from copy import deepcopy
+from itertools import islice
 from typing import Any
 
 import torch
@@ -26,9 +26,9 @@ from tta_pipeline.adaptation.catalogue import RmtHyperparameters
 from tta_pipeline.adaptation.ema import follow
 from tta_pipeline.adaptation.features import Features, classifier
 from tta_pipeline.adaptation.losses import symmetric_cross_entropy
-from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.method import GradientMethod, SourceData
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
-from tta_pipeline.adaptation.snapshot import Snapshot
+from tta_pipeline.adaptation.snapshot import Keeper
 from tta_pipeline.errors import AdaptationError
 
 
@@ -36,6 +36,7 @@ class Rmt(GradientMethod):
     """Adapts all parameters to a teacher, to source prototypes and to source images."""
 
     name = "rmt"
+    keeps = ("_teacher", "_projector", "_replay")
 
     def __init__(self, model: nn.Module, hyperparameters: RmtHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -45,20 +46,15 @@ class Rmt(GradientMethod):
         layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
         self._prototypes = self._source_prototypes(layer.in_features)
+        self._directions = normalize(self._prototypes, dim=1)
         self._projector = _projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
         self._optimizer.add_param_group({"params": list(self._projector.parameters())})
         self._warm_up()
-        self._source_batches = self._replayed()
-        self._initial = Snapshot(self.model, self._teacher, self._projector)
-        self._initial_optimizer = deepcopy(self._optimizer.state_dict())
+        self._replay = _Replay(self._source, self.device)
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
         return list(model.requires_grad_(True).parameters())
-
-    def _restore(self) -> None:
-        super()._restore()
-        self._source_batches = self._replayed()
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits, features = self._seen(images)
@@ -67,7 +63,7 @@ class Rmt(GradientMethod):
             target = self._forward(images, self._teacher)
         taught = (symmetric_cross_entropy(logits, target) + symmetric_cross_entropy(of_view, target)).mean() / 2
         alike = self._contrastive_loss(features, features_of_view)
-        source_images, labels = next(self._source_batches)
+        source_images, labels = self._replay.take()
         replayed = cross_entropy(self._seen(source_images)[0], labels)
         self._step(
             self._settings.lambda_ce_trg * taught
@@ -86,7 +82,7 @@ class Rmt(GradientMethod):
     def _contrastive_loss(self, features: torch.Tensor, features_of_view: torch.Tensor) -> torch.Tensor:
         """Return the mean over 3 B anchors of -log(probability of each of its two positives)."""
         with torch.no_grad():
-            nearest = (normalize(features, dim=1) @ normalize(self._prototypes, dim=1).T).argmax(1)
+            nearest = (normalize(features, dim=1) @ self._directions.T).argmax(1)
         projected = self._projector(torch.cat([self._prototypes[nearest], features, features_of_view]))
         projected = normalize(projected, dim=1)
         similarity = projected @ projected.T / self._settings.temperature
@@ -95,12 +91,6 @@ class Rmt(GradientMethod):
         sample = torch.arange(len(features), device=similarity.device).repeat(3)
         positive = (sample == sample.unsqueeze(1)) & ~itself
         return -log_probability[positive].mean()  # every anchor has two
-
-    def _replayed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield source batches on the model's device, over and over."""
-        while True:
-            for images, labels in self._source:
-                yield images.to(self.device), labels.to(self.device)
 
     @torch.no_grad()
     def _source_prototypes(self, num_features: int) -> torch.Tensor:
@@ -127,9 +117,9 @@ class Rmt(GradientMethod):
         """Train the mean teacher on source samples; this is before the stream and not counted."""
         planned, seen = self._settings.num_samples_warm_up, 0
         groups = self._optimizer.param_groups
-        batches = self._replayed()
+        batches = _Replay(self._source, self.device)
         while seen < planned:
-            images, _ = next(batches)
+            images, _ = batches.take()
             seen += len(images)
             for group in groups:
                 group["lr"] = self._settings.lr * min(seen / planned, 1)
@@ -143,6 +133,37 @@ class Rmt(GradientMethod):
             follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
         for group in groups:
             group["lr"] = self._settings.lr
+
+
+class _Replay(Keeper):
+    """Source batches on *device*, over and over; what is kept is the place in the source data."""
+
+    def __init__(self, source: SourceData, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._go_to(0)
+
+    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next batch: images (B, 3, H, W) and labels (B,)."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._go_to(0)
+            batch = next(self._batches)
+        self._place += 1
+        images, labels = batch
+        return images.to(self._device), labels.to(self._device)
+
+    def state(self) -> dict[str, Any]:
+        """Return how many batches of the source data were taken since it began anew."""
+        return {"place": self._place}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go to that place, which reads the batches before it."""
+        self._go_to(state["place"])
+
+    def _go_to(self, place: int) -> None:
+        self._batches = islice(self._source, place, None)
+        self._place = place
 
 
 def _projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:

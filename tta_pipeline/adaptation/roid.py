@@ -13,12 +13,13 @@ correction", section 4:
 - Prior correction: probabilities times the smoothed mean q = (mean(p) + s) / (1 + s K) of the batch, with
   s = max(1/B, 1/K) / max(mean(p)).
 
-Constants from the authors' code, which deviates in one point: it multiplies logits by q. That scales them down by about
-K, so that no confidence is left; probabilities are multiplied here, as the derivation by Bayes' rule asks for.
+Constants from the authors' code, which differs in two points. It multiplies logits by q: that scales them down by about
+K, so that no confidence is left. Here probabilities are multiplied, as the derivation by Bayes' rule asks for, unless
+`prior_correction` is "logits". And it divides by the size that batches should have, here by the one they have.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -31,6 +32,8 @@ from tta_pipeline.adaptation.method import GradientMethod
 
 class CertaintyMethod(GradientMethod):
     """What ROID and CMF share: all but the model that they step back to."""
+
+    keeps: ClassVar[tuple[str, ...]] = ("_marginal",)
 
     def __init__(self, model: nn.Module, hyperparameters: CertaintyHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -45,18 +48,20 @@ class CertaintyMethod(GradientMethod):
     def _ensemble(self) -> None:
         """Move the adapted parameters back a little, after a step."""
 
-    def _restore(self) -> None:
-        super()._restore()
-        self._marginal.fill_(1 / self.num_classes)
-
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images).float()
         weights, kept = self._choose(logits.detach())
+        # The host waits for the indices: the view of the kept samples is a batch of its own, with its own statistics.
         of_view = self._forward(roid_view(images[kept], self.generator)).float()
         loss = soft_likelihood_ratio(logits[kept]) + symmetric_cross_entropy(of_view, logits[kept])
         self._step((weights * loss).sum() / len(images), num_samples=len(images) + len(kept), num_adapted=len(kept))
         self._ensemble()
-        return prior_corrected(logits.detach())
+        return self._corrected(logits.detach())
+
+    def _corrected(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return *logits* (B, K) with the class prior of their batch."""
+        prior = smoothed_prior(logits)
+        return logits * prior if self._weighting.prior_correction == "logits" else logits + prior.log()
 
     @torch.no_grad()
     def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,12 +94,12 @@ def soft_likelihood_ratio(logits: torch.Tensor) -> torch.Tensor:
     return -(probabilities * (probabilities / (1 - probabilities) + 1e-5).log()).sum(1)
 
 
-def prior_corrected(logits: torch.Tensor) -> torch.Tensor:
-    """Return *logits* (B, K) plus the logarithm of the smoothed class prior of their batch."""
+def smoothed_prior(logits: torch.Tensor) -> torch.Tensor:
+    """Return the class prior, (K,), of the batch of *logits* (B, K), the smoother the fewer the samples."""
     count, num_classes = logits.shape
     prior = logits.softmax(1).mean(0)
     smoothing = max(1 / count, 1 / num_classes) / prior.max()
-    return logits + ((prior + smoothing) / (1 + smoothing * num_classes)).log()
+    return (prior + smoothing) / (1 + smoothing * num_classes)
 
 
 def _scaled(values: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,8 @@ Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3:
   teacher's predictions for the memory itself, weighted by timeliness, exp(-age) / (1 + exp(-age)) (equations 8 and 9).
 - The teacher follows with nu = 0.001 (equation 6), and predicts, before the update.
 
-Constants are the authors'. The affine parameters of the norm layers are adapted.
+Constants are the authors'. The affine parameters of the norm layers are adapted; without batch norm all the rest
+applies, as in the benchmark of Doebler et al.
 """
 
 from copy import deepcopy
@@ -26,38 +27,32 @@ from tta_pipeline.adaptation.ema import follow
 from tta_pipeline.adaptation.losses import entropy, soft_cross_entropy
 from tta_pipeline.adaptation.memory_bank import BalancedBank
 from tta_pipeline.adaptation.method import GradientMethod
-from tta_pipeline.adaptation.norm_layers import OwnBatchNorm, replace_batch_norm, require_batch_norm
+from tta_pipeline.adaptation.norm_layers import OwnBatchNorm, replace_batch_norm
 from tta_pipeline.adaptation.selection import affine_parameters
-from tta_pipeline.adaptation.snapshot import Snapshot
 
 
 class Rotta(GradientMethod):
     """Adapts to a teacher on images that are remembered, and predicts with the teacher."""
 
     name = "rotta"
+    keeps = ("_teacher", "_bank", "_num_seen")
 
     def __init__(self, model: nn.Module, hyperparameters: RottaHyperparameters, **kwargs: Any) -> None:
-        require_batch_norm(model, self.name)
         replace_batch_norm(model, lambda layer: RobustBatchNorm(layer, alpha=hyperparameters.alpha))
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
         self._teacher = deepcopy(self.model)
-        self._initial = Snapshot(self.model, self._teacher)
         self._bank = BalancedBank(
             hyperparameters.memory_size,
             num_classes=self.num_classes,
             lambda_t=hyperparameters.lambda_t,
             lambda_u=hyperparameters.lambda_u,
+            device=self.device,
         )
         self._num_seen = 0
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         return affine_parameters(model, self.name)
-
-    def _restore(self) -> None:
-        super()._restore()
-        self._bank.clear()
-        self._num_seen = 0
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
@@ -91,8 +86,7 @@ class RobustBatchNorm(OwnBatchNorm):
         super().__init__(layer)
         self._alpha = alpha
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return *inputs* (B, C, ...) normalised."""
+    def _normalized(self, inputs: torch.Tensor) -> torch.Tensor:
         assert self.running_mean is not None
         assert self.running_var is not None
         if not self.training:
@@ -113,4 +107,4 @@ def _follow_statistics(*models: nn.Module, follows: bool) -> None:
     for model in models:
         for layer in model.modules():
             if isinstance(layer, RobustBatchNorm):
-                layer.train(follows)
+                layer.training = follows  # and not what is within, which may be dropout

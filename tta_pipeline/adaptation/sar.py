@@ -3,12 +3,12 @@
 Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", algorithm 1: samples with entropy below
 E0 = e_margin * ln K; a first backward pass on their mean entropy moves the parameters to w + rho * g / ||g||; a second
 one there, on those of them that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
-the second entropy below `reset_margin` means that the model collapsed, and it starts over. The top layers stay frozen
-(`selection`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a ViT-B and batches
-of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al., in which Adam takes the
-step.
+this second loss below `reset_margin` means that the model collapsed, and it starts over, the average with it. The top
+layers stay frozen (`selection`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a
+ViT-B and batches of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
 
-Where no sample is left, nothing is done; the authors' code then lets the momentum move the parameters.
+Where no sample is left, nothing is done; the authors' code then lets the momentum move the parameters. It also keeps
+the average over a reset, so that several follow each other; that of Doebler et al. does not.
 """
 
 import math
@@ -29,6 +29,7 @@ class Sar(GradientMethod):
     """Adapts norm layers below the top by the entropy of reliable samples, towards flat minima."""
 
     name = "sar"
+    keeps = ("_mean_entropy",)
 
     def __init__(self, model: nn.Module, hyperparameters: SarHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -47,7 +48,7 @@ class Sar(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        reliable = self._reliable(logits)
+        reliable = self._reliable(logits)  # The host waits, here and below: what is done depends on it.
         if len(reliable):
             self._backward(self._loss(logits[reliable]), num_samples=len(images), num_adapted=len(reliable))
             self._ascent.climb()
@@ -57,12 +58,14 @@ class Sar(GradientMethod):
     def _step_from_above(self, images: torch.Tensor, reliable: torch.Tensor) -> None:
         logits = self._forward(images)[reliable]
         kept = self._reliable(logits)
-        if len(kept):
-            self._backward(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
+        if not len(kept):
+            self._ascent.come_back()
+            return
+        loss = self._loss(logits[kept])
+        self._backward(loss, num_samples=len(images), num_adapted=len(kept))
         self._ascent.come_back()
-        if len(kept):
-            self._update()
-        self._notice_collapse(float(self._loss(logits.detach())))
+        self._update()
+        self._notice_collapse(float(loss.detach()))
 
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
         return (entropy(logits.detach()) < self._e0).nonzero().squeeze(1)
@@ -72,7 +75,3 @@ class Sar(GradientMethod):
         self._mean_entropy = mean_entropy if previous is None else 0.9 * previous + 0.1 * mean_entropy
         if self._mean_entropy < self._reset_margin:
             self._start_over()
-
-    def _restore(self) -> None:
-        super()._restore()
-        self._mean_entropy = None

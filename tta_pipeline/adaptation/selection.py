@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.snapshot import Keeper
 from tta_pipeline.errors import AdaptationError
 
 _TOP_LAYERS = re.compile(
     r"(^|\.)(layer4|blocks\.(9|10|11)|encoder_layer_(9|10|11))(\.|$)"  # stage 4 of a ResNet, the last of 12 ViT blocks
-    r"|^(network\.)?(norm|encoder\.ln)$"  # the norm layer after the blocks, as timm and torchvision name it
+    r"|^(network\.)*(norm|encoder\.ln)$"  # the norm layer after the blocks, as timm and torchvision name it
 )
 """Names of the modules that SAR and DeYO leave alone, as in their authors' code, with torchvision's names added."""
 
@@ -41,7 +42,7 @@ def affine_parameters(model: nn.Module, method: str, *, skip_top: bool = False) 
     return parameters
 
 
-class DiverseSamples:
+class DiverseSamples(Keeper):
     """Chooses samples that are unlike those seen: EATA's redundancy filter.
 
     Niu et al. 2022, "Efficient test-time model adaptation without forgetting": a sample is kept if
@@ -49,15 +50,12 @@ class DiverseSamples:
     size, and m = 0.9 m + 0.1 mean(kept). The first samples are kept, and make m.
     """
 
+    keeps = ("_mean", "_is_empty")
+
     def __init__(self, *, num_classes: int, d_margin: float, device: torch.device) -> None:
         self._d_margin = d_margin
         # Zeros are at a right angle to everything: nothing is like what was seen before anything was.
         self._mean = torch.zeros(num_classes, device=device)
-        self._is_empty = True
-
-    def clear(self) -> None:
-        """Forget what was seen."""
-        self._mean.zero_()
         self._is_empty = True
 
     def choose(self, probabilities: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:

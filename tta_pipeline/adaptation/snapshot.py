@@ -1,21 +1,78 @@
-"""Tensors of modules as they were, to come back to."""
+"""Copies of what adaptation changes: to come back to, and to write to a file."""
+
+from copy import deepcopy
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 
-class Snapshot:
-    """A copy of what adaptation can change in *modules*: trainable parameters, and all buffers."""
+class Keeper:
+    """Something that keeps more than its settings, and names it: `state()` copies it, `load_state()` puts it back."""
 
-    def __init__(self, *modules: nn.Module) -> None:
-        self._tensors = [
-            *(parameter for module in modules for parameter in module.parameters() if parameter.requires_grad),
-            *(buffer for module in modules for buffer in module.buffers()),
-        ]
-        self._copies = [tensor.detach().clone() for tensor in self._tensors]
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes, beside those of its base classes, that change and decide what comes.
 
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Write the copies back, in place, so that optimisers and compiled code keep their tensors."""
-        for tensor, copy in zip(self._tensors, self._copies, strict=True):
-            tensor.copy_(copy)
+    Tensors of a fixed shape, numbers or None, modules, optimisers, generators, other keepers, and lists of these.
+    """
+
+    @classmethod
+    def all_kept(cls) -> tuple[str, ...]:
+        """Return the names of this class and of its base classes."""
+        return tuple(name for base in reversed(cls.__mro__) for name in vars(base).get("keeps", ()))
+
+    def state(self) -> dict[str, Any]:
+        """Return a copy of everything that is kept: dicts, lists, numbers and tensors, as `torch.save` writes them."""
+        return {name: _copied(getattr(self, name)) for name in self.all_kept()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Put back what `state()` gave, in whole or in part; tensors stay where they are and are written to."""
+        for name, value in state.items():
+            setattr(self, name, _put_back(getattr(self, name), value))
+
+
+def _copied(kept: Any) -> Any:  # noqa: PLR0911 - one line for each kind
+    match kept:
+        case torch.Tensor():
+            return kept.detach().clone()
+        case nn.Module():
+            return _copied(_changing(kept))
+        case torch.optim.Optimizer():
+            return deepcopy(kept.state_dict())
+        case torch.Generator():
+            return kept.get_state()
+        case Keeper():
+            return kept.state()
+        case list():
+            return [_copied(part) for part in kept]
+        case _:
+            return kept
+
+
+@torch.no_grad()
+def _put_back(kept: Any, value: Any) -> Any:
+    """Return *kept* as it was when *value* was copied of it; what can be written to stays the same object."""
+    match kept:
+        case torch.Tensor():
+            if kept.shape != value.shape:
+                raise ValueError(f"found a tensor of shape {tuple(value.shape)}; expected {tuple(kept.shape)}")
+            kept.copy_(value)
+        case nn.Module():
+            _put_back(_changing(kept), value)
+        case torch.optim.Optimizer():
+            kept.load_state_dict(deepcopy(value))  # which may take the tensors themselves over
+        case torch.Generator():
+            kept.set_state(value.cpu())
+        case Keeper():
+            kept.load_state(value)
+        case list():
+            for part, its_value in zip(kept, value, strict=True):
+                _put_back(part, its_value)
+        case _:
+            return value
+    return kept
+
+
+def _changing(module: nn.Module) -> list[torch.Tensor]:
+    """Return what adaptation can change in *module*: trainable parameters, and all buffers."""
+    return [*(parameter for parameter in module.parameters() if parameter.requires_grad), *module.buffers()]

@@ -23,23 +23,25 @@ class T3a(Method):
     """Predicts by the nearest of the classes' mean features, which follow the stream."""
 
     name = "t3a"
+    keeps = ("_supports", "_entropies")
 
     def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._size = hyperparameters.filter_k
         self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
         self._features = Features(self._classifier)
-        self._restore()
+        self._supports, self._entropies = self._first_supports()
 
-    @torch.inference_mode()
-    def _restore(self) -> None:
+    @torch.no_grad()
+    def _first_supports(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the supports (K, M, D), of which the first of each class is its weight, and their entropies (K, M)."""
         weight, bias = self._classifier.weight, self._classifier.bias
-        first = entropy(weight @ weight.T + (0 if bias is None else bias))
         # Places that are still free have an infinite entropy, so that everything is preferred to them.
-        self._entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
-        self._entropies[:, 0] = first
-        self._supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
-        self._supports[:, 0] = normalize(weight, dim=1)
+        entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
+        entropies[:, 0] = entropy(weight @ weight.T + (0 if bias is None else bias))
+        supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
+        supports[:, 0] = normalize(weight, dim=1)
+        return supports, entropies
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
@@ -54,7 +56,9 @@ class T3a(Method):
         """Add *features* (B, D) to the supports of their classes, and keep those of least entropy."""
         classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
         candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))
-        self._entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)
+        entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)
         # What stays has its place within the class's supports; what is new comes after the supports of all classes.
         rows = torch.where(chosen < self._size, chosen + classes * self._size, chosen + (len(classes) - 1) * self._size)
-        self._supports = torch.cat([self._supports.flatten(0, 1), features])[rows]
+        supports = torch.cat([self._supports.flatten(0, 1), features])
+        torch.index_select(supports, 0, rows.flatten(), out=self._supports.flatten(0, 1))
+        self._entropies.copy_(entropies)

@@ -1,5 +1,6 @@
 """`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and the check of its completeness."""
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,9 +10,10 @@ import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.assets.launching import launch
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, materialize_cells
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, materialize_keys
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
@@ -30,6 +32,16 @@ _SHOWN = (
 )  # fmt: skip
 
 
+_SHOWN_OF_VISITS = (
+    "position", "corruption", "severity", "seed", "error", "num_samples", "images_per_s", "num_resets", "diverged",
+)  # fmt: skip
+_NOT_ITS = CellReport(
+    summary="not among the severities of the experiment",
+    metadata={"is_of_the_experiment": False},
+    data_version="not of the experiment",
+)
+
+
 class EvaluationConfig(dg.Config):
     """What a person can ask of one run."""
 
@@ -43,10 +55,11 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
     @scope.asset(
         "evaluation",
         experiment,
+        group_name=scope.group(spec.group),
         deps=_dependencies(scope, experiment),
         kinds={"pytorch"},
         code_version="1",
-        description=f"Model `{spec.model}` with method `{spec.method}` under protocol `{spec.protocol}`. "
+        description=f"Model `{spec.model}` with method `{spec.method}` under protocol `{spec.protocol.name}`. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
     )
     def asset(
@@ -59,11 +72,16 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
         from tta_pipeline.evaluation.sweep import Subject
 
         subject = Subject(benchmark=scope.benchmark, experiment=experiment, locations=store.locations)
-        cells = scope.cells(context)
-        reporter = _Reporter(context, subject, metrics)
+        keys, reporter = scope.keys(context), _Reporter(context, subject, metrics)
+        own = [key for key in keys if key in (*stream_keys(scope.benchmark, experiment), CLEAN.key)]
         try:
-            with _results(context, subject, cells, config, compute) as results:
-                yield from materialize_cells(context, scope, lambda cell: reporter.report(cell, *results(cell)))
+            with _evaluated(context, subject, own, config, compute) as evaluate:
+                yield from materialize_keys(
+                    context,
+                    scope,
+                    keys,
+                    lambda key: reporter.report(key, was_evaluated=evaluate(key)) if key in own else _NOT_ITS,
+                )
         finally:
             metrics.publish(context.log)
 
@@ -71,31 +89,31 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
 
 
 @contextmanager
-def _results(
+def _evaluated(
     context: dg.AssetExecutionContext,
     subject: "Subject",
-    cells: Sequence[Cell],
+    keys: Sequence[str],
     config: EvaluationConfig,
     compute: Compute,
-) -> "Iterator[Callable[[Cell], tuple[Facts, bool]]]":
-    """Yield what gives the facts of a cell and whether it was evaluated for them, here or by processes launched."""
+) -> Iterator[Callable[[str], bool]]:
+    """Yield what sees to it that the streams at a key are recorded, and says whether they had to be evaluated."""
     from tta_pipeline.evaluation.sweep import Sweep
 
     machine, tell = compute.machine(), context.log.info
-    with Sweep(subject, cells, machine=machine, run_id=context.run_id, tell=tell) as sweep:
-        todo = {cell for cell in cells if config.remeasure or not sweep.is_finished(cell)}
-        sweep.cells = [cell for cell in cells if cell in todo]
-        if compute.launch and todo:
-            launch(context, compute.launch, subject, sweep.cells, machine)
+    with Sweep(subject, machine=machine, run_id=context.run_id, tell=tell) as sweep:
+        todo = {key: subject.plans(key) if config.remeasure else sweep.unfinished(key) for key in keys}
+        to_come = [key for key, plans in todo.items() if plans]
+        if compute.launch and to_come:
+            launch(context, compute.launch, subject, to_come, machine, anew=config.remeasure)
+        sweep.expect([plan for plans in todo.values() for plan in plans])
 
-        def result(cell: Cell) -> "tuple[Facts, bool]":
-            if cell in todo and not compute.launch:
-                return sweep.evaluate(cell), True
-            latest = subject.latest(cell)
-            assert latest is not None
-            return latest, cell in todo
+        def evaluate(key: str) -> bool:
+            if not compute.launch:
+                for plan in todo[key]:
+                    sweep.evaluate(plan, anew=config.remeasure)
+            return bool(todo[key])
 
-        yield result
+        yield evaluate
 
 
 def evaluation_check(scope: Scope, experiment: str) -> dg.AssetChecksDefinition:
@@ -110,8 +128,13 @@ def evaluation_check(scope: Scope, experiment: str) -> dg.AssetChecksDefinition:
 
     @dg.multi_asset_check(name=f"{key.to_python_identifier()}_check", specs=[spec])
     def check(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
-        yield from check_cells(
-            context, scope, key, [EVERY_SAMPLE], lambda cell: _check(scope, experiment, store.locations, cell)
+        yield from check_keys(
+            context,
+            scope,
+            key,
+            [EVERY_SAMPLE],
+            keys=[own for own in scope.keys(context) if own in (*stream_keys(scope.benchmark, experiment), CLEAN.key)],
+            work=lambda own: _check(scope, experiment, store.locations, own),
         )
 
     return check
@@ -126,28 +149,36 @@ class _Reporter:
         self._metrics = metrics
         self._published = time.monotonic()
 
-    def report(self, cell: Cell, facts: "Facts", was_evaluated: bool) -> CellReport:  # noqa: FBT001 - see `_results`
-        """Return what became of *cell*."""
+    def report(self, key: str, *, was_evaluated: bool) -> CellReport:
+        """Return what became of the streams at *key*."""
+        rows = self._subject.rows(key)
+        self._publish_now_and_then()
+        error = sum(row["error"] for row in rows) / len(rows)
+        did = f"{sum(row['num_samples'] for row in rows) / sum(row['wall_s'] for row in rows):,.0f} images/s"
+        return CellReport(
+            summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
+            metadata={
+                "was_evaluated": was_evaluated,
+                **(self._of_cell(rows[0]) if len(rows) == 1 else _of_stream(rows)),
+            },
+            data_version=_data_version(rows),
+        )
+
+    def _of_cell(self, facts: "Facts") -> dict[str, Any]:
         from tta_pipeline.reports.pictures import prediction_grid, timeline
 
         subject = self._subject
+        cell = Cell(corruption=facts["corruption"], severity=facts["severity"])
         image_size = subject.benchmark.image_size_of(subject.experiment)
         picture = prediction_grid(subject.folder(cell), facts, image_size=image_size)
-        did = f"{facts['images_per_s']:,.0f} images/s" if was_evaluated else "finished before"
         memory = {"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}
-        self._publish_now_and_then()
-        return CellReport(
-            summary=f"error {facts['error']:.1%}, {did}",
-            metadata={
-                **{name: facts[name] for name in _SHOWN},
-                **memory,
-                "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
-                "was_evaluated": was_evaluated,
-                "samples": dg.MetadataValue.md(f"![first samples with their predictions]({picture})"),
-                "timeline": dg.MetadataValue.md(f"![where the time of each batch went]({timeline(facts)})"),
-            },
-            data_version=facts["predictions_sha256"],
-        )
+        return {
+            **{name: facts[name] for name in _SHOWN},
+            **memory,
+            "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
+            "samples": dg.MetadataValue.md(f"![first samples with their predictions]({picture})"),
+            "timeline": dg.MetadataValue.md(f"![where the time of each batch went]({timeline(facts)})"),
+        }
 
     def _publish_now_and_then(self) -> None:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
@@ -155,22 +186,57 @@ class _Reporter:
             self._published = time.monotonic()
 
 
-def _dependencies(scope: Scope, experiment: str) -> list[dg.AssetKey]:
+def _of_stream(rows: "Sequence[Facts]") -> dict[str, Any]:
+    """Return what is shown of several rows: sums, means, and each of them."""
+    from tta_pipeline.reports.tables import Table, as_markdown
+
+    wall_s = sum(row["wall_s"] for row in rows)
+    table = Table(columns=_SHOWN_OF_VISITS, rows=tuple(tuple(row[name] for name in _SHOWN_OF_VISITS) for row in rows))
+    return {
+        "error": sum(row["error"] for row in rows) / len(rows),
+        "num_samples": sum(row["num_samples"] for row in rows),
+        "num_visits": len(rows),
+        "wall_s": wall_s,
+        "images_per_s": sum(row["num_samples"] for row in rows) / wall_s,
+        "data_wait_share": sum(row["data_wait_s"] for row in rows) / wall_s,
+        "diverged": any(row["diverged"] for row in rows),
+        "visits": dg.MetadataValue.md(as_markdown(table)),
+    }
+
+
+def _data_version(rows: "Sequence[Facts]") -> str:
+    if len(rows) == 1:
+        return str(rows[0]["predictions_sha256"])
+    return hashlib.sha256("".join(row["predictions_sha256"] for row in rows).encode()).hexdigest()
+
+
+def _dependencies(scope: Scope, experiment: str) -> list[dg.AssetDep]:
     benchmark = scope.benchmark
     spec = benchmark.experiments[experiment]
-    keys = [scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")]
+    cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
+    others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
-        keys.append(dg.AssetKey([benchmark.name, "source_model"]))
+        others.append(dg.AssetKey([benchmark.name, "source_model"]))
     if benchmark.uses_clean_images(experiment):
-        keys.append(Scope(benchmark=benchmark, single=CLEAN).key("shard_manifest"))
-    return list(dict.fromkeys(keys))
+        others.append(Scope(benchmark=benchmark, single=CLEAN).key("shard_manifest"))
+    return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 
 
-def _check(scope: Scope, experiment: str, locations: Locations, cell: Cell) -> Sequence[CheckReport]:
+def _check(scope: Scope, experiment: str, locations: Locations, key: str) -> Sequence[CheckReport]:
     from tta_pipeline.evaluation.sweep import Subject
 
     subject = Subject(benchmark=scope.benchmark, experiment=experiment, locations=locations)
-    manifest, latest = subject.manifest(cell), subject.latest(cell) or {}
-    same = latest.get("manifest_sha256") == manifest.sha256 and latest.get("num_samples") == manifest.num_samples
-    metadata = {"num_evaluated": latest.get("num_samples", 0), "num_samples": manifest.num_samples}
-    return (CheckReport(check=EVERY_SAMPLE, passed=same, metadata=metadata),)
+    rows = subject.rows(key)
+    manifests = {cell: subject.manifest(cell) for plan in subject.plans(key) for cell in plan.cells}
+    found = [(row, manifests[Cell(corruption=row["corruption"], severity=row["severity"])]) for row in rows]
+    # A subset and a slow stream have fewer samples, which the evaluation itself has counted against its plan.
+    is_whole = not subject.spec.subset and subject.spec.protocol.shift != "slow"
+    passed = all(
+        row["manifest_sha256"] == manifest.sha256 and (not is_whole or row["num_samples"] == manifest.num_samples)
+        for row, manifest in found
+    )
+    metadata = {
+        "num_evaluated": sum(row["num_samples"] for row, _ in found),
+        "num_samples": sum(manifest.num_samples for _, manifest in found),
+    }
+    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata),)

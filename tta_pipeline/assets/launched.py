@@ -10,7 +10,6 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.ranks import ALONE, Ranks, ranks_of_torchrun
 from tta_pipeline.evaluation.sweep import Subject, Sweep
 from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
 
 
 def main() -> None:
@@ -29,13 +28,19 @@ def _evaluate(pipes: PipesContext, ranks: Ranks) -> None:
         experiment=pipes.get_extra("experiment"),
         locations=Locations(root=Path(pipes.get_extra("data_root"))),
     )
-    cells = [Cell(**cell) for cell in pipes.get_extra("cells")]
+    keys, anew = pipes.get_extra("keys"), pipes.get_extra("anew")
     machine = Machine(**pipes.get_extra("machine"))
     tell = pipes.log.info if ranks.is_first else lambda _: None
-    with Sweep(subject, cells, machine=machine, run_id=pipes.run_id, tell=tell, ranks=ranks) as sweep:
-        for cell in cells:
-            facts = sweep.evaluate(cell)
-            tell(f"{cell.key}: error {facts['error']:.1%}, {facts['images_per_s']:,.0f} images/s")
+    with Sweep(subject, machine=machine, run_id=pipes.run_id, tell=tell, ranks=ranks) as sweep:
+        todo = {key: subject.plans(key) if anew else sweep.unfinished(key) for key in keys}
+        ranks.wait_for_all()  # else the first would record what others have still to find unfinished
+        sweep.expect([plan for plans in todo.values() for plan in plans])
+        for key, plans in todo.items():
+            for plan in plans:
+                sweep.evaluate(plan, anew=anew)
+            if ranks.is_first:
+                rows = subject.rows(key)
+                tell(f"{key}: error {sum(row['error'] for row in rows) / len(rows):.1%}")
 
 
 if __name__ == "__main__":

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tta_pipeline.partitions import Cell
-
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.machine import Machine
     from tta_pipeline.evaluation.sweep import Subject
 
 
 def launch(
-    context: dg.AssetExecutionContext, prefix: str, subject: "Subject", cells: Sequence[Cell], machine: "Machine"
+    context: dg.AssetExecutionContext,
+    prefix: str,
+    subject: "Subject",
+    keys: Sequence[str],
+    machine: "Machine",
+    *,
+    anew: bool,
 ) -> None:
-    """Have *cells* evaluated by the processes that *prefix* starts, and return when all are recorded."""
+    """Have the streams at *keys* evaluated by the processes that *prefix* starts, and return when all are recorded."""
     dg.PipesSubprocessClient().run(
         command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
         context=context,
@@ -28,7 +32,8 @@ def launch(
             "benchmark": subject.benchmark.model_dump(mode="json"),
             "experiment": subject.experiment,
             "data_root": str(subject.locations.root),
-            "cells": [asdict(cell) for cell in cells],
+            "keys": list(keys),
+            "anew": anew,
             "machine": asdict(machine),
         },
     )

@@ -80,7 +80,7 @@ def _measure(
 
     started_at = now()
     folder = store.locations.shards(scope.benchmark.name, cell)
-    found = compare(folder, chosen_loaders(config.loaders), _settings(config), context.log.info)
+    found = compare(str(folder), chosen_loaders(config.loaders), _settings(config), context.log.info)
     rows = [asdict(row) for row in found]
     metrics.record(
         scope.benchmark.name,

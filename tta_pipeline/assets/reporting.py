@@ -37,27 +37,34 @@ class CheckReport:
 def materialize_cells(
     context: dg.AssetExecutionContext, scope: Scope, work: Callable[[Cell], CellReport]
 ) -> Iterator[dg.MaterializeResult[Any]]:
-    """Do *work* for every cell of the run and report each.
+    """Do *work* for every cell of the run and report each, as `materialize_keys` does."""
+    cells = {cell.key: cell for cell in scope.cells(context)}
+    yield from materialize_keys(context, scope, tuple(cells), lambda key: work(cells[key]))
 
-    When a cell fails or the run is cancelled, the cells that are done are reported all the same.
+
+def materialize_keys(
+    context: dg.AssetExecutionContext, scope: Scope, keys: Sequence[str], work: Callable[[str], CellReport]
+) -> Iterator[dg.MaterializeResult[Any]]:
+    """Do *work* for each of *keys*, those of the run, and report each.
+
+    When one fails or the run is cancelled, those that are done are reported all the same.
     """
-    cells = scope.cells(context)
-    if len(cells) == 1:
-        report = work(cells[0])
-        context.log.info(f"{cells[0].key}: {report.summary}")
+    if len(keys) == 1:
+        report = work(keys[0])
+        context.log.info(f"{keys[0]}: {report.summary}")
         yield dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
         return
-    reports: dict[Cell, CellReport] = {}
-    pace = Pace(context.log.info, num_cells=len(cells))
+    reports: dict[str, CellReport] = {}
+    pace = Pace(context.log.info, num_cells=len(keys))
     try:
-        for cell in cells:
-            reports[cell] = work(cell)
-            pace.advance(f"{cell.key}: {reports[cell].summary}")
+        for key in keys:
+            reports[key] = work(key)
+            pace.advance(f"{key}: {reports[key].summary}")
         # Dagster needs one result for the range, with one data version for all of it; the events after it correct that.
         yield dg.MaterializeResult()
     finally:
-        for cell, report in reports.items():
-            _log_materialization(context, scope.partition(cell), report)
+        for key, report in reports.items():
+            _log_materialization(context, scope.partition(key), report)
 
 
 def check_cells(
@@ -68,14 +75,28 @@ def check_cells(
     work: Callable[[Cell], Sequence[CheckReport]],
 ) -> Iterator[Any]:
     """Do *work* for every cell of the run and yield what each check found, by partition."""
-    for cell in scope.cells(context):
-        for report in work(cell):
+    cells = {cell.key: cell for cell in scope.cells(context)}
+    yield from check_keys(context, scope, asset_key, checks, keys=tuple(cells), work=lambda key: work(cells[key]))
+
+
+def check_keys(
+    context: dg.AssetCheckExecutionContext,
+    scope: Scope,
+    asset_key: dg.AssetKey,
+    checks: Sequence[str],
+    *,
+    keys: Sequence[str],
+    work: Callable[[str], Sequence[CheckReport]],
+) -> Iterator[Any]:
+    """Do *work* for each of *keys*, those of the run, and yield what each check found, by partition."""
+    for key in keys:
+        for report in work(key):
             yield dg.AssetCheckEvaluation(
                 asset_key=asset_key,
                 check_name=report.check,
                 passed=report.passed,
                 metadata=report.metadata,
-                partition=scope.partition(cell),
+                partition=scope.partition(key),
             )
     for check in checks:
         layer = context.op_execution_context.job_def.asset_layer
@@ -104,7 +125,8 @@ def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data
     }
     graph = context.job_def.asset_layer
     for dependency in context.assets_def.asset_deps[context.asset_key]:
-        is_partitioned = graph.get(dependency).partitions_def is not None
+        # What a stream is made of has other partitions than the stream.
+        is_partitioned = graph.get(dependency).partitions_def == context.assets_def.partitions_def is not None
         record = context.instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
         )

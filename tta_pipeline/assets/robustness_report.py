@@ -16,7 +16,10 @@ def robustness_report(scope: Scope) -> dg.AssetsDefinition:
         key=scope.key("robustness_report"),
         group_name=scope.benchmark.name,
         backfill_policy=dg.BackfillPolicy.single_run(),
-        deps=[each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments],
+        deps=[
+            *(each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments_by_cell),
+            *(scope.key("evaluation", name) for name in scope.benchmark.experiments_of_streams),
+        ],
         kinds={"html"},
         code_version="1",
         description="Leaderboard and heat map corruption x severity of every experiment, one self-contained HTML file.",

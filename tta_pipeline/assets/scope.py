@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.partitions import Cell, parse_cell
 
@@ -31,6 +32,10 @@ class Scope:
         """Return the asset key `<benchmark>/<parts>`, or `<benchmark>/clean/<parts>` for the clean images."""
         return dg.AssetKey([self.benchmark.name, *([self.single.corruption] if self.single else []), *parts])
 
+    def keys(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
+        """Return the keys of the cells that a run is about; see `cells`."""
+        return tuple(cell.key for cell in self.cells(context))
+
     def cells(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[Cell, ...]:
         """Return the cells that a run is about, after comparing its keys with the benchmark's own.
 
@@ -48,25 +53,74 @@ class Scope:
             )
         return tuple(parse_cell(key, self.benchmark.cells) for key in keys)
 
-    def partition(self, cell: Cell) -> str | None:
-        """Return the partition that events on *cell* belong to."""
-        return (
-            None
-            if self.single
-            else dg.MultiPartitionKey({"corruption": cell.corruption, "severity": str(cell.severity)})
-        )
+    def partition(self, key: str) -> str | None:
+        """Return the partition that events on *key*, that of a cell, belong to."""
+        if self.single:
+            return None
+        corruption, severity = key.split("|")
+        return dg.MultiPartitionKey({"corruption": corruption, "severity": severity})
+
+    def group(self, name: str | None = None) -> str:
+        """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
+        return f"{self.benchmark.name}_{name}" if name else self.benchmark.name
+
+    def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
+        """Return the dependency on all that an asset at *key* has for a partition of this scope."""
+        return dg.AssetDep(key)
 
     def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
         """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with what all assets have in common."""
         decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             key=self.key(*parts),
-            group_name=self.benchmark.name,
             partitions_def=self.partitions,
             # Unpartitioned assets say so too: only then can one command run a whole benchmark over a range.
             backfill_policy=dg.BackfillPolicy.single_run(),
-            **options,
+            **{"group_name": self.group(), **options},
         )
         return decorator
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamScope(Scope):
+    """The streams of an experiment over several cells: one for each severity, or one for the whole benchmark.
+
+    In a group of their own, since a run over a range of cells can have no other partitions.
+    """
+
+    experiment: str
+
+    @property
+    def partitions(self) -> dg.StaticPartitionsDefinition | None:  # type: ignore[override]
+        """The severities, if there is a stream for each."""
+        keys = stream_keys(self.benchmark, self.experiment)
+        return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition(list(keys))
+
+    def group(self, name: str | None = None) -> str:
+        """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
+        return f"{super().group(name)}_streams"
+
+    def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
+        """Return the dependency on all cells that a stream is made of."""
+        mapping = dg.MultiToSingleDimensionPartitionMapping("severity") if self.partitions else None
+        return dg.AssetDep(key, partition_mapping=mapping)
+
+    def keys(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
+        """Return the keys of the streams that a run is about.
+
+        Raises:
+            PartitionKeyError: the run was started with a key that is none of the experiment's.
+        """
+        known = stream_keys(self.benchmark, self.experiment)
+        if self.partitions is None:
+            return known
+        found = tuple(_requested_keys(context))
+        if not found or set(found) - set(known):
+            raise PartitionKeyError(f"found partition keys {', '.join(found)}; expected some of {', '.join(known)}")
+        return found
+
+    def partition(self, key: str) -> str | None:
+        """Return the partition that events on the stream *key* belong to."""
+        return key if self.partitions else None
 
 
 @cache

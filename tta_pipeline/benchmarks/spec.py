@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, fi
 
 from tta_pipeline.adaptation.catalogue import PRESETS, Hyperparameters, MethodEntry, find_method
 from tta_pipeline.benchmarks.functions import function_file
+from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.sections import Section
@@ -267,11 +268,19 @@ class Experiment(Section):
     model: str
     shards: str | None = None
     """Name of the transform whose shards are evaluated; None: the shards as they were made."""
+    group: Name | None = None
+    """Of its asset, `<benchmark>_<group>`, for what is materialized together; None: `<benchmark>`. Streams over several
+    cells, which have other partitions, are in `<benchmark>_<group>_streams` and `<benchmark>_streams`."""
     method: str
     """A name of the catalogue, or `<module>:<name>` of a `MethodEntry` of your own."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
-    protocol: Literal["reset_each_shift"] = "reset_each_shift"
+    protocol: Protocol = Protocol()
+    """How its streams are made of cells; a name alone will do, such as `continual`."""
+    subset: Subset | None = None
+    """Some samples of each cell; None: all."""
+    severities: tuple[Severity, ...] | None = None
+    """Of the benchmark's, those that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of the forward pass; anything but fp32 casts where PyTorch's autocast holds that to be safe."""
@@ -279,15 +288,29 @@ class Experiment(Section):
     """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. The last, smaller batch is not
     compiled for."""
     seed: int = 0
+    """Of the method's random draws, and of the stream's order unless that is the stored one."""
+    seeds: tuple[int, ...] | None = Field(default=None, min_length=1)
+    """Several seeds instead of one, each with a stream of its own order: the stored order is then shuffled by them."""
 
     @model_validator(mode="after")
     def _configured(self) -> "Experiment":
-        self.entry.require_batch_size(self.batch_size)
+        if self.protocol.window > 1 and self.batch_size != 1:
+            raise ValueError(
+                f"found batch_size {self.batch_size} with a window of {self.protocol.window}; expected batch_size 1"
+            )
+        if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
+            raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
+        self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
         try:
             self.configured()
         except ValidationError as error:
             raise ValueError("; ".join(_describe(error, f"{self.method} hyperparameters"))) from None
         return self
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds, of which each gives a stream of its own."""
+        return self.seeds or (self.seed,)
 
     @property
     def entry(self) -> MethodEntry:
@@ -301,6 +324,25 @@ class Experiment(Section):
     def configured(self) -> Hyperparameters:
         """Return the method's hyperparameters, the preset's where the file names none."""
         return self.entry.configure(self.preset, self.hyperparameters)
+
+
+def _one_for_each_protocol(experiments: Any) -> Any:
+    """Return *experiments* as they stand in the file, with one for each protocol where several are named."""
+    if not isinstance(experiments, dict):
+        return experiments
+    found: dict[Any, Any] = {}
+    for name, content in experiments.items():
+        if not isinstance(content, dict) or not isinstance(content.get("protocols"), list):
+            found[name] = content
+            continue
+        rest = {field: value for field, value in content.items() if field != "protocols"}
+        for protocol in content["protocols"]:
+            its_name = Protocol.model_validate(protocol).name
+            full_name = name if its_name == Protocol().name else f"{name}_{its_name}"
+            if full_name in found:
+                raise ValueError(f"found {full_name} twice; expected names of experiments, each once")
+            found[full_name] = {**rest, "protocol": protocol}
+    return found
 
 
 class Benchmark(Section):
@@ -323,7 +365,8 @@ class Benchmark(Section):
     transforms: dict[Name, Transform] = Field(default_factory=dict)
     """Further shard sets made from the first, each image changed."""
     models: dict[Name, Annotated[AnyModel, Field(discriminator="kind")]]
-    experiments: dict[Name, Experiment]
+    experiments: Annotated[dict[Name, Experiment], BeforeValidator(_one_for_each_protocol)]
+    """By name. `protocols: [reset_each_shift, mixed]` in one of them stands for two, `<name>` and `<name>_mixed`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
@@ -340,14 +383,25 @@ class Benchmark(Section):
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
-            if experiment.entry.source_data == "required" and not self.has_clean:
-                yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+            yield from self._inconsistent_experiment(name, experiment)
         trained = [name for name, model in self.models.items() if isinstance(model, TrainedModel)]
         if len(trained) > 1:
             yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
         if trained and not self.has_train:
             yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
         yield from self._inconsistent_shards()
+
+    def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
+        unknown = set(experiment.severities or ()) - set(self.severities)
+        if unknown or experiment.severities == ():
+            yield (
+                f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
+                f"{list(self.severities)}"
+            )
+        if experiment.protocol.clean != "never" and not self.has_clean:
+            yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
+        if experiment.entry.source_data == "required" and not self.has_clean:
+            yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
 
     def _inconsistent_shards(self) -> Iterator[str]:
         if self.shards is None and not isinstance(self.source, ShardsSource):
@@ -365,6 +419,25 @@ class Benchmark(Section):
     def cells(self) -> tuple[Cell, ...]:
         """Every (corruption, severity), in the order of the file."""
         return cells(self.corruptions, self.severities)
+
+    def severities_of(self, experiment: str) -> tuple[int, ...]:
+        """Return the severities that *experiment* evaluates, ascending."""
+        return tuple(sorted(self.experiments[experiment].severities or self.severities))
+
+    def cells_of(self, experiment: str) -> tuple[Cell, ...]:
+        """Return the cells that *experiment* evaluates, the clean images apart."""
+        severities = self.severities_of(experiment)
+        return tuple(cell for cell in self.cells if cell.severity in severities)
+
+    @property
+    def experiments_by_cell(self) -> tuple[str, ...]:
+        """The experiments whose streams are cells."""
+        return tuple(name for name, spec in self.experiments.items() if spec.protocol.partitioned_by == "cell")
+
+    @property
+    def experiments_of_streams(self) -> tuple[str, ...]:
+        """The experiments whose streams go over several cells."""
+        return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
     def image_size_of(self, experiment: str) -> int:
         """Return height and width, in pixels, of the images that *experiment* evaluates."""
@@ -401,6 +474,18 @@ class Benchmark(Section):
         return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)
 
 
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a field that stands twice, of which YAML's own loader would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        """Return the mapping of *node*."""
+        names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        for name in names:
+            if names.count(name) > 1:
+                raise yaml.YAMLError(f"{name} stands twice, again after line {node.start_mark.line + 1}")
+        return super().construct_mapping(node, deep=deep)
+
+
 def load_benchmark(path: Path) -> Benchmark:
     """Read one benchmark file.
 
@@ -409,7 +494,7 @@ def load_benchmark(path: Path) -> Benchmark:
             every such field, its value and the choices.
     """
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - it is a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise BenchmarkFileError(f"{path} is not YAML: {error}; see tta_pipeline/benchmarks/digits_c.yaml") from error
     if not isinstance(content, dict):

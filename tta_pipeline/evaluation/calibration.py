@@ -22,8 +22,28 @@ class CalibrationBins:
 
         Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins as torchmetrics has it.
         """
-        gaps = np.abs(np.subtract(self.correct_counts, self.confidence_sums))
-        return float(gaps.sum() / sum(self.counts))
+        return float(self._gap_sums.sum() / sum(self.counts))
+
+    @property
+    def max_error(self) -> float:
+        """Maximum calibration error in [0, 1]: the largest |accuracy - confidence| of a bin (Guo et al., section 2)."""
+        return float(self._gaps.max())
+
+    @property
+    def rms_error(self) -> float:
+        """Root mean square calibration error in [0, 1]: the mean is over samples, of the squared gap of their bin.
+
+        As torchmetrics has it with norm l2.
+        """
+        return float(np.sqrt(np.average(np.square(self._gaps), weights=self.counts)))
+
+    @property
+    def _gap_sums(self) -> npt.NDArray[np.float64]:
+        return np.abs(np.subtract(self.correct_counts, self.confidence_sums))
+
+    @property
+    def _gaps(self) -> npt.NDArray[np.float64]:
+        return self._gap_sums / np.maximum(self.counts, 1)
 
 
 def calibration_bins(confidences: npt.NDArray[np.float64], correct: npt.NDArray[np.bool_]) -> CalibrationBins:

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,27 +17,40 @@ from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import CalibrationBins, calibration_bins
+from tta_pipeline.evaluation.feeding import Feed, feed
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, run_pass
+from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.timing import Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
-from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.evaluation.scores import METRICS_VERSION, TOP, ClassCounts, class_counts, finite_mean
+from tta_pipeline.evaluation.timing import Clock, Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
+from tta_pipeline.shards.manifest import Manifest, ShardSet, file_sha256
 from tta_pipeline.streaming.device import as_floats, on_device
-from tta_pipeline.streaming.order import StreamOrder, as_stored
+from tta_pipeline.streaming.joined import JoinedPixels
+from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 from tta_pipeline.streaming.reader import Stream
 
-EVALUATION_VERSION = "1"
+EVALUATION_VERSION = "2"
+_MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
+"""A collapse: of so many samples one class has more than this share of the predictions, but none of the labels."""
 NUM_PREVIEWED = 10
 """Samples shown with their predictions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """What one pass over one cell gave. Durations are defined as in the project's first system."""
+    """What one cell gave in one pass. Durations are defined as in the project's first system.
+
+    Those of a stream that mixes cells, and its counts, are divided among them by samples.
+    """
 
     benchmark: str
     experiment: str
+    stream: str
+    """Key of the stream: of a cell, `fog|5`; of a severity; or `all`."""
+    position: int
+    """Of this stretch in the stream, from 0."""
     model: str
     weights: str
     weights_sha256: str
@@ -47,16 +60,31 @@ class Evaluation:
     protocol: str
     corruption: str
     severity: int
+    subset: str
+    """Which samples of the cell count; `all`, or what they are called."""
+    subset_sha256: str | None
+    """Of their source names; None for all."""
     generated: bool
     seed: int
     fingerprint: str
     """Of everything that decides the predictions; equal means that there is nothing to evaluate."""
+    metrics_version: int
+    """Of the definitions of all that follows up to `class_counts`; they are in docs/metrics.md."""
     num_samples: int
     num_correct: int
+    num_correct_top5: int
     error: float
     """Top-1 error in [0, 1]."""
+    top5_error: float
+    nll: float | None
+    """Mean negative log-likelihood of the labels, in nats; None if one is infinite or no number."""
+    brier: float | None
+    """Mean Brier score, in [0, 2]; None if a probability is no number."""
     ece: float
+    max_calibration_error: float
+    rms_calibration_error: float
     calibration: CalibrationBins
+    class_counts: ClassCounts
     order_hash: str
     """sha256 of the samples' keys in stream order."""
     predictions_sha256: str
@@ -71,6 +99,8 @@ class Evaluation:
     num_batches: int
     metadata_scan_s: float
     """Reading the manifest and making sure that the shards are the ones it describes."""
+    staging_s: float
+    """Copying the shards to node-local disk, while the cell before computed if there was one; 0 if read in place."""
     pipeline_setup_s: float
     """Constructing the stream."""
     time_to_first_batch_s: float
@@ -92,40 +122,38 @@ class Evaluation:
     num_forwards: int
     """Samples, as are backwards."""
     num_backwards: int
+    num_adapted_samples: int
+    """Those that a loss was taken of, which papers call backwards."""
+    num_unadapted: int
+    """Samples predicted without adaptation, since the stream did not wait."""
     num_updates: int
     num_resets: int
     num_nonfinite_batches: int
+    num_predicted_classes: int
+    """Different classes among the predictions."""
     diverged: bool
-    """Whether a batch had a logit that is no finite number: the error is then that of a broken model."""
+    """Whether the error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in
+    one class for nearly everything."""
     config: str
     """Experiment as JSON, with all hyperparameters."""
     batches: tuple[BatchTiming, ...]
+    """Of the stream; where it mixes cells, the first of them has all."""
+    first_positions: tuple[int, ...]
+    """Of the first samples of the cell in the stream, in its sample index; for a picture of them."""
     first_predictions: tuple[int, ...]
-    """Predicted labels of the first samples of the stream, for a picture of them."""
+    """Predicted label of each."""
     first_confidences: tuple[float, ...]
     """Top-1 confidence of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenedCell:
-    """A shard set that was looked at and found to be what its manifest says, in the order it is streamed."""
+class Identity:
+    """Which visit of which stream, and what decides its predictions."""
 
-    shard_set: ShardSet
-    order: StreamOrder
-    metadata_scan_s: float
-
-
-def open_cell(folder: Path) -> OpenedCell:
-    """Read manifest and index in *folder*, make sure of the shards, and plan the stream; another thread may do it.
-
-    Raises:
-        ManifestError: manifest and shards disagree.
-    """
-    with timed() as scan:
-        shard_set = ShardSet.open(folder)
-        shard_set.require_intact()
-        order = as_stored(shard_set.index)
-    return OpenedCell(shard_set=shard_set, order=order, metadata_scan_s=scan.wall_s)
+    stream: str
+    position: int
+    seed: int
+    fingerprint: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +184,7 @@ class Evaluator:
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
         ranks: Ranks = ALONE,
-        source: OpenedCell | None = None,
+        source: Opened | None = None,
     ) -> None:
         self._source = source
         self._benchmark = benchmark
@@ -169,72 +197,98 @@ class Evaluator:
         self._open_pixels = open_pixels
         self._ranks = ranks
         self._method: Method | None = None
+        self._feed: Feed | None = None
 
-    def evaluate(self, cell: OpenedCell, advance: Callable[[int], None]) -> Evaluation:
-        """Evaluate *cell* from the source model on; call *advance* with each batch's size.
+    def evaluate(self, opened: Opened, identity: Identity, advance: Callable[[int], None]) -> tuple[Evaluation, ...]:
+        """Evaluate what was opened, a row for each of its cells; call *advance* with each batch's size.
+
+        At position 0 of a stream the method starts from the source model, later it goes on from where it is.
 
         Raises:
             StreamError: a sample cannot be read or decoded.
-            EvaluationError: not every sample of the manifest was seen exactly once, or the device is out of memory.
+            EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
         with timed() as setup:
-            stream = Stream(
-                shard_set=cell.shard_set,
-                order=self._ranks.share(cell.order, self._experiment.batch_size),
-                batch_size=self._experiment.batch_size,
-                image_size=self._image_size,
-                num_threads=self._num_threads,
-                pin_memory=self._device.type == "cuda",
-                open_pixels=self._open_pixels,
-            )
-        method = self._fresh_method(cell.shard_set.manifest)
-        self._ranks.require_stateless(method)
-        before = _counters(method)
+            stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
+        feed = self._fed(opened.manifests[0], identity)
+        self._ranks.require_stateless(feed)
+        before = _counters(feed)
         reset_peak_memory(self._device)
-        collected = run_pass(method, stream, device=self._device, precision=self._experiment.precision, advance=advance)
-        counters = {name: count - before[name] for name, count in _counters(method).items()}
+        collected = run_pass(feed, stream, device=self._device, precision=self._experiment.precision, advance=advance)
+        counters = {name: count - before[name] for name, count in _counters(feed).items()}
         collected, counters = self._ranks.gathered(collected, counters)
         if self._ranks.is_first:
-            _require_every_sample_once(collected.indices, cell.shard_set, cell.order)
-        return self._evaluation(cell, collected, counters, setup=setup)
+            _require_every_sample_once(collected.indices, opened)
+        return tuple(self._rows(opened, identity, collected, counters, setup=setup))
 
-    def _fresh_method(self, manifest: Manifest) -> Method:
-        """Return the method at the source model, with every source of randomness at the experiment's seed."""
-        torch.manual_seed(self._experiment.seed)
-        if self._method is None:
+    def state(self) -> dict[str, Any]:
+        """Return a copy of what the next visit of the stream depends on, as `torch.save` writes it."""
+        assert self._feed is not None
+        return self._feed.state()
+
+    def resume(self, state: dict[str, Any], manifest: Manifest, *, seed: int) -> None:
+        """Go on where the evaluator was that gave *state*, in a stream of *seed* whose classes *manifest* has.
+
+        Raises:
+            AdaptationError: *state* is that of another method or model.
+        """
+        self._start(manifest, seed).load_state(state)
+
+    @property
+    def device(self) -> torch.device:
+        """What it computes on."""
+        return self._device
+
+    def _stream(self, opened: Opened, order: StreamOrder) -> Stream:
+        return Stream(
+            shard_set=opened.joined,
+            order=order,
+            batch_size=self._experiment.batch_size,
+            image_size=self._image_size,
+            num_threads=self._num_threads,
+            pin_memory=self._device.type == "cuda",
+            open_pixels=partial(JoinedPixels, open_pixels=self._open_pixels),
+        )
+
+    def _fed(self, manifest: Manifest, identity: Identity) -> Feed:
+        if identity.position == 0 or self._feed is None:
+            return self._start(manifest, identity.seed)
+        return self._feed
+
+    def _start(self, manifest: Manifest, seed: int) -> Feed:
+        """Return the method at the source model, with every source of randomness at *seed*."""
+        torch.manual_seed(seed)
+        if self._method is None or self._method.seed != seed:
             self._method = build(
                 self._experiment.method,
                 self._network(),
                 num_classes=len(manifest.classes),
                 preset=self._experiment.preset,
                 source_data=self._source_data(manifest),
-                seed=self._experiment.seed,
-                batch_size=self._experiment.batch_size,
+                seed=seed,
+                batch_size=max(self._experiment.batch_size, self._experiment.protocol.window),
                 **self._experiment.hyperparameters,
             )
         else:
             self._method.reset()
-        return self._method
+        self._feed = feed(
+            self._experiment.protocol,
+            self._method,
+            make_source=self._network,
+            synchronize=Clock(self._device).synchronize,
+        )
+        return self._feed
 
     def _source_data(self, manifest: Manifest) -> "CleanBatches | None":
         """Return the clean images for a method that uses some."""
         if self._source is None:
             return None
-        if self._source.shard_set.manifest.class_map_sha256 != manifest.class_map_sha256:
+        if self._source.manifests[0].class_map_sha256 != manifest.class_map_sha256:
             raise EvaluationError(
-                f"{self._source.shard_set.folder} has other classes than {manifest.corruption} {manifest.severity}; "
+                f"{self._source.name} has other classes than {manifest.corruption} {manifest.severity}; "
                 "expected one class map: materialize both shard_manifests again"
             )
-        return CleanBatches(
-            stream=Stream(
-                shard_set=self._source.shard_set,
-                order=self._source.order,
-                batch_size=self._experiment.batch_size,
-                image_size=self._image_size,
-                num_threads=self._num_threads,
-            ),
-            device=self._device,
-        )
+        return CleanBatches(stream=self._stream(self._source, self._source.order), device=self._device)
 
     def _network(self) -> nn.Module:
         """Return the model on the device, in the memory layout that images come in."""
@@ -243,22 +297,39 @@ class Evaluator:
             network.compile(mode=self._experiment.compile, dynamic=False)
         return network
 
-    def _evaluation(self, cell: OpenedCell, collected: Pass, counters: dict[str, Any], *, setup: Lap) -> Evaluation:
-        return Evaluation(
-            **self._what_was_evaluated(cell.shard_set.manifest),
-            **_outcome(collected),
-            **_timing(collected),
-            **counters,
-            order_hash=cell.order.sha256,
-            metadata_scan_s=cell.metadata_scan_s,
-            pipeline_setup_s=setup.wall_s,
-            peak_cuda_gib=peak_cuda_gib(self._device),
-            peak_rss_gib=peak_rss_gib(),
-            diverged=counters["num_nonfinite_batches"] > 0,
-        )
+    def _rows(
+        self, opened: Opened, identity: Identity, collected: Pass, counters: dict[str, Any], *, setup: Lap
+    ) -> Iterator[Evaluation]:
+        """Yield what came of each cell; what a stream of several took is divided among them by samples."""
+        set_numbers = opened.joined.set_numbers(collected.indices)
+        num_before = 0
+        for number, manifest in enumerate(opened.manifests):
+            is_in = set_numbers == number
+            if not is_in.any():
+                continue  # a slow stream has not come by
+            own = collected.of(is_in)
+            part = Share(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
+            num_before += part.num_own
+            yield Evaluation(
+                **self._what_was_evaluated(manifest, identity),
+                **_outcome(own, num_classes=len(manifest.classes)),
+                first_positions=_first_positions(opened, number, collected.indices[is_in]),
+                **_timing(collected, part),
+                **_parts(counters, part),
+                subset_sha256=opened.subset_sha256s[number],
+                order_hash=opened.order.sha256,
+                metadata_scan_s=part.of(opened.metadata_scan_s),
+                staging_s=part.of(opened.staging_s),
+                pipeline_setup_s=part.of(setup.wall_s),
+                peak_cuda_gib=peak_cuda_gib(self._device),
+                peak_rss_gib=peak_rss_gib(),
+                diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
+            )
 
-    def _what_was_evaluated(self, manifest: Manifest) -> dict[str, Any]:
+    def _what_was_evaluated(self, manifest: Manifest, identity: Identity) -> dict[str, Any]:
+        experiment = self._experiment
         return {
+            **asdict(identity),
             "benchmark": self._benchmark,
             "experiment": self._name,
             "model": self._model.name,
@@ -266,19 +337,12 @@ class Evaluator:
             "weights_sha256": self._model.weights_sha256,
             "mean": self._model.mean,
             "std": self._model.std,
-            "method": self._experiment.method,
-            "protocol": self._experiment.protocol,
+            "method": experiment.method,
+            "protocol": experiment.protocol.name,
+            "subset": experiment.subset.name if experiment.subset else "all",
             "corruption": manifest.corruption,
             "severity": manifest.severity,
             "generated": manifest.source.generated,
-            "seed": self._experiment.seed,
-            "fingerprint": fingerprint(
-                self._experiment,
-                weights_sha256=self._model.weights_sha256,
-                device=self._device.type,
-                manifest=manifest,
-                source=self._source.shard_set.manifest if self._source else None,
-            ),
             "manifest_sha256": manifest.sha256,
             "device": _device_name(self._device),
             "batch_size": self._experiment.batch_size,
@@ -288,45 +352,118 @@ class Evaluator:
         }
 
 
-def _outcome(collected: Pass) -> dict[str, Any]:
+def _outcome(collected: Pass, *, num_classes: int) -> dict[str, Any]:
     correct = collected.predictions == collected.labels
+    # A label beside NaN has the last rank, though NaN is also what is predicted.
+    top5 = correct | (collected.label_ranks < min(TOP, num_classes))
     # A broken model's confidence is no number; it counts as none.
     confidences = np.nan_to_num(collected.confidences)
     calibration = calibration_bins(confidences, correct)
     return {
+        "metrics_version": METRICS_VERSION,
         "num_samples": len(correct),
         "num_correct": int(correct.sum()),
+        "num_correct_top5": int(top5.sum()),
         "error": 1 - float(correct.mean()),
+        "top5_error": 1 - float(top5.mean()),
+        "nll": finite_mean(-collected.log_likelihoods),
+        "brier": finite_mean(collected.brier_scores),
         "ece": calibration.ece,
+        "max_calibration_error": calibration.max_error,
+        "rms_calibration_error": calibration.rms_error,
         "calibration": calibration,
+        "num_predicted_classes": len(np.unique(collected.predictions)),
+        "class_counts": class_counts(collected.labels, correct, num_classes=num_classes),
         "predictions_sha256": hashlib.sha256(collected.predictions.astype("<i8").tobytes()).hexdigest(),
         "first_predictions": tuple(collected.predictions[:NUM_PREVIEWED].tolist()),
         "first_confidences": tuple(confidences[:NUM_PREVIEWED].tolist()),
     }
 
 
-def _timing(collected: Pass) -> dict[str, Any]:
+def _collapsed(own: Pass) -> bool:
+    """Return whether nearly all of the later half of the samples, which are of several classes, got one prediction."""
+    later = slice(len(own.labels) // 2, None)
+    shares = [
+        np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
+    ]
+    return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
+
+
+def _first_positions(opened: Opened, number: int, indices: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple((indices[:NUM_PREVIEWED] - opened.joined.starts[number]).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The part that one cell has in a stream of several, by samples."""
+
+    num_before: int
+    """Samples of the cells before it."""
+    num_own: int
+    num_all: int
+
+    def of(self, total: float) -> float:
+        """Return the part of *total*."""
+        return total * self.num_own / self.num_all
+
+    def of_count(self, total: int) -> int:
+        """Return the part of *total*, a whole number; the parts of all cells add up to it."""
+        return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
+
+
+def _parts(counters: dict[str, Any], part: Share) -> dict[str, Any]:
+    return {name: part.of_count(count) for name, count in counters.items()}
+
+
+def _timing(collected: Pass, part: Share) -> dict[str, Any]:
     first = collected.batches[0]
     return {
         "num_batches": len(collected.batches),
         "time_to_first_batch_s": first.data_wait_s,
         "first_batch_compute_s": first.compute_s,
-        "wall_s": collected.wall_s,
+        "wall_s": part.of(collected.wall_s),
         "images_per_s": len(collected.labels) / collected.wall_s,
-        "data_wait_s": sum(batch.data_wait_s for batch in collected.batches),
-        "host_to_device_s": sum(batch.host_to_device_s for batch in collected.batches),
-        "compute_s": sum(batch.compute_s for batch in collected.batches),
-        "batches": collected.batches,
+        "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
+        "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
+        "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
+        "batches": () if part.num_before else collected.batches,
     }
 
 
 def fingerprint(
-    experiment: Experiment, *, weights_sha256: str, device: str, manifest: Manifest, source: Manifest | None
+    experiment: Experiment,
+    *,
+    seed: int,
+    weights_sha256: str,
+    device: str,
+    manifests: Sequence[Manifest],
+    source: Manifest | None,
 ) -> str:
-    """Return the hash of everything that decides the predictions; *source* is what the method sees of clean images."""
-    decisive = [EVALUATION_VERSION, _config(experiment), weights_sha256, device, manifest.sha256]
+    """Return the hash of everything that decides the predictions.
+
+    Args:
+        experiment: What is evaluated.
+        seed: The one of its seeds that it is about.
+        weights_sha256: Of the model.
+        device: Its type.
+        manifests: Of all that the stream has had, the last being what is predicted.
+        source: What the method sees of clean images.
+    """
+    decisive = [EVALUATION_VERSION, _decisive(experiment), seed, weights_sha256, device]
+    decisive += [manifest.sha256 for manifest in manifests]
     with_source = [*decisive, source.sha256] if source else decisive
     return hashlib.sha256(json.dumps(with_source, sort_keys=True).encode()).hexdigest()
+
+
+def _decisive(experiment: Experiment) -> dict[str, object]:
+    """Return the settings that decide predictions: not which further seeds and severities there are."""
+    config = _config(experiment)
+    config["order_is_seeded"] = experiment.seeds is not None
+    for name in ("group", "seed", "seeds", "severities"):
+        del config[name]
+    if experiment.subset and experiment.subset.listed:
+        config["listed_sha256"] = file_sha256(experiment.subset.listed.expanduser())
+    return config
 
 
 def _config(experiment: Experiment) -> dict[str, object]:
@@ -336,17 +473,19 @@ def _config(experiment: Experiment) -> dict[str, object]:
     }
 
 
-def _counters(method: Method) -> dict[str, int]:
-    names = ("num_forwards", "num_backwards", "num_updates", "num_resets", "num_nonfinite_batches")
-    return {name: getattr(method, name) for name in names}
+def _counters(feed: Feed) -> dict[str, int]:
+    names = (
+        "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets", "num_nonfinite_batches",
+    )  # fmt: skip
+    return {**{name: getattr(feed.method, name) for name in names}, "num_unadapted": feed.num_unadapted}
 
 
-def _require_every_sample_once(seen: npt.NDArray[np.int64], shard_set: ShardSet, order: StreamOrder) -> None:
-    expected = shard_set.manifest.num_samples
-    if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, order.indices):
+def _require_every_sample_once(seen: npt.NDArray[np.int64], opened: Opened) -> None:
+    expected = len(opened.order)
+    if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
         raise EvaluationError(
-            f"{shard_set.folder}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
-            f"manifest's {expected}, each once: this is a fault of the stream, and no result was recorded"
+            f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
+            f"stream's {expected}, each once: this is a fault of the stream, and no result was recorded"
         )
 
 

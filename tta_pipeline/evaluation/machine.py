@@ -28,6 +28,9 @@ class Machine:
     decoded_folder: str = ""
     """Where cells are kept as decoded pixels for the next experiment; nowhere if empty."""
     decoded_limit_bytes: int = 0
+    stage_folder: str = ""
+    """Where the shards of a cell are copied before they are read; read in their place if empty."""
+    stage_limit_bytes: int = 0
 
 
 def device_type(device: str) -> str:

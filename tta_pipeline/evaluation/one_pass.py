@@ -4,21 +4,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.feeding import Feed
+from tta_pipeline.evaluation.scores import SampleScores, sample_scores
 from tta_pipeline.evaluation.timing import Clock, Mark
 from tta_pipeline.streaming.device import DeviceBatch, as_floats, on_device
 from tta_pipeline.streaming.reader import Stream
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_COLUMNS = (
+    "labels", "predictions", "confidences", "label_ranks", "log_likelihoods", "brier_scores", "indices",
+)  # fmt: skip
 _MAX_AHEAD = 2
 """Batches that the host may be ahead of the device: enough to keep it busy, and memory stays bounded."""
 
@@ -43,14 +47,22 @@ class Pass:
     labels: npt.NDArray[np.int64]
     predictions: npt.NDArray[np.int64]
     confidences: npt.NDArray[np.float64]
+    label_ranks: npt.NDArray[np.int64]
+    log_likelihoods: npt.NDArray[np.float64]
+    brier_scores: npt.NDArray[np.float64]
     indices: npt.NDArray[np.int64]
     batches: tuple[BatchTiming, ...]
     wall_s: float
     """From before the first batch was asked for until the device was done with the last."""
 
+    def of(self, is_in: npt.NDArray[np.bool_]) -> "Pass":
+        """Return the samples for which *is_in*, shape (N,), holds; times stay those of all."""
+        columns = {column: getattr(self, column)[is_in] for column in _COLUMNS}
+        return replace(self, **columns)
+
 
 def run_pass(
-    method: Method, stream: Stream, *, device: torch.device, precision: Precision, advance: Callable[[int], None]
+    feed: Feed, stream: Stream, *, device: torch.device, precision: Precision, advance: Callable[[int], None]
 ) -> Pass:
     """Predict every sample of *stream*; call *advance* with each batch's size.
 
@@ -63,7 +75,7 @@ def run_pass(
     try:
         for batch in on_device(stream, device):
             data_wait_s = time.perf_counter() - asked
-            recorder.record(batch, data_wait_s, lambda images: _probabilities(method, images, stream, precision))
+            recorder.record(batch, data_wait_s, lambda images: _log_probabilities(feed, images, stream, precision))
             advance(len(batch.indices))
             asked = time.perf_counter()
     except torch.cuda.OutOfMemoryError as error:
@@ -74,11 +86,11 @@ def run_pass(
     return recorder.result(started)
 
 
-def _probabilities(method: Method, images: torch.Tensor, stream: Stream, precision: Precision) -> torch.Tensor:
-    """Return the softmax of the method's logits, float32 (B, K), for *images* as pixels."""
+def _log_probabilities(feed: Feed, images: torch.Tensor, stream: Stream, precision: Precision) -> torch.Tensor:
+    """Return the log-softmax of the method's logits, float32 (B, K), for *images* as pixels."""
     # Compiled code is for one shape; the last batch has another.
     with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
-        return method.predict(as_floats(images)).float().softmax(1)
+        return feed.predict(as_floats(images)).float().log_softmax(1)
 
 
 def _eager() -> AbstractContextManager[None]:
@@ -95,7 +107,7 @@ class _Recorder:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._outcomes: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._scores: list[SampleScores] = []
         self._batches: list[DeviceBatch] = []
         self._waits_s: list[float] = []
         self._marks: list[tuple[Mark, Mark]] = []
@@ -103,9 +115,9 @@ class _Recorder:
 
     def record(self, batch: DeviceBatch, data_wait_s: float, predict: Callable[[torch.Tensor], torch.Tensor]) -> None:
         begin = self._clock.mark()
-        confidence, prediction = predict(batch.images).max(1)
+        log_probabilities = predict(batch.images)
         end = self._clock.mark()
-        self._outcomes.append((confidence, prediction))
+        self._scores.append(sample_scores(log_probabilities, batch.labels))
         self._batches.append(batch._replace(images=batch.images[:0]))  # not the pixels, whose memory is needed again
         self._waits_s.append(data_wait_s)
         self._marks.append((begin, end))
@@ -114,14 +126,16 @@ class _Recorder:
             self._clock.wait_for(self._running.popleft())
 
     def result(self, started: float) -> Pass:
-        confidences = torch.cat([confidence for confidence, _ in self._outcomes]).double().cpu().numpy()
-        predictions = torch.cat([prediction for _, prediction in self._outcomes]).cpu().numpy()
+        scores = SampleScores(*(torch.cat(column).cpu() for column in zip(*self._scores, strict=True)))
         self._clock.synchronize()
         wall_s = time.perf_counter() - started
         return Pass(
             labels=np.concatenate([batch.labels.numpy() for batch in self._batches]),
-            predictions=predictions,
-            confidences=confidences,
+            predictions=scores.predictions.numpy(),
+            confidences=scores.confidences.double().numpy(),
+            label_ranks=scores.label_ranks.numpy(),
+            log_likelihoods=scores.log_likelihoods.double().numpy(),
+            brier_scores=scores.brier_scores.double().numpy(),
             indices=np.concatenate([batch.indices for batch in self._batches]),
             batches=tuple(self._timings()),
             wall_s=wall_s,

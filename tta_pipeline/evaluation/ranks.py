@@ -9,8 +9,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.streaming.order import StreamOrder
 
@@ -29,15 +29,20 @@ class Ranks:
         """Whether this process gathers and records."""
         return self.rank == 0
 
-    def require_stateless(self, method: Method) -> None:
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        if self.num_ranks > 1:
+            dist.barrier()
+
+    def require_stateless(self, feed: Feed) -> None:
         """Refuse a method that carries something from batch to batch, which no other process would know.
 
         Raises:
-            EvaluationError: there are several processes and *method* adapts.
+            EvaluationError: there are several processes, and the method of *feed* adapts or gets more than a batch.
         """
-        if self.num_ranks > 1 and not method.is_stateless:
+        if self.num_ranks > 1 and not feed.is_stateless:
             raise EvaluationError(
-                f"found {type(method).__name__} in {self.num_ranks} processes; expected a method that treats each "
+                f"found {type(feed.method).__name__} in {self.num_ranks} processes; expected a method that treats each "
                 "batch by itself, such as source or norm: launch one process"
             )
 
@@ -107,6 +112,9 @@ def merged(parts: list[Pass]) -> Pass:
         labels=np.concatenate([part.labels[samples] for _, samples, part in turns]),
         predictions=np.concatenate([part.predictions[samples] for _, samples, part in turns]),
         confidences=np.concatenate([part.confidences[samples] for _, samples, part in turns]),
+        label_ranks=np.concatenate([part.label_ranks[samples] for _, samples, part in turns]),
+        log_likelihoods=np.concatenate([part.log_likelihoods[samples] for _, samples, part in turns]),
+        brier_scores=np.concatenate([part.brier_scores[samples] for _, samples, part in turns]),
         indices=np.concatenate([part.indices[samples] for _, samples, part in turns]),
         batches=tuple(part.batches[number] for number, _, part in turns),
         wall_s=max(part.wall_s for part in parts),

@@ -1,19 +1,27 @@
-"""One experiment over many cells: what is finished is not done again, and the next cell is opened ahead."""
+"""One experiment over many streams: what is finished is not done again, and the next cell is opened ahead."""
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from tta_pipeline.benchmarks.spec import Benchmark
-from tta_pipeline.evaluation.evaluate import Evaluator, OpenedCell, fingerprint, open_cell
+import torch
+
+from tta_pipeline.benchmarks.spec import Benchmark, Experiment
+from tta_pipeline.benchmarks.streams import Plan, Visit, plans
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, Identity, fingerprint
 from tta_pipeline.evaluation.machine import Machine, device_type, leased_device
 from tta_pipeline.evaluation.models import LoadedModel, load_model
+from tta_pipeline.evaluation.opening import Opened, open_sets
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import latest_record, now, publish_record
 from tta_pipeline.partitions import CLEAN, Cell
@@ -22,6 +30,7 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
+from tta_pipeline.streaming.staging import Stage, node_local_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +41,14 @@ class Subject:
     experiment: str
     locations: Locations
 
+    @property
+    def spec(self) -> Experiment:
+        """What the benchmark file says of the experiment."""
+        return self.benchmark.experiments[self.experiment]
+
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards that the experiment reads."""
-        transform = self.benchmark.experiments[self.experiment].shards
+        transform = self.spec.shards
         if transform:
             return self.locations.transformed(self.benchmark.name, transform, cell)
         return self.locations.shards(self.benchmark.name, cell)
@@ -50,14 +64,36 @@ class Subject:
         """Return the manifest of *cell*."""
         return read_record(self.folder(cell) / MANIFEST_FILE, Manifest)
 
-    def record_name(self, cell: Cell) -> str:
-        """Return what the records of *cell* are called."""
-        return f"{self.experiment}/{cell.corruption}-{cell.severity}"
+    def plans(self, key: str) -> tuple[Plan, ...]:
+        """Return the streams at *key*, one for each seed."""
+        return plans(self.benchmark, self.experiment, key)
 
-    def latest(self, cell: Cell) -> Mapping[str, Any] | None:
+    def rows(self, key: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the facts of the newest evaluation of each cell in each stream at *key*; none is missing.
+
+        Raises:
+            RecordError: a cell has none.
+        """
+        every = [(plan, visit, cell) for plan in self.plans(key) for visit in plan.visits for cell in visit.cells]
+        found = [(place, self.latest(*place)) for place in every]
+        for (_, _, cell), facts in found:
+            if facts is None:
+                raise RecordError(f"found no evaluation of {cell.key} by {self.experiment}; expected one: evaluate it")
+        return tuple(facts for _, facts in found if facts is not None)
+
+    def record_name(self, plan: Plan, visit: Visit, cell: Cell) -> str:
+        """Return what the records of *cell* are called."""
+        spec = self.spec
+        folders = [self.experiment, *([f"seed-{plan.seed}"] if spec.seeds else [])]
+        name = f"{cell.corruption}-{cell.severity}"
+        if spec.protocol.partitioned_by == "cell":
+            return "/".join([*folders, name])
+        return "/".join([*folders, plan.key, f"{visit.position:03d}-{name}"])
+
+    def latest(self, plan: Plan, visit: Visit, cell: Cell) -> Mapping[str, Any] | None:
         """Return the facts of the newest evaluation of *cell*, or None if it has none."""
         results = self.locations.results(self.benchmark.name)
-        record = latest_record(results, kind="evaluations", name=self.record_name(cell))
+        record = latest_record(results, kind="evaluations", name=self.record_name(plan, visit, cell))
         return record.facts if record else None
 
     def load_model(self) -> LoadedModel:
@@ -66,7 +102,7 @@ class Subject:
         Raises:
             EvaluationError: see `load_model`.
         """
-        name = self.benchmark.experiments[self.experiment].model
+        name = self.spec.model
         class_map = benchmark_class_map(self.benchmark, self.locations)
         return load_model(
             name,
@@ -76,13 +112,26 @@ class Subject:
         )
 
 
+class _Held(NamedTuple):
+    """What was opened, and what keeps its staged shards from being removed."""
+
+    opened: Opened
+    held: ExitStack
+
+
+class Step(NamedTuple):
+    """A visit of a stream."""
+
+    plan: Plan
+    visit: Visit
+
+
 class Sweep:
-    """Evaluates cells in a process that keeps model, threads and device warm."""
+    """Evaluates streams in a process that keeps model, threads and device warm."""
 
     def __init__(
         self,
         subject: Subject,
-        cells: Sequence[Cell],
         *,
         machine: Machine,
         run_id: str,
@@ -90,12 +139,14 @@ class Sweep:
         ranks: Ranks = ALONE,
     ) -> None:
         self._subject = subject
-        self.cells = list(cells)
         self._machine = machine
         self._run_id = run_id
         self._tell = tell
         self._ranks = ranks
-        self._opening: dict[Cell, Future[OpenedCell]] = {}
+        self._to_come: list[Step] = []
+        self._opening: dict[Step, Future[_Held]] = {}
+        self._manifests: dict[Cell, Manifest] = {}
+        self._stage = _stage(machine, tell)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -109,58 +160,151 @@ class Sweep:
     ) -> None:
         self._stack.close()
 
-    def is_finished(self, cell: Cell) -> bool:
-        """Return whether the newest record of *cell* is of the data, weights and settings as they are now."""
-        subject, latest = self._subject, self._subject.latest(cell)
-        return latest is not None and latest["fingerprint"] == fingerprint(
-            subject.benchmark.experiments[subject.experiment],
-            weights_sha256=self._model.weights_sha256,
-            device=device_type(self._machine.device),
-            manifest=subject.manifest(cell),
-            source=self._source.shard_set.manifest if self._source else None,
-        )
+    def unfinished(self, key: str) -> tuple[Plan, ...]:
+        """Return the streams at *key* whose newest records are not of data, weights and settings as they are now."""
+        return tuple(plan for plan in self._subject.plans(key) if self._num_finished(plan) < len(plan.visits))
 
-    def evaluate(self, cell: Cell) -> Mapping[str, Any]:
-        """Evaluate *cell*, record the result, and return its facts.
+    def expect(self, plans: Iterable[Plan]) -> None:
+        """Be told what will be evaluated, so that each visit is opened while the one before computes."""
+        self._to_come = [Step(plan, visit) for plan in plans for visit in plan.visits]
+
+    def evaluate(self, plan: Plan, *, anew: bool = False) -> None:
+        """Evaluate *plan* and record each of its cells.
+
+        A stream that was broken off goes on behind the last visit that is recorded, from the state that was saved
+        then, unless it is to begin *anew*.
 
         Raises:
             ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
         """
+        first = 0 if anew else self._resumed(plan)
+        for visit in plan.visits[first:]:
+            self._evaluate(Step(plan, visit))
+
+    def _evaluate(self, step: Step) -> None:
         started_at = now()
-        opened = self._opened(cell)
-        self._open_next(cell)
-        progress = Progress(self._tell, what=cell.key, num_images=opened.shard_set.manifest.num_samples)
-        facts = asdict(self._evaluator.evaluate(opened, progress.advance))
+        opened, held = self._opened(step)
+        with held:
+            self._manifests |= zip(step.visit.cells, opened.manifests, strict=True)
+            self._open_next(step)
+            identity = Identity(
+                stream=step.plan.key,
+                position=step.visit.position,
+                seed=step.plan.seed,
+                fingerprint=self._fingerprints(step.plan)[step.visit.position],
+            )
+            what = ", ".join(dict.fromkeys(cell.key for cell in step.visit.cells[:3]))
+            progress = Progress(self._tell, what=what, num_images=len(opened.order))
+            rows = self._evaluator.evaluate(opened, identity, progress.advance)
         if self._ranks.is_first:
+            self._record(step, rows, started_at)
+
+    def _record(self, step: Step, rows: Sequence[Evaluation], started_at: str) -> None:
+        """Record *rows*; if the stream goes on, save before from where, so that a kill between loses a visit only."""
+        states = self._states(step.plan)
+        state = states / f"{rows[0].fingerprint}.pt"
+        goes_on = step.visit is not step.plan.visits[-1]
+        if goes_on:
+            write_atomically(state, _saved(self._evaluator.state()))
+        for row in rows:
+            cell = Cell(corruption=row.corruption, severity=row.severity)
             publish_record(
                 self._subject.locations.results(self._subject.benchmark.name),
                 kind="evaluations",
-                name=self._subject.record_name(cell),
+                name=self._subject.record_name(step.plan, step.visit, cell),
                 run_id=self._run_id,
                 started_at=started_at,
-                facts=facts,
+                facts=asdict(row),
             )
-        return facts
+        for older in states.glob("*.pt"):
+            if older != state or not goes_on:
+                older.unlink()
 
-    def _opened(self, cell: Cell) -> OpenedCell:
-        if cell in self._opening:
-            return self._opening.pop(cell).result()
-        return open_cell(self._subject.folder(cell))
+    def _resumed(self, plan: Plan) -> int:
+        """Bring the method to where *plan* was broken off, and return the position of the visit to make."""
+        num_finished = self._num_finished(plan)
+        if num_finished in (0, len(plan.visits)):
+            return 0
+        path = self._states(plan) / f"{self._fingerprints(plan)[num_finished - 1]}.pt"
+        if not path.exists():
+            return 0
+        manifest = self._manifest(plan.visits[0].cells[0])
+        state = torch.load(path, map_location=self._evaluator.device, weights_only=True)
+        self._evaluator.resume(state, manifest, seed=plan.seed)
+        self._tell(f"stream {plan.key} goes on at {num_finished} of {len(plan.visits)}")
+        return num_finished
 
-    def _open_next(self, cell: Cell) -> None:
-        """Have the cell that will come after *cell* opened meanwhile; a fault is raised when it is its turn."""
-        following = self.cells[self.cells.index(cell) + 1 :] if cell in self.cells else []
+    def _num_finished(self, plan: Plan) -> int:
+        """Return how many visits from the first on have records of data, weights and settings as they are now."""
+        for visit, expected in zip(plan.visits, self._fingerprints(plan), strict=True):
+            for cell in visit.cells:
+                latest = self._subject.latest(plan, visit, cell)
+                if latest is None or latest["fingerprint"] != expected:
+                    return visit.position
+        return len(plan.visits)
+
+    def _fingerprints(self, plan: Plan) -> list[str]:
+        """Return what decides the predictions of each visit: all that its stream has had until then."""
+        subject = self._subject
+        so_far: list[Manifest] = []
+        found = []
+        for visit in plan.visits:
+            so_far += [self._manifest(cell) for cell in visit.cells]
+            found.append(
+                fingerprint(
+                    subject.spec,
+                    seed=plan.seed,
+                    weights_sha256=self._model.weights_sha256,
+                    device=device_type(self._machine.device),
+                    manifests=so_far,
+                    source=self._source.manifests[0] if self._source else None,
+                )
+            )
+        return found
+
+    def _manifest(self, cell: Cell) -> Manifest:
+        if cell not in self._manifests:
+            self._manifests[cell] = self._subject.manifest(cell)
+        return self._manifests[cell]
+
+    def _states(self, plan: Plan) -> Path:
+        subject = self._subject
+        return subject.locations.states(subject.benchmark.name) / subject.experiment / f"{plan.key}-seed-{plan.seed}"
+
+    def _opened(self, step: Step) -> _Held:
+        return self._opening.pop(step).result() if step in self._opening else self._open(step)
+
+    def _open(self, step: Step) -> _Held:
+        """Open the cells of *step* where they lie, or staged; another thread may do it."""
+        subject = self._subject
+        folders = [subject.folder(cell) for cell in step.visit.cells]
+        with ExitStack() as stack:
+            with timed() as staging:
+                if self._stage:
+                    sets = [stack.enter_context(self._stage.shard_set(str(folder))) for folder in folders]
+                    folders = [shard_set.folder for shard_set in sets]
+            opened = open_sets(
+                folders,
+                experiment=subject.spec,
+                seed=step.plan.seed,
+                staging_s=staging.wall_s if self._stage else 0.0,
+            )
+            return _Held(opened, stack.pop_all())
+
+    def _open_next(self, step: Step) -> None:
+        """Have the visit that will come after *step* opened meanwhile; a fault is raised when it is its turn."""
+        following = self._to_come[self._to_come.index(step) + 1 :] if step in self._to_come else []
         for other in following[:1]:
-            self._opening[other] = self._thread.submit(open_cell, self._subject.folder(other))
+            self._opening[other] = self._thread.submit(self._open, other)
 
     @cached_property
     def _model(self) -> LoadedModel:
         return self._subject.load_model()
 
     @cached_property
-    def _source(self) -> OpenedCell | None:
+    def _source(self) -> Opened | None:
         folder = self._subject.source_folder
-        return open_cell(folder) if folder else None
+        return open_sets([folder]) if folder else None
 
     @cached_property
     def _evaluator(self) -> Evaluator:
@@ -179,3 +323,17 @@ class Sweep:
             ranks=self._ranks,
             source=self._source,
         )
+
+
+def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
+    if not machine.stage_folder:
+        return None
+    is_default = machine.stage_folder == "$TMPDIR"
+    root = node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
+    return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell)
+
+
+def _saved(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()

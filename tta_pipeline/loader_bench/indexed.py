@@ -19,4 +19,5 @@ class IndexedLoader(Baseline):
             batch_size=self.batch_size,
             image_size=self.image_size,
             num_threads=self.num_threads,
+            prefetch=Stream.prefetch if self.num_threads else 0,
         )

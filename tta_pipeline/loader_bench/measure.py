@@ -1,20 +1,27 @@
 """Loaders measured in turn, and a row for each: medians of the repeats, with the range."""
 
 import os
+import shutil
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import torch
 
-from tta_pipeline.errors import LoaderError, StreamError
+from tta_pipeline.errors import LoaderError
 from tta_pipeline.loader_bench.data import Data, prepared
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.memory import watched
 from tta_pipeline.loader_bench.one_pass import Normalization, Pass, PassTimes, start, timed, warm_up
 from tta_pipeline.processes import Workers
+from tta_pipeline.streaming.staging import Stage, node_local_folder
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +81,8 @@ class LoaderRow:
     image_size: int
     num_samples: int
     payload_bytes: int
+    staging_mb_per_s: float | None
+    """Of shards copied to node-local disk, verified, before they were read there; None if they were read in place."""
     repeats: int
     images_per_s: float
     images_per_s_min: float
@@ -89,23 +98,49 @@ class LoaderRow:
 
 
 def compare(
-    folder: Path, loaders: Sequence[str], settings: Settings, tell: Callable[[str], None]
+    location: str,
+    loaders: Sequence[str],
+    settings: Settings,
+    tell: Callable[[str], None],
+    *,
+    is_staged: bool = False,
 ) -> tuple[LoaderRow, ...]:
-    """Measure *loaders* in turn over the shard set in *folder* and return a row for each, in their order.
+    """Measure *loaders* in turn over the shard set at *location* and return a row for each, in their order.
 
     Args:
-        folder: Of shards and manifest.
+        location: Folder of shards and manifest, or a URL, whose shards are always staged.
         loaders: Names, of which each is installed.
         settings: How to measure.
         tell: Told of every pass.
+        is_staged: Whether the shards are copied to node-local disk first, which is timed apart.
 
     Raises:
         ManifestError: the shards are not what the manifest says.
         LoaderError: a loader cannot read such a shard set, or there is no such device.
         StreamError: a loader delivered other samples than the manifest names.
     """
-    with prepared(folder, loaders, num_processes=settings.num_processes) as data:
-        return measure(data, loaders, settings, tell)
+    with (
+        _nearby(location, tell, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
+        prepared(folder, loaders, num_processes=settings.num_processes) as data,
+    ):
+        rows = measure(data, loaders, settings, tell)
+    return tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in rows)
+
+
+@contextmanager
+def _nearby(location: str, tell: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
+    """Yield the folder to read from, and at how many MB/s the shards got there."""
+    if not is_staged:
+        yield Path(location), None
+        return
+    with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
+        # Nothing else lies in it, so that what is timed is the copying; the disk is the limit.
+        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=tell)
+        started = time.perf_counter()
+        with stage.shard_set(location) as shard_set:
+            mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
+            tell(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
+            yield shard_set.folder, mb_per_s
 
 
 def measure(
@@ -135,13 +170,16 @@ def measure(
 def _measure_once(data: Data, way: Way, settings: Settings) -> Measurement:
     """Warm up and time one way in processes of its own, one for each part of the data."""
     passes = [_pass(data, index, way, settings) for index in range(len(data.part_folders))]
-    # Of each kind every process gets one, since the process that has waited longest is given work first.
-    with Workers(len(passes)) as workers:
-        pids = list(workers.map(start, passes))
-        with watched(pids) as memory:
-            _require_all(data, way, sum(workers.map(warm_up, passes)))
-        times = list(workers.map(timed, passes))
-    _require_all(data, way, sum(one.num_samples for one in times))
+    with ExitStack() as stack:
+        readers = [stack.enter_context(Workers(1)) for _ in passes]
+
+        def by_all(work: Callable[[Pass], Result]) -> list[Result]:
+            futures = [reader.submit(work, one) for reader, one in zip(readers, passes, strict=True)]
+            return [future.result() for future in futures]
+
+        with watched(by_all(start)) as memory:
+            by_all(warm_up)
+        times = by_all(timed)
     return _summed(data, times, peak_mib=memory.peak_mib, base_mib=memory.base_mib)
 
 
@@ -157,15 +195,6 @@ def _pass(data: Data, index: int, way: Way, settings: Settings) -> Pass:
         normalization=settings.normalization,
         device=settings.device if settings.normalization == "device" else "cpu",
     )
-
-
-def _require_all(data: Data, way: Way, num_samples: int) -> None:
-    expected = data.shard_set.manifest.num_samples
-    if num_samples != expected:
-        raise StreamError(
-            f"{data.shard_set.folder}: {way} delivered {num_samples} samples; expected the manifest's {expected}: "
-            "verify the shard set, and if it is intact, leave the loader out"
-        )
 
 
 def _summed(data: Data, times: Sequence[PassTimes], *, peak_mib: float, base_mib: float) -> Measurement:
@@ -200,6 +229,7 @@ def _best_row(data: Data, loader: str, measured: Mapping[Way, Sequence[Measureme
         image_size=data.image_size,
         num_samples=manifest.num_samples,
         payload_bytes=manifest.payload_bytes,
+        staging_mb_per_s=None,
         repeats=len(repeats),
         images_per_s_of_repeats=tuple(repeat["images_per_s"] for repeat in repeats),
         **_medians(repeats),

@@ -10,14 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torchvision.transforms.functional import normalize
 
+from tta_pipeline.errors import StreamError
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.baselines.baseline import MEAN, STD, Baseline
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.order import StreamOrder, as_stored
+from tta_pipeline.streaming.reader import Batch
 
 Normalization = Literal["own", "host", "device"]
 """As each system does in its own examples; every one on the host; every one on the device, sent there as bytes."""
@@ -60,31 +63,43 @@ def start(one: Pass) -> int:
     return os.getpid()
 
 
-def warm_up(one: Pass) -> int:
-    """Make the pass without a clock, and return the number of samples."""
-    return sum(_batch_lengths(one))
+def warm_up(one: Pass) -> None:
+    """Make the pass without a clock.
+
+    Raises:
+        StreamError: other samples came than the manifest names, or one of them twice.
+    """
+    indices = np.concatenate([batch.indices for batch in _batches(one)])
+    expected = _opened(one.shard_folder)[0].manifest.num_samples
+    times = np.bincount(indices, minlength=expected)
+    if len(indices) != expected or (times != 1).any():
+        raise StreamError(
+            f"{one.shard_folder}: {one.loader} with {one.num_threads} threads delivered {len(indices)} samples, "
+            f"{np.count_nonzero(times)} of them different; expected the manifest's {expected}, each once: verify the "
+            "shard set, and if it is intact, leave the loader out"
+        )
 
 
 def timed(one: Pass) -> PassTimes:
     """Make the pass by the clock."""
     num_samples, first_s, used_s, started = 0, 0.0, _cpu_s(), time.perf_counter()
-    for length in _batch_lengths(one):
+    for batch in _batches(one):
         if not num_samples:
             first_s = time.perf_counter() - started
-        num_samples += length
+        num_samples += len(batch.indices)
     if one.device != "cpu":
         torch.cuda.synchronize(one.device)
     wall_s = time.perf_counter() - started
     return PassTimes(num_samples=num_samples, wall_s=wall_s, time_to_first_batch_s=first_s, cpu_s=_cpu_s() - used_s)
 
 
-def _batch_lengths(one: Pass) -> Iterator[int]:
-    """Construct the loader and yield the length of each batch when it is ready for a model."""
+def _batches(one: Pass) -> Iterator[Batch]:
+    """Construct the loader and yield each batch when it is ready for a model."""
     loader = _loader(one)
     for batch in loader:
         if one.normalization != "own":
             _normalized(batch.images.to(one.device, non_blocking=True))
-        yield len(batch.labels)
+        yield batch
 
 
 def _loader(one: Pass) -> Baseline:

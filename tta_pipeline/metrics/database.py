@@ -1,11 +1,13 @@
 """`metrics.duckdb`: made from the result records and published by rename, so that nobody waits for anybody."""
 
+import hashlib
 import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import pyarrow as pa
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import fsync_path, locked
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import Record, read_record, record_paths
+from tta_pipeline.metrics.records import Record, read_record, unread_records
 
-SCHEMA_VERSION = 3
+_SCHEMA = ("schema.sql", "baselines.sql", "views.sql")
+_CELL = "benchmark, experiment, subset, seed, stream, position, corruption, severity"
+"""What the newest evaluation is the newest of."""
 # Readable by the DuckDB 1.x command lines that people have.
 _STORAGE = {"storage_compatibility_version": "v1.2.0"}
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
@@ -48,13 +52,33 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False) -> Publicati
     """
     with locked(locations.root / ".metrics.lock"):
         notes = _set_wal_aside(locations.metrics)
-        current = locations.metrics if not rebuild and _is_current(locations.metrics) else None
-        with _copy_beside(current, locations.metrics) as copy, _connected(copy) as connection:
-            if current is None:
-                connection.execute(files(__package__).joinpath("schema.sql").read_text())
-                connection.execute("CREATE TABLE schema_version AS SELECT ?::INTEGER AS version", [SCHEMA_VERSION])
+        outdated = _what_is_outdated(locations.metrics)
+        is_kept = locations.metrics.exists() and not outdated and not rebuild
+        with (
+            _copy_beside(locations.metrics if is_kept else None, locations.metrics) as copy,
+            _connected(copy) as connection,
+        ):
+            if not is_kept:
+                _create_schema(connection)
             num_added = _add_records(connection, locations.root)
-    return Publication(num_added=num_added, was_rebuilt=current is None, notes=notes)
+    if outdated:
+        notes = (*notes, f"{outdated}; it was made anew from the {num_added:,} records")
+    return Publication(num_added=num_added, was_rebuilt=not is_kept, notes=notes)
+
+
+def require_current_schema(locations: Locations) -> tuple[str, ...]:
+    """Make `metrics.duckdb` anew if it is there and of another schema version; return what a person should know.
+
+    Raises:
+        RecordError: see `publish_metrics`.
+    """
+    return publish_metrics(locations).notes if _what_is_outdated(locations.metrics) else ()
+
+
+@cache
+def schema_version() -> str:
+    """Return the version of the schema: a hash of its text, so that no change of it is ever overlooked."""
+    return hashlib.sha256("\n".join(_schema()).encode()).hexdigest()[:12]
 
 
 @contextmanager
@@ -76,15 +100,44 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _is_current(path: Path) -> bool:
-    """Return whether *path* is a database of this schema; anything else is made anew from the records."""
+def _what_is_outdated(path: Path) -> str | None:
+    """Return in words why the file at *path* is no database of this schema; None if it is one, or is not there."""
     if not path.exists():
-        return False
+        return None
     try:
         with duckdb.connect(path, read_only=True, config=dict(_CONFINED)) as connection:
-            return connection.execute("SELECT version FROM schema_version").fetchall() == [(SCHEMA_VERSION,)]
-    except duckdb.Error:
-        return False
+            found = connection.execute("SELECT version FROM schema_version").fetchall()
+    except duckdb.Error as error:
+        return f"{path} was no database of tta_pipeline ({str(error).splitlines()[0]})"
+    return None if found == [(schema_version(),)] else f"{path} had schema {found[0][0]}; expected {schema_version()}"
+
+
+def _schema() -> Sequence[str]:
+    return [files(__package__).joinpath(name).read_text() for name in _SCHEMA]
+
+
+def _create_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    for sql in _schema():
+        connection.execute(sql)
+    connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
+    _comment_columns_of_views(connection)
+
+
+def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Give each column of a view that has no comment of its own that of the evaluations' or shard sets' column."""
+    missing = connection.execute(
+        """
+        SELECT c.table_name, c.column_name, any_value(t.comment ORDER BY t.table_name)
+        FROM duckdb_columns() AS c
+        JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
+        JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND t.table_name IN ('evaluations', 'shard_sets')
+        WHERE c.comment IS NULL
+        GROUP BY ALL
+        """
+    ).fetchall()
+    for view, column, comment in missing:
+        quoted = comment.replace("'", "''")
+        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS '{quoted}'")  # takes no bound value; the text is ours
 
 
 @contextmanager
@@ -118,16 +171,40 @@ def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _add_records(connection: duckdb.DuckDBPyConnection, data_root: Path) -> int:
-    known = {path for (path,) in connection.execute("SELECT path FROM ingested").fetchall()}
-    new = [path for path in record_paths(data_root) if str(path.relative_to(data_root)) not in known]
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for path in new:
-        for table, table_rows in _rows(read_record(path)).items():
+    # A range where one will do: a million numbers of records, nearly all without a gap, take a moment and no memory.
+    ranges = connection.execute("SELECT folder, min(sequence), max(sequence), count(*) FROM ingested GROUP BY folder")
+    known: dict[str, Sequence[int]] = {
+        folder: range(low, high + 1) if high - low + 1 == count else _ingested(connection, folder)
+        for folder, low, high, count in ranges.fetchall()
+    }
+    rows: dict[str, list[Mapping[str, Any]]] = {"ingested": []}
+    for path in unread_records(data_root, known):
+        record = read_record(path)
+        rows["ingested"].append({"folder": str(path.parent.relative_to(data_root)), "sequence": record.sequence})
+        for table, table_rows in _rows(record).items():
             rows.setdefault(table, []).extend(table_rows)
-    rows["ingested"] = [{"path": str(path.relative_to(data_root))} for path in new]
     for table, table_rows in rows.items():
         _insert(connection, table, table_rows)
-    return len(new)
+    _mark_latest(connection)
+    return len(rows["ingested"])
+
+
+def _ingested(connection: duckdb.DuckDBPyConnection, folder: str) -> list[int]:
+    found = connection.execute("SELECT sequence FROM ingested WHERE folder = ? ORDER BY sequence", [folder]).fetchall()
+    return [sequence for (sequence,) in found]
+
+
+def _mark_latest(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let the newest evaluation of each cell be the only one marked, so that no question looks for it among all."""
+    same_cell = " AND ".join(f"evaluations.{column} = newest.{column}" for column in _CELL.split(", "))
+    connection.execute(
+        f"""
+        UPDATE evaluations SET is_latest = FALSE
+        FROM (SELECT {_CELL}, max(sequence) AS sequence FROM evaluations WHERE is_latest
+              GROUP BY ALL HAVING count(*) > 1) AS newest
+        WHERE is_latest AND evaluations.sequence < newest.sequence AND {same_cell}
+        """  # noqa: S608 - the names are ours
+    )
 
 
 def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -150,10 +227,19 @@ def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     if record.kind == "loader_benchmarks":
         loaders = facts.pop("loaders")
         return {"loader_benchmarks": [{**common, **facts, **loader} for loader in loaders]}
+    return _evaluation_rows(record, common, facts)
+
+
+def _evaluation_rows(
+    record: Record, common: Mapping[str, Any], facts: dict[str, Any]
+) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     batches, bins = facts.pop("batches"), facts.pop("calibration")
-    for shown in ("first_predictions", "first_confidences"):
-        facts.pop(shown)
-    identity = {name: facts[name] for name in ("benchmark", "experiment", "corruption", "severity")}
+    for shown in ("first_positions", "first_predictions", "first_confidences"):
+        facts.pop(shown, None)
+    # Records made before there were subsets and streams of several cells do not say it.
+    facts = {"subset": "all", "stream": f"{facts['corruption']}|{facts['severity']}", "position": 0, **facts}
+    identity = {name: facts[name] for name in _CELL.split(", ")} | {"sequence": record.sequence}
+    by_class = facts.pop("class_counts", None)  # neither do those of metrics version 1 count by class
     facts |= {
         "bin_counts": bins["counts"],
         "bin_confidence_sums": bins["confidence_sums"],
@@ -161,15 +247,18 @@ def _rows(record: Record) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     }
     return {
         "evaluations": [{**common, **facts}],
-        "evaluation_batches": [
-            {**identity, "sequence": record.sequence, "batch": number, **batch} for number, batch in enumerate(batches)
-        ],
+        "evaluation_batches": [{**identity, "batch": number, **batch} for number, batch in enumerate(batches)],
+        "class_results": [{**identity, **by_class}] if by_class else [],
     }
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        connection.register("incoming", pa.Table.from_pylist(rows))
+    """Insert *rows*, of which older ones may lack columns: those get the column's default, or NULL."""
+    by_columns: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_columns.setdefault(tuple(row), []).append(row)
+    for alike in by_columns.values():
+        connection.register("incoming", pa.Table.from_pylist(alike))
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608 - the names are ours
         connection.unregister("incoming")
 

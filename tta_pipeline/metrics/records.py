@@ -9,9 +9,10 @@ The number is the order of the records of one cell; no clock is asked for it.
 """
 
 import json
+import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -84,6 +85,26 @@ def record_paths(data_root: Path) -> Iterator[Path]:
         yield from sorted(data_root.glob(f"*/results/{kind}/**/[0-9]*.json"))
 
 
+def unread_records(data_root: Path, known: Mapping[str, Sequence[int]]) -> Iterator[Path]:
+    """Yield the paths of the records under *data_root* that are not *known*, in an order that is always the same.
+
+    A folder in which nothing is new costs its listing and one comparison, so that a million records take a second.
+
+    Args:
+        data_root: What holds the benchmarks' results.
+        known: Numbers, rising, of the records of each folder, which is relative to *data_root*.
+    """
+    for kind in KINDS:
+        for results in sorted(data_root.glob(f"*/results/{kind}")):
+            for folder, names in _listed(str(results.relative_to(data_root)), str(data_root)):
+                numbers = known.get(folder, ())
+                # A new record has a higher number than all others.
+                if len(names) == len(numbers) and max(names) == _file_name(numbers[-1]):
+                    continue
+                found = {int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()}
+                yield from (data_root / folder / _file_name(number) for number in sorted(found.difference(numbers)))
+
+
 def read_record(path: Path) -> Record:
     """Read one record.
 
@@ -120,9 +141,28 @@ def _write_next(folder: Path, data: bytes) -> Path:
     """Write *data* under the first free number, also when other processes write into *folder*."""
     while True:
         taken = _numbered(folder)
-        path = folder / f"{int(taken[-1].stem) + 1 if taken else 1:06d}.json"
+        path = folder / _file_name(int(taken[-1].stem) + 1 if taken else 1)
         if write_once(path, data):
             return path
+
+
+def _listed(folder: str, root: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield every folder at or under *folder*, a path in *root*, that holds records, with the names in it.
+
+    Text all through, since an object for each of very many paths would take most of the time.
+    """
+    try:
+        names = os.listdir(f"{root}/{folder}")  # noqa: PTH208 - see above
+    except NotADirectoryError:
+        return
+    if any(name.endswith(".json") for name in names):
+        yield folder, names
+    for name in sorted(name for name in names if "." not in name):
+        yield from _listed(f"{folder}/{name}", root)
+
+
+def _file_name(number: int) -> str:
+    return f"{number:06d}.json"
 
 
 def _numbered(folder: Path) -> list[Path]:

@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 
 from tta_pipeline.partitions import Cell
 
+_MAPS_IN_A_ROW = 5
+_MAX_BARS = 6
 _COLOURS = "cividis"  # even in lightness: readable in print and by colour-blind people
 
 
@@ -18,9 +20,14 @@ def heat_maps(
     errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str], severities: Sequence[int]
 ) -> Figure:
     """Return a heat map corruption x severity of the error of each experiment, all on one scale."""
-    figure = Figure(figsize=(2.2 + 2.1 * len(errors), 1.4 + 0.3 * len(corruptions)), layout="constrained")
-    axes = figure.subplots(1, len(errors), sharey=True, squeeze=False)[0]
-    for axis, (experiment, by_cell) in zip(axes, errors.items(), strict=True):
+    num_columns = min(len(errors), _MAPS_IN_A_ROW)
+    num_rows = -(-len(errors) // num_columns)
+    size = (2.2 + 2.1 * num_columns, num_rows * (1.4 + 0.3 * len(corruptions)))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(num_rows, num_columns, sharey=True, squeeze=False).ravel()
+    for axis in axes[len(errors) :]:
+        axis.set_axis_off()
+    for axis, (experiment, by_cell) in zip(axes, errors.items(), strict=False):
         grid = np.array(
             [[by_cell.get(Cell(corruption=c, severity=s), np.nan) for s in severities] for c in corruptions]
         )
@@ -37,7 +44,9 @@ def heat_maps(
 
 
 def corruption_bars(errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str]) -> Figure:
-    """Return bars of the mean error of each experiment under each corruption."""
+    """Return bars of the mean error under each corruption, of the experiments with the least mean error."""
+    best = sorted(errors, key=lambda experiment: _mean(list(errors[experiment].values())))[:_MAX_BARS]
+    errors = {experiment: by_cell for experiment, by_cell in errors.items() if experiment in best}
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axis = figure.subplots()
     positions, width = np.arange(len(corruptions)), 0.8 / len(errors)

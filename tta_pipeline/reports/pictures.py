@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.order import among, as_stored
 from tta_pipeline.streaming.reader import Stream
 
 _TILE = 96
@@ -32,7 +32,8 @@ def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) 
 
     Args:
         folder: The cell's shards.
-        facts: The evaluation's record, with `first_predictions` and `first_confidences`.
+        facts: The evaluation's record, with `first_positions`, `first_predictions` and
+            `first_confidences`.
         image_size: Height and width of the images, in pixels.
 
     Returns:
@@ -42,7 +43,7 @@ def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) 
     classes = shard_set.manifest.classes
     stream = Stream(
         shard_set=shard_set,
-        order=as_stored(shard_set.index),
+        order=among(np.array(facts["first_positions"], np.int64), shard_set.index, as_stored),
         batch_size=len(facts["first_predictions"]),
         image_size=image_size,
         num_threads=1,

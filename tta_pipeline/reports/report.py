@@ -17,7 +17,7 @@ from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports import queries
 from tta_pipeline.reports.figures import as_png, as_svg, corruption_bars, heat_maps
-from tta_pipeline.reports.tables import Table, as_html, as_markdown, query
+from tta_pipeline.reports.tables import Table, as_html, as_markdown, query, without_obvious
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ def write_report(locations: Locations, benchmark: Benchmark) -> Report:
         RecordError: there is no database, or it cannot be read.
     """
     with open_metrics(locations.metrics) as connection:
-        tables = {title: query(connection, sql, [benchmark.name]) for title, _, sql in _SECTIONS}
+        tables = {title: without_obvious(query(connection, sql, [benchmark.name])) for title, _, sql in _SECTIONS}
         errors = _cell_errors(connection, benchmark)
     if not errors:
         raise ReportError(
@@ -97,7 +97,8 @@ def _cell_errors(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) ->
             for e, corruption, severity, error in rows
             if e == name
         }
-        for name in benchmark.experiments
+        for name in benchmark.experiments_by_cell
+        if not (benchmark.experiments[name].subset or benchmark.experiments[name].severities)
     }
     return {name: by_cell for name, by_cell in errors.items() if by_cell}
 

@@ -22,6 +22,12 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Command that starts evaluating processes when `-m <module>` is put behind it, such as "
         "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process evaluates",
     )
+    stage_folder: str = Field(
+        default="",
+        description="Where a cell's shards are copied before they are read, the next cell's meanwhile: `$TMPDIR`, or "
+        "another folder on node-local disk; empty: nowhere, they are read in their place",
+    )
+    stage_limit_gib: float = Field(default=64.0, gt=0, description="Most that lies there, in GiB")
     decoded_folder: str = Field(
         default="",
         description="Where cells are kept as decoded pixels for the next experiment on them: a folder on local disk, "
@@ -36,6 +42,8 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Machine(
             device=self.device,
             num_threads=self.decode_threads or len(os.sched_getaffinity(0)),
+            stage_folder=self.stage_folder,
+            stage_limit_bytes=int(self.stage_limit_gib * 2**30),
             decoded_folder=self.decoded_folder,
             decoded_limit_bytes=int(self.decoded_limit_gib * 2**30),
         )

@@ -5,8 +5,8 @@ the same stream, which its hash proves.
 """
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,45 @@ def dirichlet(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
         cuts = np.rint(np.cumsum(rng.dirichlet(np.full(num_slots, delta))) * len(members)).astype(int)[:-1]
         slot_of[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
     return _order(f"dirichlet(seed={seed}, delta={delta})", index, ranked[np.argsort(slot_of[ranked], kind="stable")])
+
+
+def among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
+    """Return *order* of the samples at *positions*, shape (M,), alone."""
+    found = order(SampleIndex(table=index.table.take(positions)))
+    return replace(found, indices=positions[found.indices])
+
+
+def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, seed: int) -> StreamOrder:
+    """Return a stream that has each image of each group once, while its level rises to the highest and falls again.
+
+    As in CCC (Press et al. 2023, "RDumb", section 3) neighbours differ little: between two levels the stream has both,
+    in shifting proportions. The levels here are cells that exist, so that nothing is generated on the way.
+
+    Args:
+        index: Samples whose source names are those of the images.
+        levels: Level of each sample, shape (N,).
+        groups: Group of each sample, in stream order from 0, shape (N,).
+        seed: Of the images' order and of the draws between two levels.
+
+    Raises:
+        StreamError: an image of a group is not there at every level.
+    """
+    names = list(index.table["source_name"].to_pylist())
+    rng, stretches = np.random.default_rng(abs(seed)), list[Indices]()
+    ranked = _ranked(index, seed)
+    for group in range(int(groups.max()) + 1):
+        members = ranked[groups[ranked] == group]
+        order = list(dict.fromkeys(names[member] for member in members.tolist()))
+        place = {(names[member], int(levels[member])): member for member in members.tolist()}
+        steps = np.unique(levels[members])
+        height = (1 - np.abs(np.linspace(-1, 1, len(order)))) * (len(steps) - 1)
+        drawn = steps[np.minimum(np.floor(height + rng.random(len(order))).astype(int), len(steps) - 1)]
+        try:
+            found = [place[name, level] for name, level in zip(order, drawn.tolist(), strict=True)]
+        except KeyError as error:
+            raise StreamError(f"found no sample {error.args[0]}; expected every image at every level") from None
+        stretches.append(np.array(found, np.int64))
+    return _order(f"rising_and_falling(seed={seed})", index, np.concatenate(stretches))
 
 
 @dataclass(frozen=True, kw_only=True)

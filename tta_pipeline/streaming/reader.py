@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.crew import Crew
+from tta_pipeline.streaming.joined import JoinedSets
 from tta_pipeline.streaming.order import Indices, StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
@@ -44,7 +45,7 @@ class Batch(NamedTuple):
 class Stream:
     """The samples of a shard set in one order, in batches that are full but for the last."""
 
-    shard_set: ShardSet
+    shard_set: ShardSet | JoinedSets
     order: StreamOrder
     batch_size: int
     image_size: int
@@ -55,7 +56,7 @@ class Stream:
     """Batches that are being filled while the consumer has one."""
     pin_memory: bool = False
     """Whether batches lie in memory from which a CUDA device copies by itself."""
-    open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels
+    open_pixels: Callable[[Any, int], Pixels] = StoredPixels
     """Where pixels come from, given shard set and image size."""
 
     def __len__(self) -> int:

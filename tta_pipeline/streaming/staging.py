@@ -12,19 +12,20 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.files import fsync_path, locked
+from tta_pipeline.files import fsync_path, locked, published_folder
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
 
@@ -35,6 +36,7 @@ _NUM_PIECES_AHEAD = 4
 _NUM_TRIES = 2
 """To copy a file, for one that was replaced meanwhile."""
 _UNFINISHED = "unfinished-"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @contextmanager
@@ -66,6 +68,30 @@ def node_local_folder() -> Path:
     if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
         raise StreamError(f"{folder} can be written by others; expected one's own folder: set TMPDIR to another place")
     return folder
+
+
+def fetch_shard_set(location: str, root: Path) -> tuple[ShardSet, bool]:
+    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there.
+
+    Returns:
+        The set, and whether it was copied.
+
+    Raises:
+        ManifestError, StreamError: the set cannot be read, or is not what its manifest says.
+    """
+    origin = folder_at(location)
+    manifest = origin.manifest()
+    if not _NAME.fullmatch(manifest.corruption):
+        raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
+    target = root / manifest.cell.path
+    with suppress(ManifestError):
+        present = ShardSet.open(target)
+        present.require_intact()
+        if present.manifest.sha256 == manifest.sha256:
+            return present, False
+    with published_folder(target) as folder:
+        _copy_shard_set(origin, manifest, folder)
+    return ShardSet.open(target), True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +190,7 @@ class Stage:
     def _copy(self, origin: Folder, manifest: Manifest) -> None:
         folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
         try:
-            (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
-            waited_for(_copy_files(origin, manifest, folder))
-            ShardSet.open(folder).remember_verified()
+            _copy_shard_set(origin, manifest, folder)
             fsync_path(folder / MANIFEST_FILE)
             fsync_path(folder)
             folder.rename(self.root / manifest.sha256)
@@ -209,6 +233,17 @@ class _File(NamedTuple):
     size_bytes: int | None
     """None where the manifest gives the hash alone."""
     sha256: str
+
+
+def _copy_shard_set(origin: Folder, manifest: Manifest, folder: Path) -> None:
+    """Copy a shard set into the empty *folder*, every byte verified on its way.
+
+    Raises:
+        StreamError: a file cannot be read or is not what the manifest says.
+    """
+    (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
+    waited_for(_copy_files(origin, manifest, folder))
+    ShardSet.open(folder).remember_verified()
 
 
 async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> None:

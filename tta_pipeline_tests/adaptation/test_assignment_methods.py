@@ -8,7 +8,7 @@ from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, contrasts, surer
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, contrasts
 
 
 def stream() -> list[torch.Tensor]:
@@ -16,15 +16,25 @@ def stream() -> list[torch.Tensor]:
     return contrasts(num_batches=3, batch_size=9)
 
 
+def varied_model() -> nn.Module:
+    """Return a model that predicts several classes, about as surely as its classifier does its own weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 8), nn.Tanh(), nn.Linear(8, NUM_CLASSES)).eval()
+    with torch.no_grad():
+        model[1].weight.mul_(15)
+        model[3].weight.mul_(3)
+    return model
+
+
 def run(method: str, **settings) -> list[torch.Tensor]:
     """Return what *method* predicts for each batch."""
-    adapted = build(method, surer(batch_norm_model()), num_classes=NUM_CLASSES, **settings)
+    adapted = build(method, varied_model(), num_classes=NUM_CLASSES, **settings)
     return [adapted.predict(batch) for batch in stream()]
 
 
 def features_and_logits(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return both of the source model."""
-    model = surer(batch_norm_model())
+    model = varied_model()
     with torch.no_grad():
         return model[:-1](images), model(images)
 
@@ -71,7 +81,7 @@ def test_lame_follows_its_formula(affinity: str, symmetric: bool):  # noqa: FBT0
 
 def plain_t3a(stream: list[torch.Tensor], *, size: int) -> list[torch.Tensor]:
     """Return logits for each batch from lists of supports."""
-    classifier = surer(batch_norm_model())[-1]
+    classifier = varied_model()[-1]
     supports = [[(entropy(classifier(row)), row / row.norm())] for row in classifier.weight.detach()]
     predicted = []
     for images in stream:

@@ -59,6 +59,36 @@ def test_bn_ema_is_the_bare_loop():
     torch.testing.assert_close(expected, run("bn_ema", batches(), momentum=0.3), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("method", ["norm", "bn_alpha", "bn_ema", "ttaug", "memo", "rotta", "adacontrast"])
+def test_batch_norm_with_an_activation_of_its_own_keeps_it(method: str):
+    """A `BatchNormAct2d` of timm gives the logits of batch norm and activation side by side, whatever the statistics.
+
+    Its dropout stays off where batch norm behaves as in training.
+    """
+    timm_layers = pytest.importorskip("timm.layers")
+    fused_model = nn.Sequential(*batch_norm_model())
+    for index in (1, 4):
+        fused = timm_layers.BatchNormAct2d(8, act_layer=nn.ReLU, drop_layer=lambda **_: nn.Dropout(0.5))
+        fused.load_state_dict(fused_model[index].state_dict())
+        fused_model[index], fused_model[index + 1] = fused, nn.Identity()
+    quick = {"ttaug": {"num_augmentations": 2}, "memo": {"num_augmentations": 2}, "rotta": {"update_frequency": 6}}
+    fused_method, plain_method = (
+        build(method, model, num_classes=NUM_CLASSES, **quick.get(method, {}))
+        for model in (fused_model.eval(), batch_norm_model())
+    )
+
+    for batch in batches():
+        torch.testing.assert_close(plain_method.predict(batch), fused_method.predict(batch), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["bn_alpha", "ttaug", "memo", "rotta"])
+def test_models_without_source_statistics_are_refused(method: str):
+    """What starts from running statistics says that there are none while it is built."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, track_running_stats=False), nn.Flatten())
+    with pytest.raises(AdaptationError, match="BatchNorm2d has no running statistics"):
+        build(method, model, num_classes=NUM_CLASSES)
+
+
 def test_bn_ema_does_not_train_dropout():
     """Only batch norm behaves as in training: predictions are those of a model without dropout."""
     settings = {"num_classes": NUM_CLASSES}

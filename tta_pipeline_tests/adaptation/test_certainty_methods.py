@@ -9,7 +9,7 @@ from torch import nn
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.augmentations import roid_view
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
-from tta_pipeline.adaptation.roid import prior_corrected
+from tta_pipeline.adaptation.roid import smoothed_prior
 from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, batch_norm_model, batches, contrasts, surer
 
 LR = 0.02
@@ -43,11 +43,12 @@ def weighted_loss(model: nn.Module, images, logits, average: torch.Tensor, gener
     return total, len(kept)
 
 
-def corrected(logits: torch.Tensor) -> torch.Tensor:
-    """Return the logarithm of probabilities times the smoothed prior, not normalised, but for the logits' offset."""
+def corrected(logits: torch.Tensor, *, of: str) -> torch.Tensor:
+    """Return logits times the smoothed prior, or logits of probabilities times the prior, not normalised."""
     prior = torch.stack([row.softmax(0) for row in logits]).mean(0)
     s = max(1 / len(logits), 1 / NUM_CLASSES) / max(prior)
-    return torch.stack([row + ((prior + s) / (1 + s * NUM_CLASSES)).log() for row in logits])
+    q = (prior + s) / (1 + s * NUM_CLASSES)
+    return torch.stack([row * q if of == "logits" else row + q.log() for row in logits])
 
 
 def source_step(start: list[torch.Tensor]):
@@ -82,6 +83,7 @@ def filtered_step(start: list[torch.Tensor]):
     ("method", "step_back", "settings"),
     [
         ("roid", source_step, {"momentum_src": 0.9}),
+        ("roid", source_step, {"momentum_src": 0.9, "prior_correction": "logits"}),
         ("cmf", filtered_step, {"alpha": 0.9, "gamma": 0.8, "q": 30}),
     ],
 )
@@ -102,7 +104,7 @@ def test_roid_and_cmf_follow_their_formulas(name: str, method: str, step_back, s
         optimizer.step()
         with torch.no_grad():
             back(parameters)
-        expected.append(corrected(logits.detach()))
+        expected.append(corrected(logits.detach(), of=settings.get("prior_correction", "probabilities")))
         num_kept += kept
 
     adapted = build(method, surer(MODELS[name](), factor=3), num_classes=NUM_CLASSES, lr=LR, nesterov=False, **settings)
@@ -129,9 +131,19 @@ def test_the_prior_correction_keeps_confidence():
     even = torch.eye(NUM_CLASSES) * 4
     uneven = torch.stack([even[0]] * 9 + [torch.zeros(NUM_CLASSES)])
 
-    torch.testing.assert_close(even.softmax(1), prior_corrected(even).softmax(1))
-    assert prior_corrected(uneven)[-1].argmax() == 0
-    assert prior_corrected(uneven).softmax(1)[0, 0] >= uneven.softmax(1)[0, 0]
+    torch.testing.assert_close(even.softmax(1), (even + smoothed_prior(even).log()).softmax(1))
+    torch.testing.assert_close(torch.ones(()), smoothed_prior(uneven).sum())
+    corrected_uneven = uneven + smoothed_prior(uneven).log()
+    assert corrected_uneven[-1].argmax() == 0
+    assert corrected_uneven.softmax(1)[0, 0] >= uneven.softmax(1)[0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_the_prior_is_smoothed_by_the_fewer_of_samples_and_classes(count: int):
+    """Logits times prior are those of the formula also where a batch has fewer samples than there are classes."""
+    logits = torch.randn(count, NUM_CLASSES, generator=torch.Generator().manual_seed(0))
+
+    torch.testing.assert_close(corrected(logits, of="logits"), logits * smoothed_prior(logits))
 
 
 def test_a_batch_of_one_keeps_the_model_finite():

@@ -1,6 +1,7 @@
 """What holds for every method, whatever it does; a new method is covered by being in `METHODS`."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,38 +11,63 @@ from tta_pipeline.adaptation import METHODS, build
 from tta_pipeline.adaptation.method import GradientMethod, Method
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, batch_norm_model, batches, source_batches, surer
+from tta_pipeline_tests.adaptation.models import (
+    MODELS,
+    NUM_CLASSES,
+    batch_norm_model,
+    batches,
+    contrasts,
+    source_batches,
+    surer,
+)
 
 QUICK: dict[str, dict] = {
     "ttaug": {"num_augmentations": 3},
     "memo": {"num_augmentations": 3},
     "cotta": {"num_augmentations": 3},
-    "rotta": {"memory_size": 8, "update_frequency": 5},
-    "adacontrast": {"queue_size": 16},
+    "rotta": {"memory_size": 20, "update_frequency": 5},
+    "adacontrast": {"queue_size": 16, "min_seen": 6, "num_neighbors": 5, "teacher_momentum": 0.5, "lr": 0.1},
     "rmt": {"num_samples_warm_up": 24},
     "rdumb": {"reset_every": 2},
 }
 """What makes a slow method quick, and each thing that it does happen within a few small batches."""
-NEED_BATCH_NORM = {"norm", "bn_alpha", "bn_ema", "rotta"}
+EAGER: dict[str, dict] = {
+    "eta": {"e_margin": 0.9, "d_margin": 0.994},
+    "eata": {"e_margin": 0.9, "d_margin": 0.994},
+    "rdumb": {"e_margin": 0.9, "d_margin": 0.994},
+    "sar": {"e_margin": 0.9, "reset_margin": 0.9, "lr": 0.2},
+    "cmf": {"q": 30, "lr": 0.1},
+    "deyo": {"deyo_margin": 0.9, "plpd_threshold": 0.0},
+}
+"""What lets a method choose some samples, and lets everything that it keeps make a difference within a few batches."""
+NEED_BATCH_NORM = {"norm", "bn_alpha", "bn_ema"}
 
 
 def built(method: str, model: nn.Module | None = None, **settings) -> Method:
     """Return *method* on *model*, by default one with batch norm, with source data if it uses some."""
     if METHODS[method].source_data != "unused":
         settings = {"source_data": source_batches(), **settings}
-    settings = {"preset": "cifar", **QUICK.get(method, {}), **settings}
+    settings = {"preset": "cifar", **QUICK.get(method, {}), **EAGER.get(method, {}), **settings}
     return build(method, model or surer(batch_norm_model()), num_classes=NUM_CLASSES, **settings)
 
 
 def stream(*, seed: int = 1) -> list[torch.Tensor]:
     """Return a few small batches, the last one smaller."""
-    full, last = batches(seed=seed, num_batches=3, batch_size=6), batches(seed=seed + 100, num_batches=1, batch_size=3)
+    full = contrasts(seed=seed, num_batches=3, batch_size=6)
+    last = contrasts(seed=seed + 100, num_batches=1, batch_size=3)
     return full + last
 
 
 def predictions(method: Method, images: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the logits for each batch."""
     return [method.predict(batch) for batch in images]
+
+
+def counters(method: Method) -> dict[str, int]:
+    """Return all that *method* counts."""
+    return {name: value for name, value in vars(method).items() if name.startswith("num_")} | {
+        "num_nonfinite_batches": method.num_nonfinite_batches
+    }
 
 
 def assert_same(expected: list[torch.Tensor], found: list[torch.Tensor]):
@@ -75,9 +101,9 @@ def test_counters_count(method: str):
     predictions(adapted, stream())
 
     assert adapted.num_forwards >= 21
-    assert (adapted.num_updates > 0) == (adapted.num_backwards > 0)
+    takes_steps = isinstance(adapted, GradientMethod)
+    assert takes_steps == (adapted.num_updates > 0) == (adapted.num_backwards > 0) == (adapted.num_adapted_samples > 0)
     assert adapted.num_adapted_samples <= adapted.num_backwards
-    assert isinstance(adapted, GradientMethod) or adapted.num_backwards == 0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -92,6 +118,55 @@ def test_reset_returns_to_the_moment_after_building(method: str):
     adapted.reset()
 
     assert_same(first, predictions(adapted, stream()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
+    """Two batches, a file, a method built anew, two more: logits and counters are those of a run without interruption.
+
+    What was put back is forgotten by a reset, like anything else.
+    """
+    uninterrupted, killed, resumed = (built(method, seed=3) for _ in range(3))
+    expected = predictions(uninterrupted, stream())
+    predictions(killed, stream()[:2])
+    torch.save(killed.state(), tmp_path / "state.pt")
+    predictions(killed, stream()[2:])
+    resumed.load_state(torch.load(tmp_path / "state.pt", map_location="cpu", weights_only=True))
+
+    assert_same(expected[2:], predictions(resumed, stream()[2:]))
+    assert counters(uninterrupted) == counters(resumed)
+    resumed.reset()
+    assert_same(expected, predictions(resumed, stream()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_state_is_a_copy(method: str):
+    """Predicting does not change a state that was taken before or put back, which works more than once."""
+    adapted = built(method, seed=3)
+    predictions(adapted, stream()[:2])
+    state = adapted.state()
+    expected = predictions(adapted, stream()[2:])
+    for _ in range(2):
+        adapted.load_state(state)
+        assert_same(expected, predictions(adapted, stream()[2:]))
+
+
+def test_the_state_of_another_method_or_model_is_refused():
+    """The error says so, and nothing is half put back in silence."""
+    with pytest.raises(AdaptationError, match="another method's"):
+        built("eta").load_state(built("tent").state())
+    with pytest.raises(AdaptationError, match="does not fit tent on this model"):
+        built("tent", surer(MODELS["ln"]())).load_state(built("tent", surer(MODELS["gn"]())).state())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
+    """Where batches are predicted in another order, a method says that it is stateless or gives other logits."""
+    forwards = predictions(built(method), stream())
+    backwards = predictions(built(method), stream()[::-1])[::-1]
+    same = all(torch.equal(one, other) for one, other in zip(forwards, backwards, strict=True))
+
+    assert same == built(method).is_stateless
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -213,3 +288,29 @@ def test_an_import_path_without_a_method_is_refused(path: str):
     """The error says what was found at the path and what would do."""
     with pytest.raises(AdaptationError, match=r"expected one of source, .* or <module>:<name> of a MethodEntry"):
         build(path, batch_norm_model(), num_classes=NUM_CLASSES)
+
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last Python example in the documentation is a method that adapts and is put back by a reset."""
+    example = DOCUMENTATION.read_text().split("```python\n")[-1].split("```")[0]
+    (tmp_path / "my_methods.py").write_text(example)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    adapted = build("my_methods:PRIOR", batch_norm_model(), num_classes=NUM_CLASSES, weight=0.5)
+    first = predictions(adapted, stream())
+    adapted.reset()
+
+    assert_same(first, predictions(adapted, stream()))
+    assert not torch.equal(first[0], adapted.predict(stream()[0]))
+
+
+def test_the_documentation_has_every_method():
+    """Each stands in the tables of what there is, of defaults and of figures, however a row groups them."""
+    for title in ("What each does", "Defaults", "What is published, and what we measured"):
+        section = DOCUMENTATION.read_text().split(f"## {title}")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert list(METHODS) == sorted(
+            {name.strip("` ") for row in rows for name in row.split(",")}, key=list(METHODS).index
+        )

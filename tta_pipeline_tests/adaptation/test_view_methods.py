@@ -65,7 +65,7 @@ def test_memo_follows_its_formula(name: str, steps: int):
     generator, expected = torch.Generator().manual_seed(0), []
     for image in torch.cat(stream()).split(1):
         model = plain(name)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for _ in range(steps):
             mean = model(augmix_view(image.repeat(VIEWS, 1, 1, 1), generator, crop="padded")).softmax(1).mean(0)
             optimizer.zero_grad()

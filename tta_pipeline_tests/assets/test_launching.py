@@ -58,3 +58,17 @@ def test_a_method_that_adapts_is_refused_in_several(own_sweep: Project):
     assert 0 != finished.returncode
     assert "expected a method that treats each" in finished.stderr
     assert not (own_sweep.locations.results("small") / "evaluations" / "tent").exists()
+
+
+def test_staged_cells_give_the_same_predictions(own_sweep: Project, sweep: Project, tmp_path: Path):
+    """Each cell's shards are copied to the stage, the copying is timed, and nothing else changes."""
+    config = json.dumps({"resources": {"compute": {"config": {"stage_folder": str(tmp_path / "stage")}}}})
+    cells = ("--partition-range", "contrast|3...contrast|5")
+    finished = own_sweep.materialize("small/evaluation/source", *cells, "--config-json", config)
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+
+    straight, staged = newest(sweep, "source"), newest(own_sweep, "source")
+    assert straight["predictions_sha256"] == staged["predictions_sha256"]
+    assert staged["staging_s"] > straight["staging_s"] == 0
+    assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage").iterdir()}
+    assert 2 == len(list((tmp_path / "stage").glob("*/manifest.json")))

@@ -8,10 +8,13 @@ from torch import nn
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, open_cell
+from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, Identity
 from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.evaluation.opening import open_sets
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
+
+IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint="0" * 64)
 
 
 def small_model() -> nn.Module:
@@ -44,13 +47,19 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, *
 
 def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
     """Return the evaluation of *shard_set* alone."""
-    return evaluator(**settings).evaluate(open_cell(shard_set.folder), lambda _: None)
+    return evaluated(evaluator(**settings), shard_set)
+
+
+def evaluated(by: Evaluator, shard_set: ShardSet) -> Evaluation:
+    """Return the evaluation of *shard_set*, from the source model on."""
+    (row,) = by.evaluate(open_sets([shard_set.folder]), IDENTITY, lambda _: None)
+    return row
 
 
 def test_predictions_do_not_depend_on_what_came_before_or_on_threads(shard_set: ShardSet):
     """The same cell alone, after itself, and with other numbers of threads has one predictions hash."""
     shared = evaluator()
-    hashes = {shared.evaluate(open_cell(shard_set.folder), lambda _: None).predictions_sha256 for _ in range(3)}
+    hashes = {evaluated(shared, shard_set).predictions_sha256 for _ in range(3)}
     hashes |= {evaluate(shard_set, num_threads=threads).predictions_sha256 for threads in (1, 4)}
 
     assert 1 == len(hashes)
@@ -73,7 +82,7 @@ def test_a_stream_that_loses_samples_ends_in_an_error(shard_set: ShardSet, monke
     whole = Stream.__iter__
     monkeypatch.setattr(Stream, "__iter__", lambda stream: iter(list(whole(stream))[:-1]))
 
-    with pytest.raises(EvaluationError, match=r"saw 18 samples.*expected the manifest's 20"):
+    with pytest.raises(EvaluationError, match=r"saw 18 samples.*expected the stream's 20"):
         evaluate(shard_set)
 
 
@@ -90,6 +99,36 @@ def test_a_model_that_breaks_is_marked(shard_set: ShardSet):
     assert result.diverged
     assert 4 == result.num_nonfinite_batches
     assert not evaluate(shard_set, method="source").diverged
+    assert result.nll is result.brier is None
+    assert result.num_correct == result.num_correct_top5
+    assert (0.0,) * 10 == result.first_confidences
+
+
+def test_scores_agree_with_each_other(shard_set: ShardSet):
+    """Counts by class add up to those of the cell, three classes are all in the top 5, and nothing is out of range."""
+    result = evaluate(shard_set, method="source")
+
+    assert (9, 6, 5) == result.class_counts.num_samples
+    assert result.num_correct == sum(result.class_counts.num_correct)
+    assert 0 == result.top5_error <= result.error
+    assert 0 < result.nll
+    assert 0 < result.brier < 2
+    assert result.ece <= result.rms_calibration_error <= result.max_calibration_error
+    assert result.calibration.ece == result.ece
+
+
+def test_adaptation_that_ends_in_one_class_is_marked(shard_set: ShardSet):
+    """Every logit is a number, and the error is that of a broken model all the same; a source model is what it is."""
+
+    def collapsed() -> nn.Module:
+        model = small_model()
+        nn.init.constant_(model[-1].bias[:1], 50.0)
+        return model
+
+    result = evaluate(shard_set, make=collapsed)
+
+    assert (1, 0, True) == (result.num_predicted_classes, result.num_nonfinite_batches, result.diverged)
+    assert not evaluate(shard_set, make=collapsed, method="source").diverged
 
 
 def test_calibration_is_the_sum_over_bins():

@@ -10,9 +10,8 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import ToTensor
 
-from tta_pipeline.evaluation.evaluate import open_cell
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline_tests.evaluation.test_evaluate import evaluator
+from tta_pipeline_tests.evaluation.test_evaluate import evaluated, evaluator
 
 
 def model_of_many_minds() -> nn.Module:
@@ -37,7 +36,7 @@ def test_predictions_are_those_of_image_folder_and_a_plain_loop(shard_set: Shard
     """Of every image, and so is the count of right ones."""
     expected = plain_predictions(shard_set, tree.root / "fog" / "5")
 
-    result = evaluator("source", make=model_of_many_minds).evaluate(open_cell(shard_set.folder), lambda _: None)
+    result = evaluated(evaluator("source", make=model_of_many_minds), shard_set)
 
     assert hashlib.sha256(expected.astype("<i8").tobytes()).hexdigest() == result.predictions_sha256
     assert (expected == shard_set.index.labels).sum() == result.num_correct
@@ -47,9 +46,8 @@ def test_predictions_are_those_of_image_folder_and_a_plain_loop(shard_set: Shard
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_lower_precision_predicts_nearly_the_same(shard_set: ShardSet, precision: str):
     """And the result says what it was."""
-    expected = evaluator("source").evaluate(open_cell(shard_set.folder), lambda _: None)
-    result = evaluator("source", precision=precision).evaluate(open_cell(shard_set.folder), lambda _: None)
+    expected = evaluated(evaluator("source"), shard_set)
+    result = evaluated(evaluator("source", precision=precision), shard_set)
 
     assert precision == result.precision
     np.testing.assert_allclose(expected.first_confidences, result.first_confidences, atol=0.02)
-    assert expected.fingerprint != result.fingerprint

@@ -27,7 +27,9 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
         for e in edges
     )
     return Pass(
-        labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2, indices=order.indices,
+        labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2,
+        label_ranks=order.indices + 2, log_likelihoods=-order.indices / 3, brier_scores=order.indices / 4,
+        indices=order.indices,
         batches=batches, wall_s=1.0,
     )  # fmt: skip
 
@@ -45,7 +47,7 @@ def test_the_parts_of_all_ranks_make_the_whole_pass(num_samples: int, batch_size
 
     together, alone = merged(parts), passed(order, batch_size)
 
-    for column in ("labels", "predictions", "confidences", "indices"):
+    for column in ("labels", "predictions", "confidences", "label_ranks", "log_likelihoods", "brier_scores", "indices"):
         np.testing.assert_array_equal(getattr(alone, column), getattr(together, column))
     assert alone.batches == together.batches
     assert num_ranks - 1 == together.wall_s
@@ -56,4 +58,4 @@ def test_only_what_keeps_nothing_is_shared():
     Ranks(num_ranks=2).require_stateless(SimpleNamespace(is_stateless=True))
     Ranks().require_stateless(SimpleNamespace(is_stateless=False))
     with pytest.raises(EvaluationError, match="found SimpleNamespace in 2 processes"):
-        Ranks(num_ranks=2).require_stateless(SimpleNamespace(is_stateless=False))
+        Ranks(num_ranks=2).require_stateless(SimpleNamespace(is_stateless=False, method=SimpleNamespace()))

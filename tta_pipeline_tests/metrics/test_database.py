@@ -10,11 +10,11 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current_schema
 from tta_pipeline.metrics.records import latest_record, publish_record, read_record, record_paths
 from tta_pipeline_tests.conftest import Project
 
-TABLES = ("evaluations", "evaluation_batches", "shard_sets", "shards")
+TABLES = ("evaluations", "evaluation_batches", "class_results", "shard_sets", "shards", "ingested")
 
 
 @pytest.fixture
@@ -116,6 +116,72 @@ def test_a_reader_reaches_nothing_else(locations: Locations, sql: str):
 
     with open_metrics(locations.metrics) as connection, pytest.raises(duckdb.Error):
         connection.execute(sql)
+
+
+def test_nothing_is_without_a_comment(tmp_path: Path):
+    """Every table, view and macro says what it is, and so does each of their columns, in a sentence of some words."""
+    publish_metrics(Locations(root=tmp_path))
+
+    with open_metrics(tmp_path / "metrics.duckdb") as connection:
+        comments = connection.execute(
+            """
+            SELECT table_name, comment FROM duckdb_tables()
+            UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE NOT internal
+            UNION ALL SELECT table_name || '.' || column_name, comment FROM duckdb_columns() WHERE NOT internal
+            UNION ALL SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal
+            """
+        ).fetchall()
+    assert len(comments) > 300
+    assert [] == [name for name, comment in comments if not comment]
+
+
+def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):
+    """Opened by whoever needs it, an older database comes back from the records, all of them, with a word about it."""
+    publish_metrics(locations)
+    before = rows(locations.metrics)
+    with duckdb.connect(locations.metrics) as connection:
+        connection.execute("UPDATE schema_version SET version = '3'")
+        connection.execute("DELETE FROM evaluations")
+
+    (note,) = require_current_schema(locations)
+
+    assert "had schema 3; expected" in note
+    assert f"made anew from the {len(before['ingested'])} records" in note
+    assert before == rows(locations.metrics)
+    assert () == require_current_schema(locations)
+
+
+def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
+    """With a gap in the numbers, and one number more, exactly the new record is added."""
+    for error in (0.25, 0.5, 0.75):
+        again(locations, error=error)
+    publish_metrics(locations)
+    (locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000002.json").unlink()
+    again(locations, error=0.1)
+
+    assert 1 == publish_metrics(locations).num_added
+    assert 0 == publish_metrics(locations).num_added
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"corruption": "fogg"},
+        {"severity": 6},
+        {"num_correct": 10**9},
+        {"ece": -0.1},
+        {"brier": 3.0},
+        {"precision": "fp8"},
+        {"wall_s": 0.0},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, object]):
+    """Unknown names and numbers out of range get no row, and the message has the value or the constraint."""
+    again(locations, **impossible)
+
+    with pytest.raises(RecordError, match=f"{next(iter(impossible))}|fogg"):
+        publish_metrics(locations)
 
 
 @pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0" + bytes(4096), bytes(12288)])

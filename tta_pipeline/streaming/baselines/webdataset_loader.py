@@ -29,7 +29,8 @@ class WebDatasetLoader(Baseline):
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         dataset = (
             wds.WebDataset(
-                [str(self.shard_set.folder / shard.name) for shard in self.shard_set.manifest.shards],
+                # Absolute, since webdataset hands a name that begins with `pipe:` to a shell.
+                [str((self.shard_set.folder / shard.name).absolute()) for shard in self.shard_set.manifest.shards],
                 shardshuffle=_SHARD_SHUFFLE,
                 empty_check=False,  # more workers than shards
             )

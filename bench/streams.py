@@ -1,0 +1,49 @@
+"""Draws the pictures of docs/protocols.md from the shards of digits_c: `python -m bench.streams`."""
+
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
+from tta_pipeline.benchmarks.streams import plans
+from tta_pipeline.evaluation.opening import open_sets
+from tta_pipeline.locations import Locations
+from tta_pipeline.reports.figures import as_png
+from tta_pipeline.reports.streams import stream_picture
+
+ROOT = Path(__file__).parents[1]
+STREAMS: dict[str, tuple[Any, str]] = {
+    "reset_each_shift": ("reset_each_shift", "fog|5"),
+    "continual": ("continual", "5"),
+    "continual_clean": ({"shift": "continual", "clean": "after_each"}, "5"),
+    "gradual": ("gradual", "all"),
+    "mixed": ("mixed", "5"),
+    "slow": ("slow", "all"),
+    "correlated": ("correlated", "5"),
+    "correlated_dirichlet": ({"shift": "continual", "order": "dirichlet", "delta": 0.1}, "5"),
+    "mixed_correlated": ({"shift": "mixed", "order": "dirichlet", "delta": 0.1}, "5"),
+}
+
+
+def main() -> None:
+    """Draw each stream; the shards must be there, as after `make demo`."""
+    embedded = load_benchmark(ROOT / "tta_pipeline" / "benchmarks" / "digits_c.yaml")
+    folder = ROOT / "docs" / "images" / "protocols"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (protocol, key) in STREAMS.items():
+        content = embedded.model_dump(mode="json")
+        content["experiments"] = {"own": {"model": "digits_cnn", "method": "source", "protocol": protocol}}
+        benchmark = Benchmark.model_validate(content)
+        (plan,) = plans(benchmark, "own", key)
+        locations = Locations.from_environment()
+        visits = [
+            open_sets(
+                [locations.shards(benchmark.name, cell) for cell in visit.cells],
+                experiment=benchmark.experiments["own"],
+            )
+            for visit in plan.visits
+        ]
+        (folder / f"{name}.png").write_bytes(as_png(stream_picture(visits), dots_per_inch=90))
+
+
+if __name__ == "__main__":
+    main()

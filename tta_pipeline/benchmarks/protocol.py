@@ -1,0 +1,103 @@
+"""How a stream is made of cells, and which samples of them it has: what papers differ in more than in methods."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.sections import Section
+
+Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
+_CORRELATED = "correlated"
+
+
+class Protocol(Section):
+    """The protocol of an experiment.
+
+    In a benchmark file its name alone will do: one of the shifts; `correlated`, which is continual by class; or a shift
+    with `_correlated` behind it, such as `mixed_correlated`.
+    """
+
+    shift: Shift = "reset_each_shift"
+    """What follows on what, and when the method starts over.
+
+    reset_each_shift: a cell, then from the source model again (Tent, EATA, SAR). episodic: from the source model before
+    each batch (MEMO). continual: all corruptions of a severity, one after the other, without a word (CoTTA). gradual:
+    each corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
+    shuffled (SAR). slow: each image once for each corruption, while the severity rises and falls sample by sample.
+    """
+    order: Literal["stored", "shuffled", "by_class", "dirichlet"] = "stored"
+    """Within a cell, or within the whole of a mixed stream; by_class and dirichlet are the correlated ones."""
+    delta: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Concentration of the Dirichlet order: the smaller, the fewer classes at a time."""
+    corruption_order: Literal["canonical", "seeded"] = "canonical"
+    """Of continual and gradual streams: as papers list them, or a permutation by the experiment's seed."""
+    clean: Literal["never", "at_end", "after_each"] = "never"
+    """Where a continual stream comes back to clean images, which tells what was forgotten (EATA, section 4)."""
+    window: int = Field(default=1, ge=1)
+    """At batch size 1: so many of the newest images are given to the method, and the last is predicted."""
+    stream_speed: float | None = Field(default=None, gt=0, le=1)
+    """Of a stream that does not wait (Alfarra et al. 2024, section 3): 1 brings a batch each time that the source model
+    needs for one. What comes while the method is busy is predicted by the model as it is, without adaptation."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value == _CORRELATED:
+            return {"shift": "continual", "order": "by_class"}
+        shift = value.removesuffix(f"_{_CORRELATED}")
+        return {"shift": shift, **({"order": "by_class"} if shift != value else {})}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Protocol":
+        if (self.order == "dirichlet") != (self.delta is not None):
+            raise ValueError(f"found order {self.order} and delta {self.delta}; expected delta with dirichlet, as 0.1")
+        if self.corruption_order == "seeded" and self.shift not in ("continual", "gradual"):
+            raise ValueError(f"found corruption_order seeded with shift {self.shift}; expected continual or gradual")
+        if self.clean != "never" and self.shift != "continual":
+            raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
+        if self.shift == "slow" and self.order != "stored":
+            raise ValueError(f"found order {self.order} with shift slow; expected stored, its severities are the order")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What tables call it, as a benchmark file may."""
+        if self.order not in ("by_class", "dirichlet"):
+            return self.shift
+        return _CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}"
+
+    @property
+    def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:
+        """What a stream is of: a cell, a severity, or the whole benchmark."""
+        if self.shift in ("reset_each_shift", "episodic"):
+            return "cell"
+        return "severity" if self.shift in ("continual", "mixed") else "nothing"
+
+
+class Subset(Section):
+    """Some samples of each cell; tables never mix subsets."""
+
+    first: int | None = Field(default=None, ge=1)
+    """As many from the beginning of the stored order."""
+    random: int | None = Field(default=None, ge=1)
+    """As many by the seed, the same whatever the shards."""
+    seed: int = 0
+    listed: Path | None = None
+    """File with a sample in each line, `<class>/<file name>` as in the source, such as RobustBench's 5,000."""
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> "Subset":
+        given = [name for name in ("first", "random", "listed") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"found {', '.join(given) or 'nothing'}; expected one of first, random, listed")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        if self.listed:
+            return f"listed in {self.listed.name}"
+        return f"first {self.first}" if self.first else f"random {self.random}, seed {self.seed}"

@@ -1,0 +1,92 @@
+"""Benchmark files, and the files that they name."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline import benchmarks
+from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel, load_benchmark
+from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
+from tta_pipeline.doctor.machine import is_installed
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.locations import Locations
+from tta_pipeline.sections import Section
+
+
+def benchmark_files(locations: Locations) -> Iterator[Finding]:
+    """Look at every benchmark file and at the files that it names."""
+    embedded = Path(str(benchmarks.__file__)).parent
+    paths = [*sorted(embedded.glob("*.yaml")), *sorted(locations.benchmark_files.glob("*.yaml"))]
+    for path in sorted(locations.benchmark_files.glob("*.yml")):
+        yield note("benchmarks", f"{path} is not read", "rename it to end in .yaml")
+    seen: dict[str, Path] = {}
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # where Dagster finds methods of one's own
+    for path in paths:
+        if path.stem in seen:
+            yield fault(path.stem, f"{path} and {seen[path.stem]} have one name", "rename one of them")
+            continue
+        seen[path.stem] = path
+        try:
+            benchmark = load_benchmark(path)
+        except BenchmarkFileError as error:
+            yield fault(path.stem, str(error), "correct the file; until then no run of any benchmark starts")
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever a user's module raises when it is imported
+            yield fault(path.stem, f"{path}: a module that it names raised {error!r}", "correct the module")
+            continue
+        yield from _looked_at(benchmark, locations)
+
+
+def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+    name, num_cells = benchmark.name, len(benchmark.cells)
+    num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
+    state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
+    is_well = True
+    for field, path in _paths(benchmark, ""):
+        if path.exists():
+            continue
+        is_well = False
+        found = f"{field} is {path}, which does not exist"
+        if field.startswith("source.") and num_sharded == num_cells:
+            yield note(name, f"{found}; {state}", "evaluations go on; to shard again, put it back")
+        else:
+            yield fault(name, found, "put it there, or correct the benchmark file")
+    if any(isinstance(model, TimmModel) for model in benchmark.models.values()) and not is_installed("timm"):
+        is_well = False
+        yield fault(name, "it has models of kind timm, which is not installed", "pip install -e '.[timm]'")
+    absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
+    if is_well and absent and num_sharded < num_cells:
+        yield note(
+            name,
+            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {some(absent)}",
+            "run the cells that are there, or name only those in corruptions and severities",
+        )
+    elif is_well:
+        yield ok(name, state)
+
+
+def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
+    """Yield every path that a benchmark file names, with the field that names it."""
+    if isinstance(value, Path):
+        yield field, value.expanduser()
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Section):
+        inner = value
+    elif isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, tuple):
+        inner = enumerate(value)
+    for name, part in inner:
+        yield from _paths(part, f"{field}.{name}" if field else str(name))
+
+
+def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
+    """Yield each cell with where it must lie; archives keep to themselves what they hold."""
+    source = benchmark.source
+    for cell in benchmark.cells:
+        if isinstance(source, NpySource):
+            yield cell.key, source.root.expanduser() / f"{cell.corruption}.npy"
+        elif isinstance(source, ShardsSource) or (isinstance(source, FolderSource) and source.group_depth == 2):
+            yield cell.key, source.root.expanduser() / cell.path

@@ -1,0 +1,39 @@
+"""One line of the doctor."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+_NUM_SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """What was looked at, what was found, and what to do if something is to be done."""
+
+    mark: Literal["ok", "note", "fault"]
+    """A note is worth knowing; with a fault, work cannot go on."""
+    subject: str
+    found: str
+    advice: str = ""
+
+
+def ok(subject: str, found: str) -> Finding:
+    """Return the finding that all is well."""
+    return Finding(mark="ok", subject=subject, found=found)
+
+
+def note(subject: str, found: str, advice: str) -> Finding:
+    """Return a finding that stops nothing."""
+    return Finding(mark="note", subject=subject, found=found, advice=advice)
+
+
+def fault(subject: str, found: str, advice: str) -> Finding:
+    """Return a finding with which work cannot go on."""
+    return Finding(mark="fault", subject=subject, found=found, advice=advice)
+
+
+def some(things: Iterable[object]) -> str:
+    """Return the first few of *things* in words."""
+    texts = [str(thing) for thing in things]
+    return ", ".join(texts[:_NUM_SHOWN]) + (", ..." if len(texts) > _NUM_SHOWN else "")

@@ -1,0 +1,56 @@
+"""On what file system a path lies, and whether its locks reach other machines."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MOUNTS = Path("/proc/self/mounts")
+_NETWORK = frozenset(
+    {
+        "nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "9p",
+        "afs", "orangefs", "pvfs2", "panfs", "wekafs", "virtiofs", "davfs",
+    }
+)  # fmt: skip
+_LOCAL_LOCKS = frozenset({"nolock", "local_lock=all", "local_lock=flock", "localflock", "noflock"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSystem:
+    """One mounted file system."""
+
+    kind: str
+    """As the kernel calls it, such as ext4 or nfs4."""
+    mounted_at: Path
+    options: frozenset[str]
+
+    @property
+    def is_network(self) -> bool:
+        """Whether other machines may write here too; a FUSE file system, such as sshfs, counts as one."""
+        return self.kind in _NETWORK or self.kind.startswith("fuse.")
+
+    @property
+    def local_lock_options(self) -> tuple[str, ...]:
+        """The mount options by which a lock does not reach other machines."""
+        return tuple(sorted(self.options & _LOCAL_LOCKS))
+
+
+def existing(path: Path) -> Path:
+    """Return *path*, or the nearest folder above it that is there."""
+    return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+
+
+def file_system_of(path: Path) -> FileSystem | None:
+    """Return the file system that *path* lies on, or will lie on; None if this kernel does not tell."""
+    return mounted_above(existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
+
+
+def mounted_above(path: Path, mounts: Path) -> FileSystem | None:
+    """Return the file system in the table *mounts* that *path*, without links, lies on."""
+    found = None
+    for line in mounts.read_text(errors="surrogateescape").splitlines():
+        _, folder, kind, options, *_ = line.split(" ")
+        mounted_at = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), folder))
+        # Of two mounts at one place the later one is seen.
+        if path.is_relative_to(mounted_at) and (not found or mounted_at.is_relative_to(found.mounted_at)):
+            found = FileSystem(kind=kind, mounted_at=mounted_at, options=frozenset(options.split(",")))
+    return found

@@ -1,0 +1,170 @@
+"""What lies in the data root and beside it: left-overs, records, Dagster's storage."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
+from tta_pipeline.doctor.mounts import file_system_of
+from tta_pipeline.errors import RecordError
+from tta_pipeline.locations import Locations
+
+_SETTLED_AFTER_S = 60.0  # such files are written, and such folders locked, in far less
+_UNPUBLISHED = ".unpublished-*"
+_WRITTEN_FOLDERS = (
+    ".", "clean", "report", "source/*", "shards/*", "shards/*/*", "transformed/*/*", "transformed/*/*/*",
+    "results/*/*", "results/*/*/*", "results/*/*/*/*", "states/*/*",
+)  # fmt: skip
+"""Below a benchmark's folder, where runs write something beside its place."""
+_NUM_RECORDS_READ = 1_000
+
+
+def left_overs(locations: Locations) -> Iterator[Finding]:
+    """Look for what killed runs left behind, and tell it from what living ones are writing."""
+    subject, root = "left-overs", locations.root
+    found = [path for folder in _WRITTEN_FOLDERS for path in sorted(root.glob(f"*/{folder}/{_UNPUBLISHED}"))]
+    folders = [path for path in found if path.is_dir()]
+    abandoned = [path for path in folders if not _is_locked(path) and _is_settled(path)]
+    files = [path for path in found if not path.is_dir() and _is_settled(path)]
+    if not _is_locked(root / ".metrics.lock"):
+        files += [path for path in sorted(root.glob(".metrics.duckdb-*")) if _is_settled(path)]
+    if abandoned:
+        yield note(
+            subject,
+            f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {some(abandoned)}",
+            "the next run that writes beside them removes them; or remove them now, with rm -r",
+        )
+    if files:
+        yield note(subject, f"{len(files)} files of killed runs, {_size(files)}: {some(files)}", "remove them, with rm")
+    if not abandoned and not files:
+        busy = len(folders) - len(abandoned)
+        yield ok(subject, f"none{f'; runs at work hold {busy} temporary folders' if busy else ''}")
+
+
+def result_records(locations: Locations) -> Iterator[Finding]:
+    """Look whether every result record is in the database."""
+    from tta_pipeline.metrics.records import read_record, unread_records
+
+    subject = "results"
+    paths = {
+        (str(path.parent.relative_to(locations.root)), int(path.stem)): path
+        for path in unread_records(locations.root, {})
+    }
+    ingested = _ingested(locations)
+    for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
+        yield note(
+            subject,
+            f"{log} was left by a write session of somebody's own",
+            "what it wrote is in no result record; remove it when nobody misses it",
+        )
+    missing = [path for record, path in paths.items() if ingested is None or record not in ingested]
+    for path in missing[:_NUM_RECORDS_READ]:
+        try:
+            read_record(path)
+        except RecordError as error:
+            yield fault(subject, str(error), "until then no result can be published")
+    if missing:
+        state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
+        why = f", which {state}" if ingested is None else ""
+        yield note(
+            subject,
+            f"{len(missing):,} of {len(paths):,} records are not in metrics.duckdb{why}",
+            "the next run adds them; or now: tta-pipeline rebuild-metrics",
+        )
+    elif ingested and (gone := ingested - set(paths)):
+        yield note(
+            subject,
+            f"metrics.duckdb has {len(gone):,} results whose records are gone",
+            "put the records back, or take the results out: tta-pipeline rebuild-metrics",
+        )
+    else:
+        yield ok(subject, f"{len(paths):,} records, all in metrics.duckdb" if paths else "no records yet")
+
+
+def _ingested(locations: Locations) -> set[tuple[str, int]] | None:
+    """Return folder and sequence of the records that the database has; None if it is none of this schema."""
+    import duckdb
+
+    from tta_pipeline.metrics.database import open_metrics, schema_version
+
+    try:
+        with open_metrics(locations.metrics) as connection:
+            if connection.execute("SELECT version FROM schema_version").fetchall() != [(schema_version(),)]:
+                return None
+            return set(connection.execute("SELECT folder, sequence FROM ingested").fetchall())
+    except (RecordError, duckdb.Error):
+        return None
+
+
+def dagster_storage() -> Iterator[Finding]:
+    """Look where Dagster keeps the history of runs, which SQLite must be able to lock."""
+    subject = "Dagster"
+    home = Path(os.environ["DAGSTER_HOME"]).expanduser() if os.environ.get("DAGSTER_HOME") else None
+    if home and not (home.is_absolute() and home.is_dir()):
+        yield fault(
+            subject,
+            f"DAGSTER_HOME is {home}; expected the absolute path of a folder that is there",
+            "mkdir -p it, or unset DAGSTER_HOME and work in the project folder, whose dagster.yaml is then used",
+        )
+        return
+    settings_path = (home or Path.cwd()) / "dagster.yaml"
+    if not home and not settings_path.exists():
+        yield note(
+            subject,
+            f"neither DAGSTER_HOME nor {settings_path} is there, so the history of runs is kept nowhere",
+            "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME",
+        )
+        return
+    try:
+        settings = yaml.safe_load(settings_path.read_text()) if settings_path.exists() else {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
+        return
+    yield _history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
+
+
+def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:
+    storage = settings.get("storage") or {"sqlite": {"base_dir": str(home / "history")}}
+    if "sqlite" not in storage:
+        return ok("Dagster", f"the history of runs is in {', '.join(storage)}, as {settings_path} says")
+    base_dir = (storage["sqlite"] or {}).get("base_dir", home / "history")
+    if isinstance(base_dir, dict):
+        base_dir = os.environ.get(str(base_dir.get("env")), home / "history")
+    folder = Path(base_dir).absolute()
+    file_system = file_system_of(folder)
+    if file_system and file_system.is_network:
+        return fault(
+            "Dagster",
+            f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses or locks itself up",
+            f"set storage.sqlite.base_dir in {settings_path} to a folder on a local disk, or storage to postgres",
+        )
+    return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a living process holds the lock of *path*; if not, the kernel has freed it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _is_settled(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > _SETTLED_AFTER_S
+
+
+def _size(paths: Iterable[Path]) -> str:
+    files = (file for path in paths for file in (path, *path.rglob("*")))
+    return f"{sum(file.lstat().st_size for file in files if not file.is_dir()) / 1e9:,.1f} GB"

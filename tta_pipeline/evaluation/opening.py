@@ -1,0 +1,127 @@
+"""What is looked at before a visit: shard sets that are what their manifests say, and the order of their samples."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+import numpy as np
+
+from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
+from tta_pipeline.streaming import order, subset
+from tta_pipeline.streaming.joined import JoinedSets
+from tta_pipeline.streaming.order import Indices, StreamOrder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """Shard sets that were looked at and found to be what their manifests say, in the order they are streamed."""
+
+    joined: JoinedSets
+    order: StreamOrder
+    subset_sha256s: tuple[str | None, ...]
+    """Of each set; None if all its samples count."""
+    metadata_scan_s: float
+    staging_s: float = 0.0
+
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifest of each set."""
+        return tuple(shard_set.manifest for shard_set in self.joined.sets)
+
+    @cached_property
+    def name(self) -> str:
+        """What was opened, for messages."""
+        return ", ".join(str(shard_set.folder) for shard_set in self.joined.sets)
+
+
+def open_sets(
+    folders: Sequence[Path], *, experiment: Experiment | None = None, seed: int = 0, staging_s: float = 0.0
+) -> Opened:
+    """Read the manifests and indices in *folders*, make sure of the shards, and plan their stream.
+
+    Without an *experiment*: all samples as they are stored. Another thread may do it.
+
+    Raises:
+        ManifestError: a manifest and its shards disagree.
+        StreamError: the subset names samples that are not there, or cells lack images that the order needs.
+    """
+    with timed() as scan:
+        sets = tuple(map(ShardSet.open, folders))
+        for shard_set in sets:
+            shard_set.require_intact()
+        joined = JoinedSets(sets=sets)
+        chosen = experiment.subset if experiment else None
+        positions = [_chosen(shard_set, chosen) for shard_set in sets]
+        found = _ordered(joined, positions, experiment, seed)
+    return Opened(
+        joined=joined,
+        order=found,
+        subset_sha256s=tuple(
+            subset.subset_sha256(shard_set.index, places) if chosen else None
+            for shard_set, places in zip(sets, positions, strict=True)
+        ),
+        metadata_scan_s=scan.wall_s,
+        staging_s=staging_s,
+    )
+
+
+def _chosen(shard_set: ShardSet, chosen: Subset | None) -> Indices:
+    """Return the positions of the samples that count, shape (M,)."""
+    index = shard_set.index
+    if chosen is None:
+        return np.arange(len(index))
+    if chosen.listed:
+        return subset.listed(shard_set, chosen.listed.expanduser())
+    if chosen.first:
+        return subset.first(index, chosen.first)
+    return subset.drawn(index, chosen.random or 0, seed=chosen.seed)
+
+
+def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Experiment | None, seed: int) -> StreamOrder:
+    index = joined.index
+    everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
+    if experiment and experiment.protocol.shift == "slow":
+        return _slow(joined, everything, seed)
+    name = _order_name(experiment) if experiment else "stored"
+    if name == "stored" and len(everything) == len(index):
+        return order.as_stored(index)
+    makers: dict[str, Callable[[SampleIndex], StreamOrder]] = {
+        "stored": order.as_stored,
+        "shuffled": partial(order.shuffled, seed=seed),
+        "by_class": partial(order.by_class, seed=seed),
+        "dirichlet": partial(order.dirichlet, seed=seed, delta=_delta(experiment)),
+    }
+    return order.among(everything, index, makers[name])
+
+
+def _order_name(experiment: Experiment) -> str:
+    """Return the order within a visit: whoever mixes cells or asks for several seeds wants it shuffled."""
+    protocol = experiment.protocol
+    is_shuffled = protocol.shift == "mixed" or experiment.seeds is not None
+    return "shuffled" if is_shuffled and protocol.order == "stored" else protocol.order
+
+
+def _delta(experiment: Experiment | None) -> float:
+    protocol = experiment.protocol if experiment else Protocol()
+    return protocol.delta or 1.0
+
+
+def _slow(joined: JoinedSets, everything: Indices, seed: int) -> StreamOrder:
+    cells = [shard_set.manifest.cell for shard_set in joined.sets]
+    corruptions = list(dict.fromkeys(cell.corruption for cell in cells))
+
+    def rising_and_falling(index: SampleIndex) -> StreamOrder:
+        of_sample: list[Cell] = [cells[number] for number in joined.set_numbers(everything).tolist()]
+        return order.rising_and_falling(
+            index,
+            np.array([cell.severity for cell in of_sample]),
+            groups=np.array([corruptions.index(cell.corruption) for cell in of_sample]),
+            seed=seed,
+        )
+
+    return order.among(everything, joined.index, rising_and_falling)

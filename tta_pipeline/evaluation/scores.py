@@ -1,0 +1,70 @@
+"""What is kept of each sample's prediction, and the means and counts made of it.
+
+Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION, which is stored with the values.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+METRICS_VERSION = 2
+"""1 had error and ece only; values of both are the same in 2."""
+TOP = 5
+
+
+class SampleScores(NamedTuple):
+    """Of each sample of a batch, on the device that computed them, shape (B,)."""
+
+    predictions: torch.Tensor
+    """int64."""
+    confidences: torch.Tensor
+    """float32: the probability of the predicted class."""
+    label_ranks: torch.Tensor
+    """int64: how many classes are not at or below the label's probability, so 0 is the best."""
+    log_likelihoods: torch.Tensor
+    """float32, natural logarithm of the label's probability."""
+    brier_scores: torch.Tensor
+    """float32 in [0, 2]: squared distance of the probabilities from the label's one-hot vector."""
+
+
+def sample_scores(log_probabilities: torch.Tensor, labels: torch.Tensor) -> SampleScores:
+    """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
+
+    Ranks are taken from logarithms: where a method is nearly certain, float32 probabilities of all other classes are 0.
+    Scores of logits that are no numbers are no numbers either, and their label has the last rank.
+    """
+    column = labels.to(log_probabilities.device, non_blocking=True)[:, None]
+    best, predictions = log_probabilities.max(1)
+    of_label = log_probabilities.gather(1, column)
+    distances = log_probabilities.exp().scatter(1, column, of_label.exp() - 1)
+    return SampleScores(
+        predictions=predictions,
+        confidences=best.exp(),
+        label_ranks=(~(log_probabilities <= of_label)).sum(1),
+        log_likelihoods=of_label[:, 0],
+        brier_scores=distances.square().sum(1),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassCounts:
+    """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
+
+    num_samples: tuple[int, ...]
+    num_correct: tuple[int, ...]
+
+
+def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:
+    """Return the counts of *labels* and of those that are *correct*, both (N,)."""
+    return ClassCounts(
+        num_samples=tuple(np.bincount(labels, minlength=num_classes).tolist()),
+        num_correct=tuple(np.bincount(labels[correct], minlength=num_classes).tolist()),
+    )
+
+
+def finite_mean(values: npt.NDArray[np.float64]) -> float | None:
+    """Return the mean of *values*, or None if one of them is infinite or no number: a broken model's has none."""
+    return float(values.mean()) if np.isfinite(values).all() else None

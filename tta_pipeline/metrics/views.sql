@@ -1,0 +1,380 @@
+-- Questions that are asked often. Rows of different subsets are never put together; several seeds are runs of one
+-- experiment. A column without a comment of its own here has that of the table's column of its name.
+
+CREATE VIEW latest_evaluations AS
+SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
+COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
+
+CREATE VIEW cell_errors AS
+WITH seeds AS (
+    SELECT
+        benchmark, experiment, subset, corruption, severity, seed,
+        avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s
+    FROM latest_evaluations
+    GROUP BY ALL
+)
+SELECT
+    benchmark, experiment, subset, corruption, severity,
+    count(*) AS num_runs,
+    avg(error) AS error,
+    stddev_samp(error) AS sd_error,
+    avg(ece) AS ece,
+    sum(num_samples) / sum(wall_s) AS images_per_s
+FROM seeds
+GROUP BY ALL;
+COMMENT ON VIEW cell_errors IS 'Mean over seeds of each cell of each experiment, clean images included';
+COMMENT ON COLUMN cell_errors.num_runs IS 'Seeds';
+COMMENT ON COLUMN cell_errors.error IS 'Mean over seeds of the top-1 error in [0, 1]';
+COMMENT ON COLUMN cell_errors.sd_error IS 'Standard deviation over seeds; NULL with one';
+COMMENT ON COLUMN cell_errors.ece IS 'Mean over seeds of the expected calibration error';
+COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples of all seeds / their seconds';
+
+CREATE VIEW corruption_errors AS
+WITH seeds AS (
+    SELECT
+        benchmark, experiment, subset, corruption, seed,
+        count(*) AS num_cells,
+        avg(error) AS error,
+        avg(error) FILTER (severity = 5) AS error_at_5,
+        avg(top5_error) AS top5_error,
+        avg(ece) AS ece
+    FROM latest_evaluations
+    WHERE severity > 0
+    GROUP BY ALL
+),
+whole_seeds AS (
+    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, experiment, subset, corruption)
+),
+by_severity AS (
+    SELECT benchmark, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
+    FROM cell_errors
+    WHERE severity > 0
+    GROUP BY ALL
+)
+SELECT
+    benchmark, experiment, subset, corruption,
+    any_value(num_cells) AS num_cells,
+    count(*) AS num_runs,
+    avg(error) AS mean_error,
+    stddev_samp(error) AS sd_error,
+    avg(error_at_5) AS error_at_5,
+    avg(top5_error) AS mean_top5_error,
+    avg(ece) AS mean_ece,
+    any_value(errors_by_severity) AS errors_by_severity
+FROM whole_seeds JOIN by_severity USING (benchmark, experiment, subset, corruption)
+GROUP BY benchmark, experiment, subset, corruption;
+COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities that were evaluated';
+COMMENT ON COLUMN corruption_errors.num_cells IS 'Severities that were evaluated';
+COMMENT ON COLUMN corruption_errors.num_runs IS 'Seeds that have all of them';
+COMMENT ON COLUMN corruption_errors.mean_error IS 'Mean over seeds of the mean over severities of the top-1 error';
+COMMENT ON COLUMN corruption_errors.sd_error IS 'Standard deviation over seeds of the mean over severities; NULL with one';
+COMMENT ON COLUMN corruption_errors.error_at_5 IS 'Mean over seeds of the top-1 error at severity 5';
+COMMENT ON COLUMN corruption_errors.mean_top5_error IS 'Mean of the top-5 error';
+COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean of the cells'' expected calibration errors';
+COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors by rising severity, each a mean over seeds';
+
+CREATE VIEW mce_normalisers AS
+SELECT baseline AS normaliser, NULL AS benchmark, NULL AS subset, corruption, severity, error FROM mce_baselines
+UNION ALL
+SELECT experiment, benchmark, subset, corruption, severity, error FROM cell_errors;
+COMMENT ON VIEW mce_normalisers IS 'Errors that may normalise mCE: AlexNet''s, for any benchmark, and those of each experiment, for its own benchmark and subset';
+COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the constants, or experiment';
+COMMENT ON COLUMN mce_normalisers.benchmark IS 'NULL for constants';
+COMMENT ON COLUMN mce_normalisers.subset IS 'NULL for constants';
+COMMENT ON COLUMN mce_normalisers.error IS 'Top-1 error in [0, 1]';
+
+CREATE MACRO mce_against(name) AS TABLE
+WITH sums AS (
+    SELECT
+        e.benchmark, e.experiment, e.subset, e.seed, e.corruption,
+        count(n.error) AS num_cells,
+        count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
+        sum(e.error) AS errors,
+        sum(n.error) AS normaliser_errors
+    FROM latest_evaluations AS e
+    LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
+        n.corruption = e.corruption AND n.severity = e.severity
+        AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
+    GROUP BY ALL
+),
+ratios AS (
+    SELECT
+        s.benchmark, s.experiment, s.subset, s.seed,
+        CASE WHEN is_common AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
+        CASE WHEN is_common AND s.is_whole THEN
+            (s.errors - 5 * clean.errors / clean.num_cells)
+            / nullif(s.normaliser_errors - 5 * clean.normaliser_errors / clean.num_cells, 0)
+        END AS relative_ratio
+    FROM sums AS s
+    LEFT JOIN corruptions USING (corruption)
+    LEFT JOIN (FROM sums WHERE corruption = 'clean' AND num_cells > 0) AS clean
+        USING (benchmark, experiment, subset, seed)
+),
+seeds AS (
+    SELECT
+        benchmark, experiment, subset, seed,
+        CASE WHEN count(ratio) = 15 THEN 100 * avg(ratio) END AS mce,
+        CASE WHEN count(relative_ratio) = 15 THEN 100 * avg(relative_ratio) END AS relative_mce
+    FROM ratios
+    GROUP BY ALL
+)
+SELECT
+    benchmark, experiment, subset,
+    name AS normaliser,
+    count(mce) AS num_runs,
+    avg(mce) AS mce,
+    stddev_samp(mce) AS sd_mce,
+    avg(relative_mce) AS relative_mce
+FROM seeds
+GROUP BY benchmark, experiment, subset;
+COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment by the errors of an experiment of its benchmark and subset, or of alexnet-full or alexnet-5k; NULL unless all 75 cells are there';
+
+CREATE VIEW mce AS
+FROM mce_against('alexnet-full') UNION ALL FROM mce_against('alexnet-5k');
+COMMENT ON VIEW mce IS 'Mean corruption error by AlexNet (Hendrycks & Dietterich 2019, section 4.1); as published only on ImageNet-C itself';
+COMMENT ON COLUMN mce.normaliser IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
+COMMENT ON COLUMN mce.num_runs IS 'Seeds that have all 75 cells';
+COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of sum of errors / sum of the normaliser''s; NULL unless all 75 cells are there';
+COMMENT ON COLUMN mce.sd_mce IS 'Standard deviation over seeds; NULL with one';
+COMMENT ON COLUMN mce.relative_mce IS 'The same with the clean error taken from each error first; NULL without clean images';
+
+CREATE VIEW experiment_seeds AS
+SELECT
+    benchmark, experiment, subset, model, method, protocol, seed,
+    count(*) FILTER (severity > 0) AS num_cells,
+    avg(error) FILTER (severity > 0) AS mean_error,
+    avg(error) FILTER (severity = 5) AS mean_error_at_5,
+    avg(error) FILTER (corruption = 'clean') AS clean_error,
+    avg(top5_error) FILTER (severity > 0) AS mean_top5_error,
+    avg(nll) FILTER (severity > 0) AS mean_nll,
+    avg(brier) FILTER (severity > 0) AS mean_brier,
+    avg(ece) FILTER (severity > 0) AS mean_ece,
+    sum(num_samples) AS num_samples,
+    sum(wall_s) AS wall_s,
+    sum(data_wait_s) AS data_wait_s,
+    sum(num_forwards) AS num_forwards,
+    sum(num_backwards) AS num_backwards,
+    max(peak_cuda_gib) AS peak_cuda_gib,
+    count(*) FILTER (diverged) AS num_diverged,
+    bool_or(generated) AS generated
+FROM latest_evaluations
+GROUP BY ALL;
+COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells, sums over its cells and clean images';
+COMMENT ON COLUMN experiment_seeds.num_cells IS 'Visits to cells, clean images not counted; a gradual stream visits most cells twice';
+COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
+COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5';
+COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images; where streams come back to them, of all visits';
+COMMENT ON COLUMN experiment_seeds.mean_top5_error IS 'Mean over cells of the top-5 error';
+COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative log-likelihood, in nats';
+COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
+COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean of the cells'' expected calibration errors';
+COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Evaluations of a broken model, as diverged says';
+
+CREATE VIEW leaderboard AS
+WITH whole_seeds AS (
+    FROM experiment_seeds
+    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, experiment, subset, model, method, protocol)
+)
+SELECT
+    benchmark, experiment, subset, model, method, protocol,
+    any_value(num_cells) AS num_cells,
+    count(*) AS num_runs,
+    avg(mean_error) AS mean_error,
+    stddev_samp(mean_error) AS sd_error,
+    avg(mean_error_at_5) AS mean_error_at_5,
+    avg(clean_error) AS clean_error,
+    any_value(mce.mce) FILTER (NOT generated) AS mce,
+    any_value(mce.relative_mce) FILTER (NOT generated) AS relative_mce,
+    avg(mean_top5_error) AS mean_top5_error,
+    avg(mean_nll) AS mean_nll,
+    avg(mean_brier) AS mean_brier,
+    avg(mean_ece) AS mean_ece,
+    sum(num_samples) / sum(wall_s) AS images_per_s,
+    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
+    sum(num_forwards) / sum(num_samples) AS forwards_per_sample,
+    sum(num_backwards) / sum(num_samples) AS backwards_per_sample,
+    max(peak_cuda_gib) AS peak_cuda_gib,
+    sum(num_diverged) AS num_diverged,
+    bool_or(generated) AS generated
+FROM whole_seeds
+LEFT JOIN (
+    FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
+) AS mce USING (benchmark, experiment, subset)
+GROUP BY benchmark, experiment, subset, model, method, protocol
+ORDER BY benchmark, subset, mean_error;
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, subset and num_cells';
+COMMENT ON COLUMN leaderboard.num_cells IS 'Visits to cells, clean images not counted; a gradual stream visits most cells twice';
+COMMENT ON COLUMN leaderboard.num_runs IS 'Seeds that have all of these cells; others wait until they do';
+COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error in [0, 1]';
+COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL with one';
+COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'The same over the cells of severity 5';
+COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and visits of the top-1 error on clean images';
+COMMENT ON COLUMN leaderboard.mce IS 'Of the view mce: by alexnet-5k for RobustBench''s list, known by robustbench or imagenet_test_image_ids in its name, else by alexnet-full; NULL for images made here, and unless all 75 cells are there';
+COMMENT ON COLUMN leaderboard.relative_mce IS 'Likewise; NULL without clean images too';
+COMMENT ON COLUMN leaderboard.mean_top5_error IS 'Mean over seeds and cells of the top-5 error';
+COMMENT ON COLUMN leaderboard.mean_nll IS 'Mean over seeds and cells of the negative log-likelihood, in nats';
+COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Brier score';
+COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds of the mean of the cells'' expected calibration errors';
+COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds, cells and clean images';
+COMMENT ON COLUMN leaderboard.data_wait_share IS 'Share of the seconds in which the device waited for data';
+COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
+COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
+COMMENT ON COLUMN leaderboard.num_diverged IS 'Evaluations of a broken model, as diverged says';
+
+CREATE VIEW calibration_bins AS
+SELECT
+    benchmark, experiment, subset, seed, stream, position, corruption, severity,
+    unnest(range(1, len(bin_counts) + 1)) AS bin,
+    unnest(bin_counts) AS num_samples,
+    unnest(bin_confidence_sums) AS confidence_sum,
+    unnest(bin_correct_counts) AS num_correct
+FROM latest_evaluations;
+COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each latest evaluation; sums over any cells give the exact calibration of their union';
+COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
+COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
+COMMENT ON COLUMN calibration_bins.confidence_sum IS 'Sum of their confidences';
+COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct ones of them';
+
+CREATE VIEW class_errors AS
+SELECT
+    * EXCLUDE (num_samples, num_correct, sequence),
+    unnest(range(len(num_samples))) AS label,
+    unnest(num_samples) AS num_samples,
+    unnest(num_correct) AS num_correct
+FROM class_results
+SEMI JOIN latest_evaluations USING (benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence);
+COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
+COMMENT ON COLUMN class_errors.label IS 'Position in the class map, from 0';
+COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
+COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions of them; error is 1 - num_correct / num_samples';
+
+CREATE VIEW throughput_history AS
+SELECT
+    benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
+    device, batch_size, precision, compile, images_per_s, data_wait_s / wall_s AS data_wait_share, peak_cuda_gib, peak_rss_gib
+FROM evaluations
+ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence;
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs';
+COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
+
+CREATE VIEW runs AS
+SELECT
+    run_id,
+    max(started_at) AS started_at,
+    count(*) AS num_evaluations,
+    list(DISTINCT benchmark ORDER BY benchmark) AS benchmarks,
+    list(DISTINCT experiment ORDER BY experiment) AS experiments,
+    sum(wall_s) AS wall_s
+FROM evaluations
+GROUP BY run_id
+ORDER BY started_at DESC;
+COMMENT ON VIEW runs IS 'Dagster runs that evaluated something, the newest first';
+COMMENT ON COLUMN runs.started_at IS 'Of its last evaluation, UTC';
+COMMENT ON COLUMN runs.num_evaluations IS 'Evaluations recorded';
+COMMENT ON COLUMN runs.benchmarks IS 'Of them';
+COMMENT ON COLUMN runs.experiments IS 'Of them';
+
+CREATE VIEW run_comparison AS
+SELECT
+    a.benchmark, a.experiment, a.subset, a.seed, a.stream, a.position, a.corruption, a.severity,
+    a.run_id AS run_a, b.run_id AS run_b,
+    a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
+    a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
+    a.device AS device_a, b.device AS device_b,
+    a.fingerprint = b.fingerprint AS same_settings,
+    a.predictions_sha256 = b.predictions_sha256 AS same_predictions
+FROM evaluations AS a
+JOIN evaluations AS b USING (benchmark, experiment, subset, seed, stream, position, corruption, severity)
+WHERE a.run_id <> b.run_id;
+COMMENT ON VIEW run_comparison IS 'The same cells of the same experiments in two runs side by side; filter by run_a and run_b';
+COMMENT ON COLUMN run_comparison.run_a IS 'One Dagster run';
+COMMENT ON COLUMN run_comparison.run_b IS 'The other';
+COMMENT ON COLUMN run_comparison.error_a IS 'Top-1 error in run_a';
+COMMENT ON COLUMN run_comparison.error_b IS 'Top-1 error in run_b';
+COMMENT ON COLUMN run_comparison.error_change IS 'error_b - error_a';
+COMMENT ON COLUMN run_comparison.images_per_s_a IS 'In run_a';
+COMMENT ON COLUMN run_comparison.images_per_s_b IS 'In run_b';
+COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
+COMMENT ON COLUMN run_comparison.device_a IS 'In run_a';
+COMMENT ON COLUMN run_comparison.device_b IS 'In run_b';
+COMMENT ON COLUMN run_comparison.same_settings IS 'Whether all that decides the predictions is the same';
+COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether every predicted label is the same';
+
+CREATE VIEW stage_timings AS
+WITH stages AS (
+    SELECT benchmark, experiment, subset, unnest([
+        {'stage': 'stage shards', 's': staging_s, 'position': 3},
+        {'stage': 'scan metadata', 's': metadata_scan_s, 'position': 4},
+        {'stage': 'set up', 's': pipeline_setup_s, 'position': 5},
+        {'stage': 'wait for data', 's': data_wait_s, 'position': 6},
+        {'stage': 'compute', 's': compute_s, 'position': 7},
+        {'stage': 'other', 's': greatest(0, wall_s - data_wait_s - compute_s), 'position': 8}
+    ], recursive := TRUE)
+    FROM latest_evaluations
+    UNION ALL
+    SELECT benchmark, NULL, NULL, unnest([
+        {'stage': 'write shards', 's': write_wall_s, 'position': 1},
+        {'stage': 'read back', 's': read_back_wall_s, 'position': 2}
+    ], recursive := TRUE)
+    FROM (FROM shard_sets
+          QUALIFY row_number() OVER (PARTITION BY benchmark, shard_set, corruption, severity ORDER BY sequence DESC) = 1)
+)
+SELECT
+    benchmark, experiment, subset, stage,
+    count(s) AS num_cells,
+    sum(s) AS total_s,
+    sum(s) / sum(sum(s)) OVER (PARTITION BY benchmark, experiment, subset) AS share
+FROM stages
+GROUP BY benchmark, experiment, subset, stage, position
+HAVING count(s) > 0
+ORDER BY benchmark, experiment NULLS FIRST, subset, position;
+COMMENT ON VIEW stage_timings IS 'Where the time of the latest shard sets and evaluations went; copies to the device go on beside computing and are not added';
+COMMENT ON COLUMN stage_timings.experiment IS 'NULL for the shards, which all experiments share';
+COMMENT ON COLUMN stage_timings.subset IS 'NULL for the shards';
+COMMENT ON COLUMN stage_timings.stage IS 'In the order in which they happen';
+COMMENT ON COLUMN stage_timings.num_cells IS 'Cells, clean images and seeds counted, whose time is known';
+COMMENT ON COLUMN stage_timings.total_s IS 'Seconds, over these';
+COMMENT ON COLUMN stage_timings.share IS 'Of the seconds of all stages of this experiment, or of the shards';
+
+CREATE VIEW slowest_cells AS
+SELECT
+    benchmark, experiment, subset, seed, stream, position, corruption, severity, run_id, device, batch_size, num_samples, wall_s,
+    images_per_s, data_wait_s / wall_s AS data_wait_share,
+    wall_s / sum(wall_s) OVER (PARTITION BY benchmark, experiment, subset, seed) AS share
+FROM latest_evaluations
+ORDER BY wall_s DESC;
+COMMENT ON VIEW slowest_cells IS 'The latest evaluations, the longest first';
+COMMENT ON COLUMN slowest_cells.data_wait_share IS 'data_wait_s / wall_s';
+COMMENT ON COLUMN slowest_cells.share IS 'Of the seconds of all cells of this experiment and seed';
+
+CREATE VIEW regressions AS
+WITH compared AS (
+    SELECT
+        e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.run_id, e.device, e.batch_size,
+        e.images_per_s, e.error,
+        count(*) AS num_earlier,
+        median(h.images_per_s) FILTER (
+            h.device = e.device AND h.batch_size = e.batch_size
+            AND h.precision IS NOT DISTINCT FROM e.precision AND h.compile IS NOT DISTINCT FROM e.compile
+        ) AS usual_images_per_s,
+        max_by(h.error, h.sequence) FILTER (h.fingerprint = e.fingerprint AND h.error <> e.error) AS other_error
+    FROM latest_evaluations AS e
+    JOIN evaluations AS h USING (benchmark, experiment, subset, seed, stream, position, corruption, severity)
+    WHERE h.sequence < e.sequence
+    GROUP BY ALL
+)
+SELECT
+    *,
+    images_per_s / usual_images_per_s AS speed_ratio,
+    coalesce(images_per_s < 0.85 * usual_images_per_s, FALSE) AS is_slower,
+    other_error IS NOT NULL AS has_other_error
+FROM compared
+WHERE is_slower OR has_other_error
+ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity;
+COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than their own history, or that have another error though nothing that decides it changed';
+COMMENT ON COLUMN regressions.num_earlier IS 'Earlier evaluations of the cell by this experiment';
+COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median of the earlier ones on the same device with the same batch size, precision and compile mode';
+COMMENT ON COLUMN regressions.other_error IS 'Of the newest earlier one that has the same fingerprint and another error';
+COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s';
+COMMENT ON COLUMN regressions.is_slower IS 'Whether it is slower than the median by more than 15 %';
+COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs though the fingerprint is equal';

@@ -1,0 +1,51 @@
+"""A commented benchmark file, written from what is found in a folder or in archives."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_pipeline import benchmarks
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.files import write_once
+from tta_pipeline.new_benchmark.survey import survey
+from tta_pipeline.new_benchmark.template import EXAMPLES, benchmark_text, next_commands
+
+__all__ = ["EXAMPLES", "new_benchmark", "write_new"]
+
+
+def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c") -> tuple[str, tuple[str, str]]:
+    """Return the text of a benchmark file for what lies at *paths*, and the two commands to run next.
+
+    Args:
+        name: Of the benchmark.
+        paths: A folder, or one or more archives; if there is none, the file has placeholders.
+        like: The published benchmark, a key of `EXAMPLES`, that a file with placeholders is for.
+
+    Raises:
+        BenchmarkFileError: *name* cannot be the name of one.
+        SourceError: see `survey`.
+    """
+    embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in {"benchmarks", *embedded}:
+        raise BenchmarkFileError(
+            f"found the name {name!r}; expected letters, digits and underscores, a letter first, and none of "
+            f"benchmarks, {', '.join(sorted(embedded))}"
+        )
+    found = survey(paths) if paths else EXAMPLES[like]
+    return benchmark_text(name, found), next_commands(name, found)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write *text* to *path*, which must not be there yet.
+
+    Raises:
+        BenchmarkFileError: it is there, or cannot be written.
+    """
+    try:
+        was_written = write_once(path, text.encode())
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be written ({error.strerror}); expected a folder to write to"
+        ) from error
+    if not was_written:
+        raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")

@@ -1,0 +1,57 @@
+"""Pictures of streams: which corruption and which class come when."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tta_pipeline.evaluation.opening import Opened
+
+_MAX_SHOWN = 6000
+_SEVERITY_COLOURS = "cividis_r"  # the more severe, the darker, in print too
+
+
+def stream_picture(visits: Sequence[Opened], *, title: str = "") -> Figure:
+    """Return corruption (above) and class (below) of the samples of a stream, in the order they come.
+
+    Colour tells the severity. Of a long stream every so-manieth sample is shown.
+    """
+    corruptions, severities, labels = (np.concatenate(column) for column in zip(*map(_columns, visits), strict=True))
+    names = list(dict.fromkeys(manifest.corruption for opened in visits for manifest in opened.manifests))
+    shown = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), _MAX_SHOWN)).astype(int))
+    figure = Figure(figsize=(8, 1.4 + 0.16 * len(names) + 1.2), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[0.16 * len(names) + 0.4, 1.2])
+    rows = np.array([names.index(name) for name in corruptions[shown].tolist()])
+    points = upper.scatter(
+        shown, rows, c=severities[shown], s=6, marker="|", linewidths=1, cmap=_SEVERITY_COLOURS, vmin=0, vmax=5
+    )
+    upper.set_yticks(range(len(names)), names, fontsize=7)
+    upper.set_ylim(len(names) - 0.4, -0.6)
+    lower.scatter(shown, labels[shown], s=1.2, color="0.15", linewidths=0)
+    lower.set_ylabel("class")
+    lower.yaxis.set_major_locator(MaxNLocator(integer=True))
+    lower.set_xlabel("sample of the stream")
+    lower.set_xlim(0, len(labels))
+    figure.colorbar(points, ax=[upper, lower], label="severity (0: clean)", ticks=range(6), pad=0.01)
+    upper.set_title(title, fontsize=10, loc="left")
+    _without_frame(upper)
+    _without_frame(lower)
+    return figure
+
+
+def _columns(opened: Opened) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    indices = opened.order.indices
+    numbers = opened.joined.set_numbers(indices)
+    cells = [manifest.cell for manifest in opened.manifests]
+    return (
+        np.array([cell.corruption for cell in cells])[numbers],
+        np.array([cell.severity for cell in cells])[numbers],
+        opened.joined.index.labels[indices],
+    )
+
+
+def _without_frame(axis: Axes) -> None:
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,114 @@
+"""Protocols and subsets as benchmark files name them, and what is refused before anything runs."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
+from tta_pipeline.benchmarks.streams import plans, stream_keys
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline_tests.conftest import SMALL
+
+
+def benchmark(**experiment: object) -> Benchmark:
+    """Return the small benchmark with one experiment."""
+    own = {"model": "cnn", "method": "tent", "preset": "cifar", **experiment}
+    return Benchmark.model_validate({**yaml.safe_load(SMALL), "name": "small", "experiments": {"own": own}})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow", "correlated", "mixed_correlated",
+        "gradual_correlated", "reset_each_shift_correlated",
+    ],
+)  # fmt: skip
+def test_a_name_alone_is_a_protocol(name: str):
+    """And it is what tables call it."""
+    assert name == Protocol.model_validate(name).name
+
+
+def test_streams_are_of_cells_of_severities_or_of_all():
+    """The keys are those of Dagster's partitions."""
+    cells = ("gaussian_noise|3", "gaussian_noise|5", "contrast|3", "contrast|5")
+
+    assert cells == stream_keys(benchmark(), "own")
+    assert cells[1::2] == stream_keys(benchmark(severities=[5]), "own")
+    assert ("3", "5") == stream_keys(benchmark(protocol="continual"), "own")
+    assert ("all",) == stream_keys(benchmark(protocol="gradual"), "own")
+
+
+def test_clean_images_come_where_they_are_asked_for():
+    """After each corruption, or at the end."""
+    for clean, expected in (
+        ("after_each", ["gaussian_noise|5", "clean|0", "contrast|5", "clean|0"]),
+        ("at_end", ["gaussian_noise|5", "contrast|5", "clean|0"]),
+    ):
+        own = benchmark(protocol={"shift": "continual", "clean": clean})
+        (plan,) = plans(own, "own", "5")
+        assert expected == [cell.key for visit in plan.visits for cell in visit.cells]
+
+
+def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
+    """Over twenty seeds both orders of two corruptions come, each the same again."""
+    own = benchmark(protocol={"shift": "continual", "corruption_order": "seeded"}, seeds=list(range(20)))
+    first = [plan.visits[0].cells[0].corruption for plan in plans(own, "own", "5")]
+
+    assert {"gaussian_noise", "contrast"} == set(first)
+    assert first == [plan.visits[0].cells[0].corruption for plan in plans(own, "own", "5")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ("protocol: continuous", ["experiments.tent.protocol", "'continuous'", "'continual'", "'mixed'"]),
+        ("protocol: {shift: mixed, order: dirichlet, delta: 0}", ["delta", "0", "greater than 0"]),
+        ("protocol: {shift: mixed, order: dirichlet}", ["order dirichlet and delta None", "expected delta"]),
+        ("protocol: {shift: mixed, clean: at_end}", ["clean at_end with shift mixed", "expected continual"]),
+        ("protocol: {shift: mixed, corruption_order: seeded}", ["corruption_order seeded with shift mixed"]),
+        ("protocol: {shift: slow, order: shuffled}", ["order shuffled with shift slow"]),
+        ("protocol: {window: 8}", ["batch_size 32 with a window of 8", "expected batch_size 1"]),
+        ("protocol: {stream_speed: 1.5}", ["stream_speed", "1.5", "less than or equal to 1"]),
+        ("severities: [6]", ["severities", "6"]),
+        ("severities: [1]", ["severities is [1]", "expected some of [3, 5]"]),
+        ("subset: {first: 0}", ["first", "0", "greater than or equal to 1"]),
+        ("subset: {first: 5, random: 5}", ["found first, random", "expected one of first, random, listed"]),
+        ("seeds: [1, 1]", ["found seeds [1, 1]", "each once"]),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, changes: str, named: list[str]):
+    """With file, field, value and choices."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(SMALL.replace("preset: cifar, batch_size: 32", f"preset: cifar, batch_size: 32, {changes}"))
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path)
+
+    assert all(part in str(caught.value) for part in [str(path), "tent", *named]), str(caught.value)
+
+
+def test_a_subset_says_what_it_is():
+    """Tables have it in words."""
+    assert "first 100" == Subset(first=100).name
+    assert "random 5000, seed 1" == Subset(random=5000, seed=1).name
+    assert "listed in ids.txt" == Subset(listed=Path("x/ids.txt")).name
+
+
+def test_an_experiment_can_stand_for_several_protocols():
+    """Under its own name where the method starts over at each shift, else with the protocol's behind it."""
+    content = yaml.safe_load(SMALL.replace("preset: cifar, ", "preset: cifar, protocols: [reset_each_shift, mixed], "))
+    found = Benchmark.model_validate({**content, "name": "small"}).experiments
+
+    assert ["source", "norm", "tent", "tent_mixed"] == list(found)
+    assert ("mixed", 32) == (found["tent_mixed"].protocol.name, found["tent_mixed"].batch_size)
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
+    """YAML itself would forget the first."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(SMALL + "  tent: {model: cnn, method: source}\n")
+
+    with pytest.raises(BenchmarkFileError, match=r"mine\.yaml.*tent stands twice"):
+        load_benchmark(path)

@@ -1,0 +1,334 @@
+"""What a method sees under each protocol, and that a stream that was broken off goes on as if it had not been."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.errors import StreamError
+from tta_pipeline.evaluation.feeding import HurriedFeed, WindowFeed
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.locations import Locations
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.device import as_floats
+from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
+from tta_pipeline.streaming.order import as_stored, shuffled
+from tta_pipeline.streaming.pixels import StoredPixels
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.conftest import SMALL, Project
+
+NOISE, CONTRAST = "gaussian_noise", "contrast"
+TENT = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32}
+
+
+@pytest.fixture
+def data(sweep: Project, tmp_path: Path) -> Locations:
+    """The shards and the model of the small benchmark, without results."""
+    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
+    return Locations(root=tmp_path)
+
+
+def subject(data: Locations, **experiment: object) -> Subject:
+    """Return one experiment over the small benchmark."""
+    content = {**yaml.safe_load(SMALL), "name": "small", "experiments": {"own": {**TENT, **experiment}}}
+    return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
+
+
+def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
+    """Evaluate the streams at *key* and return the facts of all rows."""
+    machine = Machine(device="cpu", num_threads=num_threads)
+    with Sweep(own, machine=machine, run_id="test", tell=lambda _: None) as sweep:
+        for plan in sweep.unfinished(key):
+            sweep.evaluate(plan)
+        assert not sweep.unfinished(key)
+    return [dict(row) for row in own.rows(key)]
+
+
+def predictions(rows: list[dict]) -> list[str]:
+    """Return the hashes of what was predicted."""
+    return [row["predictions_sha256"] for row in rows]
+
+
+def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the batches of a cell in stored order."""
+    shard_set = ShardSet.open(data.root / "small" / "shards" / cell)
+    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=32, image_size=32)
+    return [(as_floats(batch.images).clone(), batch.labels) for batch in stream]
+
+
+def tent(own: Subject):
+    """Return the method of the experiment, fresh."""
+    model = own.load_model().make().to(memory_format=torch.channels_last)
+    return build("tent", model, num_classes=10, preset="cifar")
+
+
+def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: Locations):
+    """The rows are those of a plain loop over both cells with one method."""
+    own = subject(data, protocol="continual")
+    rows = evaluated(own, "5")
+    method = tent(own)
+    expected = [
+        sum(int((method.predict(images).argmax(1) == labels).sum()) for images, labels in batches(data, f"{name}/5"))
+        for name in (NOISE, CONTRAST)
+    ]
+
+    assert [(0, NOISE, 5), (1, CONTRAST, 5)] == [(row["position"], row["corruption"], row["severity"]) for row in rows]
+    assert expected == [row["num_correct"] for row in rows]
+    assert [0, 0] == [row["num_resets"] for row in rows]
+    alone = evaluated(subject(data), f"{CONTRAST}|5")
+    assert predictions(alone) != predictions(rows)[1:]
+
+
+def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
+    """Every batch is predicted as if it were the first."""
+    own = subject(data, protocol="episodic")
+    (row,) = evaluated(own, f"{CONTRAST}|5")
+    expected = [tent(own).predict(images).argmax(1) for images, _ in batches(data, f"{CONTRAST}/5")]
+
+    assert row["num_resets"] == row["num_batches"] == len(expected)
+    assert expected[0].tolist()[:10] == list(row["first_predictions"])
+    assert (
+        sum(int((p == y).sum()) for p, (_, y) in zip(expected, batches(data, f"{CONTRAST}/5"), strict=True))
+        == (row["num_correct"])
+    )
+
+
+def test_a_gradual_stream_rises_and_falls(data: Locations):
+    """Each corruption by severities up and down again, each visit with a row of its own."""
+    rows = evaluated(subject(data, protocol="gradual", hyperparameters={"lr": 0.1}), "all")
+
+    assert [(c, s) for c in (NOISE, CONTRAST) for s in (3, 5, 3)] == [(r["corruption"], r["severity"]) for r in rows]
+    assert list(range(6)) == [row["position"] for row in rows]
+    assert 6 == len(set(predictions(rows)))
+
+
+def test_a_mixed_stream_has_all_cells_at_once(data: Locations):
+    """Each sample once, shuffled over the cells; the rows divide what the stream took."""
+    rows = evaluated(subject(data, protocol="mixed"), "5")
+
+    assert [150, 150] == [row["num_samples"] for row in rows]
+    assert 1 == len({row["order_hash"] for row in rows})
+    assert [10, 10] == [row["num_batches"] for row in rows]
+    assert [10, 0] == [len(row["batches"]) for row in rows]
+    assert 300 == sum(row["num_forwards"] for row in rows)
+    assert 10 == sum(row["num_updates"] for row in rows)
+
+
+def test_joined_sets_give_the_pixels_of_each_sample(data: Locations):
+    """Whatever set it is of, and however many threads read."""
+    sets = tuple(ShardSet.open(data.root / "small" / "shards" / name / "5") for name in (NOISE, CONTRAST))
+    joined = JoinedSets(sets=sets)
+    order = shuffled(joined.index, seed=1)
+    alone = [
+        np.concatenate([batch.images.numpy().copy() for batch in Stream(
+            shard_set=one, order=as_stored(one.index), batch_size=50, image_size=32)]) for one in sets
+    ]  # fmt: skip
+    stream = Stream(
+        shard_set=joined, order=order, batch_size=32, image_size=32, num_threads=3,
+        open_pixels=lambda found, size: JoinedPixels(found, size, open_pixels=StoredPixels),
+    )  # fmt: skip
+
+    together = np.concatenate([batch.images.numpy().copy() for batch in stream])
+
+    np.testing.assert_array_equal(np.concatenate(alone)[order.indices], together)
+
+
+@pytest.mark.parametrize("protocol", ["correlated", {"shift": "mixed", "order": "dirichlet", "delta": 0.01}])
+def test_a_correlated_stream_has_few_classes_at_a_time(data: Locations, protocol: object):
+    """A batch of 32 has fewer of the ten classes than one of an i.i.d. stream."""
+    rows = evaluated(subject(data, protocol=protocol), "5")
+    iid = evaluated(subject(data, protocol="mixed", method="norm"), "5")
+
+    assert rows[0]["order_hash"] != iid[0]["order_hash"]
+    labels = [
+        own.index.labels[np.array(row["first_positions"])]
+        for row in rows
+        for own in [ShardSet.open(data.root / "small" / "shards" / row["corruption"] / "5")]
+    ]
+    assert all(len(set(found.tolist())) <= 4 for found in labels)
+
+
+def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
+    """While the severity rises and falls: of each image one severity, and the strongest in the middle."""
+    rows = evaluated(subject(data, protocol="slow"), "all")
+
+    counts = {(row["corruption"], row["severity"]): row["num_samples"] for row in rows}
+    assert all(150 == counts[name, 3] + counts[name, 5] for name in (NOISE, CONTRAST))
+    assert all(50 < counts[name, 5] < 100 for name in (NOISE, CONTRAST))
+
+
+def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path: Path):
+    """Different between protocols, the same for any number of threads."""
+    protocols = ["continual", "correlated", "mixed", "mixed_correlated", {"shift": "continual", "order": "shuffled"}]
+    hashes = []
+    for protocol in protocols:
+        rows = [evaluated(subject(data, protocol=protocol), "5", num_threads=threads) for threads in (1, 4)]
+        assert predictions(rows[0]) == predictions(rows[1])
+        hashes.append(rows[0][0]["order_hash"])
+        shutil.rmtree(data.results("small"))
+
+    assert len(protocols) == len(set(hashes))
+
+
+def test_several_seeds_are_streams_of_their_own(data: Locations):
+    """Each has rows of its own in another order; a further seed leaves those that are there alone."""
+    first = evaluated(subject(data, seeds=[0, 1]), f"{CONTRAST}|5")
+    more = evaluated(subject(data, seeds=[0, 1, 2]), f"{CONTRAST}|5")
+
+    assert [0, 1, 2] == [row["seed"] for row in more]
+    assert first == more[:2]
+    assert 3 == len({row["order_hash"] for row in more})
+
+
+def test_a_subset_is_named_and_hashed(data: Locations):
+    """The same samples of every cell, by number, by lot or by a list."""
+    names = ShardSet.open(data.root / "small" / "shards" / NOISE / "5").index.table["source_name"].to_pylist()
+    (data.root / "list.txt").write_text("\r\n".join(sorted(names[:40])) + "\r\n")
+    for subset, called, count in (
+        ({"first": 40}, "first 40", 40),
+        ({"random": 50, "seed": 3}, "random 50, seed 3", 50),
+        ({"listed": str(data.root / "list.txt")}, "listed in list.txt", 40),
+    ):
+        rows = evaluated(subject(data, subset=subset, protocol="continual"), "5")
+        assert [(called, count)] * 2 == [(row["subset"], row["num_samples"]) for row in rows]
+        assert 64 == len(rows[0]["subset_sha256"])
+        shutil.rmtree(data.results("small"))
+        shutil.rmtree(data.states("small"), ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [("n99/none.JPEG\n", r"found 1 names that .* has no sample of \(n99/none.JPEG\)"), ("", "found no name")],
+)
+def test_a_list_that_names_unknown_samples_is_refused(data: Locations, content: str, found: str):
+    """Before the first image, with names and file."""
+    (data.root / "list.txt").write_text(content)
+
+    with pytest.raises(StreamError, match=rf"list\.txt.*{found}"):
+        evaluated(subject(data, subset={"listed": str(data.root / "list.txt")}), f"{CONTRAST}|5")
+    assert not data.results("small").exists()
+
+
+def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: Locations):
+    """Another method setting, protocol, batch size or subset is evaluated anew; other severities are not."""
+    evaluated(subject(data), f"{CONTRAST}|5")
+    for change, is_finished in (
+        ({"severities": [5]}, True),
+        ({"batch_size": 16}, False),
+        ({"precision": "bf16"}, False),
+        ({"hyperparameters": {"lr": 0.5}}, False),
+        ({"protocol": "episodic"}, False),
+        ({"subset": {"first": 9}}, False),
+        ({"seed": 1}, False),
+    ):
+        own = subject(data, **change)
+        with Sweep(own, machine=Machine(device="cpu"), run_id="test", tell=lambda _: None) as sweep:
+            assert is_finished is (not sweep.unfinished(f"{CONTRAST}|5")), change
+
+
+KILLED = """
+import json, os, sys
+from pathlib import Path
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.evaluation import sweep
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.locations import Locations
+
+publish, left = sweep.publish_record, [int(sys.argv[3])]
+def publish_and_die(*args, **kwargs):
+    publish(*args, **kwargs)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), 9)
+sweep.publish_record = publish_and_die
+own = sweep.Subject(
+    benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment="own",
+    locations=Locations(root=Path(sys.argv[1])),
+)
+with sweep.Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_sweep:
+    own_sweep.evaluate(own.plans("all")[0])
+"""
+
+
+@pytest.mark.parametrize("method", ["tent", "rotta"])
+def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, method: str):
+    """Killed behind the second and the fourth of six visits: those are not made again, and no prediction differs."""
+    own = subject(data, protocol="gradual", method=method)
+    whole = evaluated(own, "all")
+    shutil.rmtree(data.results("small"))
+    for num_visits in (2, 2):
+        content = own.benchmark.model_dump_json()
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, str(data.root), content, str(num_visits)], check=False, capture_output=True
+        )
+        assert -signal.SIGKILL == killed.returncode, killed.stderr.decode()[-2000:]
+
+    again = evaluated(own, "all")
+
+    assert predictions(whole) == predictions(again)
+    assert [1] * 6 == [
+        len(list(folder.glob("*.json"))) for folder in sorted((data.results("small") / "evaluations/own/all").iterdir())
+    ]
+    assert not list(data.states("small").rglob("*.pt"))
+    assert 4 == sum("killed" in path.read_text() for path in data.results("small").rglob("0*.json"))
+
+
+def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
+    """Image by image, with those before it."""
+    own = subject(data, protocol={"shift": "continual", "window": 8}, batch_size=1, subset={"first": 20})
+    method = tent(own)
+    fed = WindowFeed(tent(own), size=8)
+    images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:20]
+    expected = [method.predict(images[max(0, end - 8) : end])[-1] for end in range(1, 21)]
+
+    for image, logits in zip(images, expected, strict=True):
+        torch.testing.assert_close(fed.predict(image[None])[0], logits, rtol=0, atol=0)
+    assert [20, 20] == [row["num_samples"] for row in evaluated(own, "5")]
+
+
+def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
+    """A method that takes four times as long as the source model adapts on about a quarter of the batches."""
+
+    class Slow(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.02)
+            return images.flatten(1)[:, :10]
+
+    class Adapting:
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(10))
+        num_adapted = 0
+
+        def predict(self, images: torch.Tensor) -> torch.Tensor:
+            self.num_adapted += 1
+            time.sleep(0.072)
+            return self.model(images)
+
+    method = Adapting()
+    fed = HurriedFeed(method, speed=1.0, source=Slow(), synchronize=lambda: None)
+    for _ in range(12):
+        fed.predict(torch.zeros(2, 3, 8, 8))
+
+    assert 2 <= method.num_adapted <= 4
+    assert 12 * 2 == 2 * method.num_adapted + fed.num_unadapted
+
+
+def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locations):
+    """Its batches add up, and all are predicted."""
+    own = subject(data, protocol={"shift": "continual", "stream_speed": 1.0}, hyperparameters={"steps": 8})
+    rows = evaluated(own, "5")
+
+    assert all(150 == row["num_samples"] for row in rows)
+    assert sum(row["num_unadapted"] for row in rows) + sum(row["num_forwards"] for row in rows) // 8 == 300
+    assert any(row["num_unadapted"] for row in rows)
+    assert json.loads(rows[0]["config"])["protocol"]["stream_speed"] == 1.0

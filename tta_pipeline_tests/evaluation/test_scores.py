@@ -1,0 +1,96 @@
+"""Scores are what their definitions say, by a second opinion, and a broken model breaks none."""
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
+
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.scores import TOP, SampleScores, class_counts, finite_mean, sample_scores
+
+NUM_SAMPLES, NUM_CLASSES = 400, 12
+
+
+@pytest.fixture(scope="module")
+def logits() -> torch.Tensor:
+    """Logits of a model that knows something."""
+    torch.manual_seed(0)
+    return 2 * torch.randn(NUM_SAMPLES, NUM_CLASSES) + 2 * torch.eye(NUM_CLASSES)[labels_of(NUM_SAMPLES)]
+
+
+def labels_of(num_samples: int) -> torch.Tensor:
+    """Return labels of all classes in turn."""
+    return torch.arange(num_samples) % NUM_CLASSES
+
+
+def scores_of(logits: torch.Tensor) -> SampleScores:
+    """Return the scores of *logits* by those labels."""
+    return sample_scores(logits.log_softmax(1), labels_of(len(logits)))
+
+
+@pytest.mark.parametrize("top", [1, 2, TOP])
+def test_ranks_give_top_k_accuracy(logits: torch.Tensor, top: int):
+    """As torchmetrics counts it."""
+    expected = multiclass_accuracy(logits, labels_of(NUM_SAMPLES), num_classes=NUM_CLASSES, top_k=top, average="micro")
+
+    assert expected.item() == pytest.approx((scores_of(logits).label_ranks < top).double().mean().item())
+
+
+@pytest.mark.parametrize(("norm", "name"), [("l1", "ece"), ("max", "max_error"), ("l2", "rms_error")])
+def test_calibration_errors_are_those_of_torchmetrics(logits: torch.Tensor, norm: str, name: str):
+    """Of all three kinds, from sums over 15 bins."""
+    expected = multiclass_calibration_error(
+        logits.softmax(1), labels_of(NUM_SAMPLES), num_classes=NUM_CLASSES, n_bins=15, norm=norm
+    )
+    scores = scores_of(logits)
+    correct = (scores.predictions == labels_of(NUM_SAMPLES)).numpy()
+
+    bins = calibration_bins(scores.confidences.double().numpy(), correct)
+
+    assert expected.item() == pytest.approx(getattr(bins, name), abs=1e-6)
+
+
+def test_likelihood_and_brier_score_by_their_definitions(logits: torch.Tensor):
+    """Likelihood as cross-entropy has it, Brier score as the sum over classes of squared differences, in float64."""
+    labels = labels_of(NUM_SAMPLES)
+    probabilities = logits.double().softmax(1)
+    one_hot = torch.eye(NUM_CLASSES, dtype=torch.float64)[labels]
+
+    scores = scores_of(logits)
+
+    torch.testing.assert_close(
+        -scores.log_likelihoods, torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    )
+    torch.testing.assert_close(
+        scores.brier_scores.double(), (probabilities - one_hot).square().sum(1), atol=1e-6, rtol=0
+    )
+    torch.testing.assert_close(scores.confidences.double(), probabilities.max(1).values, atol=1e-6, rtol=0)
+
+
+def test_ranks_hold_where_probabilities_are_all_zero_but_one():
+    """A method that is certain of one class still has an order among the others."""
+    logits = -200 * torch.arange(NUM_CLASSES, dtype=torch.float32).repeat(NUM_CLASSES, 1)
+
+    assert list(range(NUM_CLASSES)) == scores_of(logits).label_ranks.tolist()
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_broken_model_has_no_top_5_and_no_likelihood(broken: float):
+    """Logits that are no numbers rank the label last, and the means are none rather than wrong."""
+    logits = torch.randn(NUM_CLASSES, NUM_CLASSES)
+    logits[3] = broken
+
+    scores = scores_of(logits)
+
+    assert scores.label_ranks[3] >= TOP
+    assert finite_mean(-scores.log_likelihoods.double().numpy()) is None
+    assert finite_mean(scores.brier_scores.double().numpy()) is None
+    assert finite_mean(np.ones(3)) == 1
+
+
+def test_classes_without_samples_are_counted_as_none():
+    """Counts are by label, as many as there are classes."""
+    counts = class_counts(np.array([0, 2, 2]), np.array([True, False, True]), num_classes=4)
+
+    assert (1, 0, 2, 0) == counts.num_samples
+    assert (1, 0, 1, 0) == counts.num_correct

@@ -1,0 +1,53 @@
+"""The questions in docs/queries.md have answers."""
+
+import re
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.records import read_record, record_paths
+from tta_pipeline.reports.tables import query
+from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.metrics.made import write
+
+TEXT = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
+QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
+    """The results of the sweep, and two more seeds of each evaluation from another run."""
+    locations = Locations(root=tmp_path_factory.mktemp("questions"))
+    for path in record_paths(sweep.locations.root):
+        copy = locations.root / path.relative_to(sweep.locations.root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+        record = read_record(path)
+        if record.kind == "evaluations":
+            for seed in (0, 1):
+                facts = {**record.facts, "seed": seed, "error": min(1, record.facts["error"] * (1 + seed / 10))}
+                write(locations, facts, run_id="another", started_at="2999-01-01T00:00:00+00:00")
+    publish_metrics(locations)
+    with open_metrics(locations.metrics) as connection:
+        yield connection
+
+
+def test_there_are_twenty():
+    """As the title says, each with one query."""
+    assert 20 == len(QUESTIONS)
+    assert all(1 == text.count("```sql") for text in QUESTIONS.values())
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_question_is_answered(database: duckdb.DuckDBPyConnection, question: str):
+    """The SQL runs, and it has an answer unless none is good news."""
+    (sql,) = re.findall(r"```sql\n(.*?)```", QUESTIONS[question], re.DOTALL)
+
+    answer = query(database, sql)
+
+    assert answer.rows or "No row is good news" in QUESTIONS[question]
+    assert not any("(" in column for column in answer.columns), "every column has a name"

@@ -1,0 +1,327 @@
+"""The views answer what their comments say, and never put together what does not belong together."""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
+from tta_pipeline_tests.metrics.made import OF_VERSION_1, evaluation_facts, record, write
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    """An empty data root."""
+    return Locations(root=tmp_path)
+
+
+@pytest.fixture
+def ask(locations: Locations) -> Ask:
+    """Return a function that publishes what was recorded and answers a question."""
+
+    def ask(sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        publish_metrics(locations)
+        with open_metrics(locations.metrics) as connection:
+            return connection.execute(sql, list(parameters)).fetchall()
+
+    return ask
+
+
+def record_grid(locations: Locations, *, error: float = 0.5, **changes: Any) -> None:
+    """Record all 75 cells and clean images with half the error."""
+    record(locations, corruption="clean", severity=0, error=error / 2, **changes)
+    for corruption in COMMON_CORRUPTIONS:
+        for severity in SEVERITIES:
+            record(locations, corruption=corruption, severity=severity, error=error, **changes)
+
+
+def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
+    """Mean and standard deviation are over the seeds' means over cells, and there is one line."""
+    errors = {0: (0.2, 0.4), 1: (0.25, 0.5), 2: (0.1, 0.2)}
+    for seed, (mild, severe) in errors.items():
+        record(locations, seed=seed, severity=1, error=mild)
+        record(locations, seed=seed, severity=5, error=severe)
+
+    (row,) = ask("SELECT num_cells, num_runs, mean_error, sd_error, mean_error_at_5 FROM leaderboard")
+
+    means = [fmean(pair) for pair in errors.values()]
+    assert (2, 3) == row[:2]
+    assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
+
+
+def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
+    """A run of fewer cells than another of the same experiment is in no mean."""
+    for severity in (1, 5):
+        record(locations, seed=0, severity=severity, error=0.25)
+    record(locations, seed=1, severity=5, error=0.9)
+
+    assert [(2, 1, 0.25, None)] == ask("SELECT num_cells, num_runs, mean_error, sd_error FROM leaderboard")
+
+
+def test_subsets_are_never_mixed(locations: Locations, ask: Ask):
+    """The same experiment on all samples and on some has two lines in every view of errors."""
+    for subset, error in (("all", 0.25), ("first 40", 0.5)):
+        record(locations, subset=subset, error=error)
+
+    for view in ("leaderboard", "corruption_errors"):
+        assert [("all", 0.25, 1), ("first 40", 0.5, 1)] == ask(
+            f"SELECT subset, mean_error, num_runs FROM {view} ORDER BY subset"
+        )
+    assert [("all",), ("first 40",)] == ask("SELECT subset FROM mce WHERE normaliser = 'alexnet-full' ORDER BY subset")
+
+
+def test_a_stream_that_visits_a_cell_twice_has_both(locations: Locations, ask: Ask):
+    """Neither visit takes the other's place."""
+    for position, error in enumerate((0.25, 0.5, 0.75)):
+        record(locations, protocol="gradual", stream="all", position=position, error=error)
+
+    assert [(3, 0.5)] == ask("SELECT num_cells, mean_error FROM leaderboard")
+
+
+def test_the_newest_evaluation_is_the_latest(locations: Locations, ask: Ask):
+    """Published one by one or at once, exactly one evaluation of a cell is marked, the one recorded last."""
+    record(locations, error=0.25)
+    record(locations, error=0.5)
+    assert [(2, 0.5)] == ask("SELECT sequence, error FROM latest_evaluations")
+
+    record(locations, error=0.75)
+    record(locations, seed=1, error=0.1)
+    assert [(3, 0.75), (4, 0.1)] == ask("SELECT sequence, error FROM latest_evaluations ORDER BY 1")
+
+
+def robustbench() -> list[tuple[str, int, dict[str, float]]]:
+    """Return corruption, severity and the error of each model of RobustBench's published cells."""
+    lines = (Path(__file__).parent / "robustbench.csv").read_text().splitlines()
+    header, *rows = (line.split(",") for line in lines if not line.startswith("#"))
+    return [
+        (corruption, int(severity), {m: 1 - float(a) for m, a in zip(header[2:], accuracies, strict=True)})
+        for corruption, severity, *accuracies in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """RobustBench's published cells as our records, in our database."""
+    locations = Locations(root=tmp_path_factory.mktemp("robustbench"))
+    for corruption, severity, errors in robustbench():
+        for model, error in errors.items():
+            cell = {"experiment": model, "corruption": corruption, "severity": severity, "subset": "robustbench 5000"}
+            record(locations, error=error, num_samples=5000, **cell)
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.mark.parametrize(
+    ("model", "expected", "tolerance"),
+    [
+        ("AlexNet", 100, 0),
+        ("Standard_R50", 76.377, 0.001),
+        ("Hendrycks2020AugMix", 64.17, 0.01),
+        ("Hendrycks2020Many", 60.04, 0.01),
+        ("Erichson2022NoisyMix_new", 59.43, 0.01),
+        ("Tian2022Deeper_DeiT-S", 47.61, 0.01),
+        ("Tian2022Deeper_DeiT-B", 41.70, 0.01),
+    ],
+)
+def test_mce_is_the_published_one(published: Locations, model: str, expected: float, tolerance: float):
+    """By RobustBench's own AlexNet, by its errors as constants, and in the leaderboard of its list."""
+    with open_metrics(published.metrics) as connection:
+        ((against, constant, shown),) = connection.execute(
+            """
+            SELECT a.mce, m.mce, l.mce
+            FROM mce_against('AlexNet') AS a
+            JOIN mce AS m USING (experiment)
+            JOIN leaderboard AS l USING (experiment)
+            WHERE m.normaliser = 'alexnet-5k' AND experiment = ?
+            """,
+            [model],
+        ).fetchall()
+
+    assert pytest.approx(expected, abs=tolerance) == against
+    assert pytest.approx([against, against], abs=1e-9) == [constant, shown]
+
+
+def test_the_constants_are_the_published_ones(ask: Ask):
+    """Their means over severities are those of the paper's table, and no cell is missing."""
+    means = dict(
+        ask(
+            "SELECT corruption, avg(error) FROM mce_baselines "
+            "WHERE baseline = 'alexnet-full' AND severity > 0 GROUP BY 1"
+        )
+    )
+    counts = dict(ask("SELECT baseline, count(*) FROM mce_baselines GROUP BY 1"))
+
+    assert {"alexnet-full": 19 * 5 + 1, "alexnet-5k": 15 * 5 + 1} == counts
+    assert 0.788993 == pytest.approx(fmean(means[c] for c in COMMON_CORRUPTIONS), abs=1e-6)
+    for corruption, mean in {"gaussian_noise": 0.886428, "jpeg_compression": 0.6065, "saturate": 0.658248}.items():
+        assert mean == pytest.approx(means[corruption], abs=1e-6)
+
+
+def test_mce_needs_every_cell(locations: Locations, ask: Ask):
+    """With 74 cells it is NULL, with the last it is a number; the four extra corruptions change nothing."""
+    record_grid(locations)
+    (whole,) = ask("SELECT mce, relative_mce FROM leaderboard")
+    record(locations, corruption="saturate", severity=5, error=0.9)
+    record_grid(locations, experiment="other")
+    for path in locations.root.glob("**/other/fog-3/*.json"):
+        path.unlink()
+    publish_metrics(locations, rebuild=True)
+
+    assert [("other", None, None), ("tent", *whole)] == ask(
+        "SELECT experiment, mce, relative_mce FROM leaderboard ORDER BY 1"
+    )
+
+
+def test_images_made_here_have_no_published_mce(locations: Locations, ask: Ask):
+    """The leaderboard has none for them; the view and an experiment as the normaliser still compute one."""
+    record_grid(locations, generated=True)
+
+    assert [(75, None, None)] == ask("SELECT num_cells, mce, relative_mce FROM leaderboard")
+    assert [(100.0, 100.0)] == ask("SELECT mce, relative_mce FROM mce_against('tent')")
+    assert [(1,), (1,)] == ask("SELECT num_runs FROM mce WHERE mce > 0")
+
+
+def test_five_visits_are_not_five_severities(locations: Locations, ask: Ask):
+    """A gradual stream over three severities has no mCE, though it has five rows for each corruption."""
+    for corruption in COMMON_CORRUPTIONS:
+        for position, severity in enumerate((1, 2, 3, 2, 1)):
+            record(locations, corruption=corruption, severity=severity, stream="all", position=position)
+
+    assert [(75, None)] == ask("SELECT num_cells, mce FROM leaderboard")
+
+
+def test_mce_by_hand(locations: Locations, ask: Ask):
+    """With one error in every cell, mCE follows from the constants' sums; relative mCE takes the clean errors away."""
+    record_grid(locations, error=0.5)
+    (found,) = ask("SELECT mce, relative_mce FROM mce WHERE normaliser = 'alexnet-full'")
+    constants = ask("SELECT corruption, sum(error) FROM mce_baselines WHERE baseline = 'alexnet-full' GROUP BY 1")
+    sums = {corruption: errors for corruption, errors in constants if corruption in COMMON_CORRUPTIONS}
+
+    assert 100 * fmean(5 * 0.5 / s for s in sums.values()) == pytest.approx(found[0])
+    assert 100 * fmean(5 * 0.25 / (s - 5 * 0.43478) for s in sums.values()) == pytest.approx(found[1])
+
+
+def test_relative_mce_needs_clean_images(locations: Locations, ask: Ask):
+    """Without them it is NULL, and mCE is not."""
+    record_grid(locations)
+    for path in locations.root.glob("**/clean-0/*.json"):
+        path.unlink()
+
+    ((mce, relative),) = ask("SELECT mce, relative_mce FROM leaderboard")
+    assert mce is not None
+    assert relative is None
+
+
+def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
+    """The sums of two cells' bins give the error of all their samples together."""
+    rng = np.random.default_rng(5)
+    confidences, correct = rng.random(300), rng.random(300) < 0.6
+    for severity, part in ((1, slice(100)), (5, slice(100, None))):
+        bins = calibration_bins(confidences[part], correct[part])
+        record(
+            locations,
+            severity=severity,
+            calibration={name: getattr(bins, name) for name in ("counts", "confidence_sums", "correct_counts")},
+        )
+
+    ((ece,),) = ask(
+        "SELECT sum(abs(c)) / sum(n) FROM (SELECT sum(num_correct - confidence_sum) AS c, sum(num_samples) AS n "
+        "FROM calibration_bins GROUP BY bin)"
+    )
+    assert calibration_bins(confidences, correct).ece == pytest.approx(ece)
+
+
+def test_every_class_has_its_error(locations: Locations, ask: Ask):
+    """Of the latest evaluation, label by label."""
+    record(locations)
+    record(locations, class_counts={"num_samples": [10, 0, 30], "num_correct": [9, 0, 15]})
+
+    assert [(0, 10, 9), (1, 0, 0), (2, 30, 15)] == ask("SELECT label, num_samples, num_correct FROM class_errors")
+
+
+def test_an_evaluation_slower_than_its_history_is_told(locations: Locations, ask: Ask):
+    """By more than 15 % than the median, on the same device with the same batch size; of another device nothing."""
+    for speed in (100.0, 110.0, 90.0):
+        record(locations, images_per_s=speed)
+        record(locations, images_per_s=speed, severity=1)
+        record(locations, images_per_s=10 * speed, severity=3, device="faster")
+    record(locations, images_per_s=84.0, run_id="slow")
+    record(locations, images_per_s=86.0, severity=1)
+    record(locations, images_per_s=86.0, severity=3)
+
+    assert [("slow", 5, 100.0, True, False)] == ask(
+        "SELECT run_id, severity, usual_images_per_s, is_slower, has_other_error FROM regressions"
+    )
+
+
+def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
+    """Equal fingerprints and different errors are told; another fingerprint explains itself."""
+    record(locations, error=0.25)
+    record(locations, error=0.5)
+    record(locations, error=0.25, severity=1)
+    record(locations, error=0.5, severity=1, fingerprint="e" * 64)
+
+    assert [(5, 0.5, 0.25)] == ask("SELECT severity, error, other_error FROM regressions WHERE has_other_error")
+
+
+def test_two_runs_side_by_side(locations: Locations, ask: Ask):
+    """Only cells that both have, each once."""
+    record(locations, run_id="a", error=0.5)
+    record(locations, run_id="b", error=0.25, predictions_sha256="q" * 64)
+    record(locations, run_id="b", severity=1)
+
+    assert [(5, -0.25, True, False)] == ask(
+        "SELECT severity, error_change, same_settings, same_predictions FROM run_comparison "
+        "WHERE run_a = 'a' AND run_b = 'b'"
+    )
+    assert [("b", 2), ("a", 1)] == ask("SELECT run_id, num_evaluations FROM runs ORDER BY 2 DESC")
+
+
+def test_the_stages_make_up_the_whole(locations: Locations, ask: Ask):
+    """Scan, set-up, waiting, computing and the rest are the seconds there were, and their shares are one."""
+    record(locations)
+
+    rows = ask("SELECT stage, total_s, share FROM stage_timings WHERE experiment = 'tent'")
+    assert ["stage shards", "scan metadata", "set up", "wait for data", "compute", "other"] == [row[0] for row in rows]
+    assert 1.25 + 0.1 + 0.2 == pytest.approx(sum(row[1] for row in rows))
+    assert 1 == pytest.approx(sum(row[2] for row in rows))
+
+
+def test_the_slowest_cells_come_first(locations: Locations, ask: Ask):
+    """With their share of the experiment's time."""
+    record(locations, severity=1, wall_s=1.0)
+    record(locations, severity=5, wall_s=3.0)
+
+    assert [(5, 0.75), (1, 0.25)] == ask("SELECT severity, share FROM slowest_cells")
+
+
+def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
+    """What they lack is NULL, in one publication with newer ones, whichever comes first."""
+    older = {name: value for name, value in evaluation_facts(severity=1).items() if name not in OF_VERSION_1}
+    write(locations, older)
+    record(locations, severity=3)
+    write(locations, {**older, "severity": 5})
+
+    rows = ask("SELECT severity, metrics_version, nll, precision, subset, stream FROM evaluations ORDER BY 1")
+    assert [
+        (1, 1, None, None, "all", "fog|1"),
+        (3, 2, 1.5, "fp32", "all", "fog|3"),
+        (5, 1, None, None, "all", "fog|5"),
+    ] == rows
+    assert [(3,)] == ask("SELECT severity FROM class_results")
+
+
+def test_corruptions_sort_in_the_canonical_order(ask: Ask):
+    """The names known to the database are the benchmark files' own."""
+    assert CORRUPTIONS == tuple(name for (name,) in ask("SELECT corruption FROM corruptions ORDER BY corruption"))
+    assert COMMON_CORRUPTIONS == tuple(
+        name for (name,) in ask("SELECT corruption FROM corruptions WHERE is_common ORDER BY corruption")
+    )

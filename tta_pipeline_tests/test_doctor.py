@@ -1,0 +1,380 @@
+"""The doctor says what stands in the way of work, and changes nothing."""
+
+import fcntl
+import json
+import os
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tta_pipeline.cli import main
+from tta_pipeline.doctor import Finding, benchmark_files, machine, mounts
+from tta_pipeline.doctor import project as doctored
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline.metrics.records import publish_record
+from tta_pipeline_tests.conftest import Project, write_tree
+
+MOUNTS = r"""
+/dev/sda1 / ext4 rw,relatime 0 0
+server:/home /home nfs4 rw,vers=4.2 0 0
+server:/old /home/old nfs rw,vers=3,local_lock=all 0 0
+ws /lustre/my\040space lustre rw,flock 0 0
+me@host: /home/me/far fuse.sshfs rw 0 0
+/dev/sdb1 /home/me/scratch xfs rw 0 0
+""".lstrip()
+FOLDER_SOURCE = """
+title: Mine
+source: {{kind: folder, root: "{root}"}}
+corruptions: [fog]
+severities: [1, 2]
+image_size: 32
+shards: {{num_shards: 1}}
+models: {{resnet50: {{kind: torchvision, architecture: resnet50}}}}
+experiments: {{source: {{model: resnet50, method: source}}}}
+"""
+
+
+@pytest.fixture
+def locations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locations:
+    """An empty data root, and a Dagster home beside it."""
+    (tmp_path / "dagster").mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    return Locations.from_environment()
+
+
+def told(findings: Iterator[Finding]) -> dict[str, str]:
+    """Return mark, words and advice of each thing looked at."""
+    return {finding.subject: f"{finding.mark}: {finding.found} -> {finding.advice}" for finding in findings}
+
+
+def aged(path: Path) -> Path:
+    """Make *path* an hour old."""
+    os.utime(path, (time.time() - 3600, time.time() - 3600))
+    return path
+
+
+def test_an_empty_project_is_well_and_stays_as_it_is(project: Project):
+    """The command of a user finds no fault, tells of each thing, and leaves no file behind."""
+    finished = project.run("tta-pipeline", "doctor")
+
+    assert 0 == finished.returncode, finished.stdout + finished.stderr
+    for subject in (
+        "data root",
+        "disk",
+        "inodes",
+        "file system",
+        "left-overs",
+        "results",
+        "digits_c",
+        "torch",
+        "Dagster",
+    ):
+        assert f" {subject}: " in finished.stdout
+    assert not project.locations.root.exists()
+    assert ["dagster.yaml"] == [path.name for path in project.home.iterdir()]
+
+
+def test_a_program_reads_the_same(locations: Locations):
+    """With --json each thing is an object with mark, subject, what was found, and advice."""
+    finished = CliRunner().invoke(main, ["doctor", "--json"])
+
+    findings = {finding["subject"]: finding for finding in json.loads(finished.stdout)}
+    assert 0 == finished.exit_code
+    assert {"mark": "ok", "subject": "left-overs", "found": "none", "advice": ""} == findings["left-overs"]
+    assert "75 cells, 0 of them sharded, 58 experiments" == findings["digits_c"]["found"]
+
+
+def test_a_fault_makes_the_exit_status_1(locations: Locations):
+    """The line says what is wrong with which file, and what to do."""
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text("title: Mine\n")
+
+    finished = CliRunner().invoke(main, ["doctor"])
+
+    assert 1 == finished.exit_code
+    assert "fault  mine: " in finished.stdout
+    assert "source is missing" in finished.stdout
+    assert "-> correct the file" in finished.stdout
+
+
+def test_a_data_root_that_cannot_be_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """A file where the folder should be, and a folder without rights, are told with the variable that names them."""
+    file = Locations(root=locations.root / "file")
+    file.root.write_text("")
+    assert "fault: " in told(machine.data_root(file))["data root"]
+
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may do anything
+    assert "TTA_DATA_ROOT) belongs to user" in told(machine.data_root(locations))["data root"]
+
+
+def test_a_full_disk_is_a_fault_and_a_small_one_a_note(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """What ImageNet-C needs stands beside what is free, in bytes and in files."""
+    real = list(os.statvfs(locations.root))
+
+    def with_free(num_bytes: int, num_files: int) -> dict[str, str]:
+        changed = os.statvfs_result([4096, 4096, *real[2:4], num_bytes // 4096, 10**6, num_files, num_files, *real[8:]])
+        monkeypatch.setattr(os, "statvfs", lambda _: changed)
+        return told(machine.room(locations))
+
+    assert ["ok", "ok"] == [text[:2] for text in with_free(10**12, 10**6).values()]
+    assert ["note", "note"] == [text[:4] for text in with_free(10**10, 500).values()]
+    assert ["fault", "fault"] == [text[:5] for text in with_free(10**6, 5).values()]
+    assert "51 GB as shards" in with_free(10**10, 500)["disk"]
+
+
+def test_a_file_system_is_found_by_its_mount(tmp_path: Path):
+    """The deepest mount counts; spaces are read; options tell whether locks reach other machines."""
+    table = tmp_path / "mounts"
+    table.write_text(MOUNTS)
+    kinds = {
+        "/home/me/data": ("nfs4", True, ()),
+        "/home/old/data": ("nfs", True, ("local_lock=all",)),
+        "/homestead": ("ext4", False, ()),
+        "/lustre/my space/data": ("lustre", True, ()),
+        "/home/me/far/data": ("fuse.sshfs", True, ()),
+        "/home/me/scratch": ("xfs", False, ()),
+    }
+
+    for path, expected in kinds.items():
+        found = mounts.mounted_above(Path(path), table)
+        assert found
+        assert expected == (found.kind, found.is_network, found.local_lock_options)
+
+
+def test_locks_are_tried_for_real(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """A lock that can be had is well and leaves no file; one that is refused, or had twice, is a fault."""
+    assert "locks work" in told(machine.file_locks(locations))["file system"]
+    assert not any(locations.root.iterdir())
+
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    assert "fault" in told(machine.file_locks(locations))["file system"]
+
+    def refused(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    assert "Function not implemented" in told(machine.file_locks(locations))["file system"]
+
+
+def test_a_network_file_system_is_a_note(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """With locks that hold on one machine only, the note says so; Dagster's SQLite there is a fault."""
+    table = tmp_path / "mounts"
+    monkeypatch.setattr(mounts, "MOUNTS", table)
+
+    table.write_text(f"server:/x {tmp_path} nfs rw,local_lock=flock 0 0\n")
+    assert (
+        "on this machine only, by its mount option local_lock=flock"
+        in told(machine.file_locks(locations))["file system"]
+    )
+    assert "SQLite" in told(doctored.dagster_storage())["Dagster"]
+    assert "fault" in told(doctored.dagster_storage())["Dagster"]
+
+    table.write_text(f"server:/x {tmp_path} lustre rw,flock 0 0\n")
+    assert "note: lustre" in told(machine.file_locks(locations))["file system"]
+
+    (tmp_path / "dagster" / "dagster.yaml").write_text("storage: {postgres: {postgres_url: {env: URL}}}\n")
+    assert "ok: the history of runs is in postgres" in told(doctored.dagster_storage())["Dagster"]
+
+
+def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Locations):
+    """A folder that nobody locks is one; a locked one, or a file of this moment, is not."""
+    abandoned = locations.root / "mine" / ".unpublished-1-spill"
+    living = locations.root / "mine" / "shards" / "fog" / ".unpublished-2-5"
+    for folder in (abandoned, living):
+        folder.mkdir(parents=True)
+        (folder / "images").write_bytes(b"x" * 1000)
+        aged(folder)
+    descriptor = os.open(living, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    (locations.root / "mine" / ".unpublished-3-class_map.json").write_text("{}")
+    try:
+        text = told(doctored.left_overs(locations))["left-overs"]
+    finally:
+        os.close(descriptor)
+
+    assert "note: 1 folders of killed runs" in text
+    assert str(abandoned) in text
+    assert str(living) not in text
+
+
+def test_files_of_killed_runs_are_named(locations: Locations):
+    """A record and a copy of the database that were never finished can be removed by hand."""
+    cell = locations.results("mine") / "evaluations" / "source" / "fog-5"
+    cell.mkdir(parents=True)
+    record, copy = cell / ".unpublished-1-000001.json", locations.root / ".metrics.duckdb-1"
+    for path in (record, copy):
+        path.write_text("{")
+        aged(path)
+
+    text = told(doctored.left_overs(locations))["left-overs"]
+
+    assert "2 files of killed runs" in text
+    assert str(copy) in text
+    assert str(record) in text
+
+
+def shard_set_record(locations: Locations) -> Path:
+    """Publish a record, and return its path."""
+    facts = {"loaders": [], "benchmark": "mine", "corruption": "fog", "severity": 5}
+    return publish_record(
+        locations.results("mine"),
+        kind="loader_benchmarks",
+        name="fog-5",
+        run_id="r",
+        started_at="2026-01-01",
+        facts=facts,
+    ).path
+
+
+def test_records_that_are_not_in_the_database_are_told(locations: Locations):
+    """Before publication, after it, after another record, and after the record was taken away."""
+    path = shard_set_record(locations)
+    assert (
+        "1 of 1 records are not in metrics.duckdb, which does not exist"
+        in told(doctored.result_records(locations))["results"]
+    )
+
+    publish_metrics(locations)
+    assert "ok: 1 records" in told(doctored.result_records(locations))["results"]
+
+    second = shard_set_record(locations)
+    assert "1 of 2 records are not in metrics.duckdb ->" in told(doctored.result_records(locations))["results"]
+
+    second.unlink()
+    path.unlink()
+    assert "1 results whose records are gone" in told(doctored.result_records(locations))["results"]
+
+
+def test_a_damaged_record_is_a_fault(locations: Locations):
+    """No result can be published while it lies there."""
+    shard_set_record(locations).write_text("{")
+
+    findings = list(doctored.result_records(locations))
+
+    assert ["fault", "note"] == [finding.mark for finding in findings]
+    assert "000001.json is no result record" in findings[0].found
+
+
+def test_a_database_of_somebody_elses_is_a_note(locations: Locations):
+    """It is made anew by the next run; a write-ahead log beside it is told of."""
+    shard_set_record(locations)
+    locations.metrics.write_text("no database")
+    (locations.root / "metrics.duckdb.wal").write_text("")
+
+    findings = list(doctored.result_records(locations))
+
+    assert ["note", "note"] == [finding.mark for finding in findings]
+    assert "has another schema or cannot be read" in findings[1].found
+
+
+def test_a_dagster_home_that_is_none_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Dagster takes an absolute folder that is there; without one, the project's dagster.yaml."""
+    monkeypatch.setenv("DAGSTER_HOME", "relative")
+    assert "fault" in told(doctored.dagster_storage())["Dagster"]
+
+    monkeypatch.delenv("DAGSTER_HOME")
+    monkeypatch.chdir(tmp_path)
+    assert "note: neither" in told(doctored.dagster_storage())["Dagster"]
+
+    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: kept}}\n")
+    assert f"ok: the history of runs is in {tmp_path / 'kept'}" in told(doctored.dagster_storage())["Dagster"]
+
+    (tmp_path / "dagster.yaml").write_text("storage: {\n")
+    assert "is not YAML" in told(doctored.dagster_storage())["Dagster"]
+
+
+def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locations: Locations, tmp_path: Path):
+    """Missing cells of a source are a note, a missing source a fault, and both nothing once the shards are made."""
+    root = tmp_path / "source"
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(FOLDER_SOURCE.format(root=root))
+    assert (
+        f"fault: source.root is {root}, which does not exist"
+        in told(benchmark_files.benchmark_files(locations))["mine"]
+    )
+
+    write_tree(root / "fog" / "1", classes={"n01": 1})
+    assert "note: 2 cells, 0 of them sharded" in told(benchmark_files.benchmark_files(locations))["mine"]
+    assert "lacks 1 of 2 cells: fog|2" in told(benchmark_files.benchmark_files(locations))["mine"]
+
+    for severity in ("1", "2"):
+        folder = locations.root / "mine" / "shards" / "fog" / severity
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+    assert "ok: 2 cells, 2 of them sharded" in told(benchmark_files.benchmark_files(locations))["mine"]
+
+    root.rename(tmp_path / "elsewhere")
+    assert "note: source.root" in told(benchmark_files.benchmark_files(locations))["mine"]
+
+
+def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):
+    """One that ends in .yml, and one with the name of an embedded benchmark."""
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yml").write_text("")
+    (locations.benchmark_files / "digits_c.yaml").write_text("")
+
+    found = told(benchmark_files.benchmark_files(locations))
+
+    assert "rename it to end in .yaml" in found["benchmarks"]
+    assert "have one name" in found["digits_c"]
+
+
+def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """In the working directory; a module that raises when it is imported is a fault of the benchmark that names it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "raising.py").write_text("1 / 0\n")
+    text = FOLDER_SOURCE.format(root=locations.root)
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(text.replace("method: source", "method: 'raising:METHOD'"))
+
+    found = told(benchmark_files.benchmark_files(locations))["mine"]
+
+    assert "raised ZeroDivisionError" in found
+    assert "correct the module" in found
+
+
+def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """It is a note, but a fault of the benchmark whose models need it."""
+    monkeypatch.setattr(benchmark_files, "is_installed", lambda _: False)
+    monkeypatch.setitem(machine.EXTRAS, "timm", ("no-such-package",))
+    text = FOLDER_SOURCE.format(root=locations.root).replace("torchvision", "timm")
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(text)
+
+    assert "note: models of kind timm: not installed: no-such-package" in told(machine.extras())["extra timm"]
+    assert "fault: it has models of kind timm" in told(benchmark_files.benchmark_files(locations))["mine"]
+
+
+def test_the_extras_are_those_of_the_project():
+    """The doctor looks for the packages that pyproject.toml names."""
+    settings = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    named = settings["project"]["optional-dependencies"]
+
+    assert {
+        extra: tuple(requirement.partition(">")[0] for requirement in named[extra]) for extra in machine.EXTRAS
+    } == machine.EXTRAS
+    assert {*machine.EXTRAS, "dev"} == set(named)
+
+
+def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """The doctor goes on with the next thing."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(locations.root))
+
+    monkeypatch.setattr(os, "statvfs", refused)
+    finished = CliRunner().invoke(main, ["doctor"], catch_exceptions=False)
+
+    assert f"fault  room: {locations.root} cannot be looked at (Permission denied)" in finished.stdout
+    assert " torch: " in finished.stdout

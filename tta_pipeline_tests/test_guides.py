@@ -1,0 +1,90 @@
+"""What tutorial, recipes and security page say is what the programs understand."""
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import torch
+import yaml
+from click.testing import CliRunner
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.spec import CheckpointModel
+from tta_pipeline.cli import main
+from tta_pipeline.resources import Compute
+
+ROOT = Path(__file__).parents[1]
+GUIDES = {path: (ROOT / path).read_text() for path in ("docs/tutorial.md", "docs/how-to.md", "SECURITY.md")}
+HOW_TO = GUIDES["docs/how-to.md"]
+
+
+def commands(text: str) -> list[str]:
+    """Return every line of the shell blocks of *text*, continued ones put together."""
+    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_every_verb_and_option_of_the_guides_exists(guide: str):
+    """A command is read by the verb's own parser, which refuses unknown options."""
+    found = [part for line in commands(GUIDES[guide]) for part in re.split(r"&&|#", line) if "tta-pipeline " in part]
+
+    for command in found:
+        verb, *arguments = shlex.split(command)[1:]
+        main.commands[verb].make_parser(click.Context(main.commands[verb])).parse_args(arguments)
+    assert found or guide == "SECURITY.md"
+
+
+def test_every_configuration_of_the_recipes_is_one():
+    """What stands behind --config-json is JSON, and names fields that there are."""
+    configs = [json.loads(text) for text in re.findall(r"--config-json '(.*?)'", HOW_TO)]
+
+    fields = [name for config in configs for name in config.get("resources", {}).get("compute", {}).get("config", {})]
+    assert {"launch", "stage_folder", "stage_limit_gib"} == set(fields)
+    assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
+
+
+def test_the_model_of_the_recipe_is_one():
+    """The section is read as it stands, but for the hash."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
+
+    section = yaml.safe_load(text)["models"]["mine"]
+
+    assert "resnet50" == CheckpointModel.model_validate({**section, "sha256": 64 * "0"}).architecture
+
+
+def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The file, typed as it stands, is a method that is built by its import path."""
+    (text,) = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
+    (tmp_path / "my_method.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
+    images = torch.rand(3, 3, 2, 2)
+
+    method = build("my_method:MIRRORED", model, num_classes=5)
+
+    torch.testing.assert_close((model(images) + model(images.flip(3))) / 2, method.predict(images))
+    sys.modules.pop("my_method")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_links_lead_somewhere(guide: str):
+    """To a heading of the page, or to a file beside it."""
+    headings = {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
+                for line in re.findall(r"^#+ (.*)$", GUIDES[guide], re.MULTILINE)}  # fmt: skip
+
+    for target in re.findall(r"\]\(([^)]+)\)", GUIDES[guide]):
+        assert target.removeprefix("#") in headings or ((ROOT / guide).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("verb", sorted(main.commands))
+def test_each_example_of_a_verb_has_a_line_of_its_own(verb: str):
+    """Help is not run together into a paragraph, so that an example can be copied."""
+    shown = CliRunner().invoke(main, [verb, "--help"]).output
+
+    assert "\\b" not in shown
+    assert "Example" not in shown or re.search(rf"^\s+tta-pipeline {verb}", shown, re.MULTILINE)

@@ -1,0 +1,291 @@
+"""A benchmark file is written from what lies on disk, and is one."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
+from tta_pipeline.cli import main
+from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
+from tta_pipeline.new_benchmark.archives import Seen, look_at_archive
+from tta_pipeline.new_benchmark.survey import survey
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES
+from tta_pipeline.sources.published import MD5_BY_ARCHIVE
+from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+
+CLASSES = {"n01": 2, "n02": 2, "n03": 1}
+CELLS = ("fog/1", "fog/5", "snow/1", "snow/5")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two corruptions at two severities, three classes, 32 pixels."""
+    for cell in CELLS:
+        write_tree(tmp_path / "My-C" / cell, classes=CLASSES)
+    return tmp_path / "My-C"
+
+
+def packed(folder: Path, path: Path, *, mode: str = "w") -> Path:
+    """Pack *folder* with its name around its files, and return the archive."""
+    with tarfile.open(path, mode) as tar:
+        tar.add(folder, arcname=folder.name)
+    return path
+
+
+def run(data_root: Path, *arguments: str | Path) -> Result:
+    """Run the verb with a data root of its own."""
+    return CliRunner().invoke(
+        main, ["new-benchmark", *map(str, arguments)], env={"TTA_DATA_ROOT": str(data_root)}, catch_exceptions=False
+    )
+
+
+def written(tmp_path: Path, *sources: Path) -> Benchmark:
+    """Write a benchmark file for *sources* as a user does, and read it."""
+    finished = run(tmp_path / "data", "mine", *sources)
+    assert 0 == finished.exit_code, finished.output
+    return load_benchmark(tmp_path / "data" / "benchmarks" / "mine.yaml")
+
+
+def has_what_lies_there(benchmark: Benchmark) -> bool:
+    """Return whether *benchmark* has the cells, in canonical order, and the size of the images of `root`."""
+    return (("snow", "fog"), (1, 5), 32) == (benchmark.corruptions, benchmark.severities, benchmark.image_size)
+
+
+def test_a_folder_becomes_a_benchmark(root: Path, tmp_path: Path):
+    """Corruptions, severities and image size are those that lie there, and the root is absolute."""
+    benchmark = written(tmp_path, root)
+
+    assert has_what_lies_there(benchmark)
+    assert ("folder", root, 2) == (benchmark.source.kind, benchmark.source.root, benchmark.source.group_depth)
+
+
+def test_a_folder_around_the_corruptions_is_left_out(root: Path, tmp_path: Path):
+    """An archive unpacked into a folder of its name has its root inside."""
+    assert written(tmp_path, root.parent).source.root == root
+
+
+def test_a_folder_for_each_archive_is_a_level_more(root: Path, tmp_path: Path):
+    """Several archives, each unpacked into a folder of its own, are read with group_depth 3."""
+    write_tree(tmp_path / "all" / "noise" / "shot_noise" / "5", classes=CLASSES)
+    (tmp_path / "all" / "weather").mkdir()
+    for name in ("fog", "snow"):
+        (root / name).rename(tmp_path / "all" / "weather" / name)
+
+    benchmark = written(tmp_path, tmp_path / "all")
+
+    assert 3 == benchmark.source.group_depth
+    assert {"shot_noise", "fog", "snow"} == set(benchmark.corruptions)
+
+
+@pytest.mark.parametrize(("name", "mode"), [("my.tar", "w"), ("my.tar.gz", "w:gz")])
+def test_an_archive_becomes_a_benchmark(root: Path, tmp_path: Path, name: str, mode: str):
+    """What is packed is found without unpacking, compressed or not."""
+    archive = packed(root, tmp_path / name, mode=mode)
+    before = sorted(tmp_path.rglob("*"))
+
+    assert has_what_lies_there(written(tmp_path, archive))
+    assert {"data", "benchmarks", "mine.yaml"} == {path.name for path in set(tmp_path.rglob("*")) - set(before)}
+
+
+def test_published_names_are_suggested_and_not_believed(root: Path, tmp_path: Path):
+    """The file says `published` in a comment alone, since only the md5 would tell."""
+    archive = packed(root, tmp_path / "weather.tar")
+
+    text, _ = new_benchmark("mine", [archive])
+
+    assert "# published: imagenet_c" in text
+    assert "published" not in yaml.safe_load(text)["source"]
+
+
+def test_arrays_become_a_benchmark(tmp_path: Path):
+    """CIFAR-10-C's files tell corruptions, classes and size."""
+    root = tmp_path / "CIFAR-10-C"
+    root.mkdir()
+    np.save(root / "labels.npy", np.arange(50) % 10)
+    for name in ("fog", "frost"):
+        np.save(root / f"{name}.npy", np.zeros((50, 32, 32, 3), np.uint8))
+
+    benchmark = written(tmp_path, root)
+
+    assert ("npy", 32, SEVERITIES) == (benchmark.source.kind, benchmark.image_size, benchmark.severities)
+    assert ("frost", "fog") == benchmark.corruptions
+    assert "10 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("with_folders", [True, False])
+def test_shards_become_a_benchmark(tmp_path: Path, *, with_folders: bool):
+    """Tars with class folders or with .cls members are to be adopted, and no shards are to be written."""
+    cell = tmp_path / "shards" / "fog" / "3"
+    cell.mkdir(parents=True)
+    for number in range(4):
+        folder = tmp_path / "members" / (f"n0{number % 2}" if with_folders else "")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(jpeg(number, size=64))
+        if not with_folders:
+            (folder / f"{number}.cls").write_text(str(number % 2))
+    with tarfile.open(cell / "000.tar", "w") as tar:
+        tar.add(tmp_path / "members", arcname=".")
+
+    benchmark = written(tmp_path, tmp_path / "shards")
+
+    assert ("shards", None, 64) == (benchmark.source.kind, benchmark.shards, benchmark.image_size)
+    assert " 2 classes" in (tmp_path / "data" / "benchmarks" / "mine.yaml").read_text()
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_uncorrupted_images_are_to_be_corrupted(tmp_path: Path, *, is_packed: bool):
+    """Class folders alone give a benchmark whose corruptions are made here, all 75 cells."""
+    write_tree(tmp_path / "val", classes=CLASSES, size=64)
+    source = packed(tmp_path / "val", tmp_path / "val.tar") if is_packed else tmp_path / "val"
+
+    benchmark = written(tmp_path, source)
+
+    assert ("generated", "tiny_imagenet_c") == (benchmark.source.kind, benchmark.source.severity_table)
+    assert COMMON_CORRUPTIONS == benchmark.corruptions
+
+
+def test_images_that_are_no_squares_are_resized_and_cropped(root: Path, tmp_path: Path):
+    """The file asks for squares, since a batch is made of images of one size."""
+    from PIL import Image
+
+    for path in root.rglob("*.JPEG"):
+        Image.new("RGB", (400, 300)).save(path)
+
+    benchmark = written(tmp_path, root)
+
+    assert (256, 224) == (benchmark.shards.resize, benchmark.shards.center_crop)
+    assert 224 == benchmark.image_size
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_without_a_source_there_are_placeholders(tmp_path: Path, example: str):
+    """The file of each published benchmark is one, with 75 cells."""
+    finished = run(tmp_path, "mine", "--like", example)
+
+    assert 0 == finished.exit_code, finished.output
+    assert 75 == len(load_benchmark(tmp_path / "benchmarks" / "mine.yaml").cells)
+
+
+def test_a_model_fits_the_number_of_classes(tmp_path: Path):
+    """A thousand classes have weights to be downloaded; for others the file says what to fill in."""
+    thousand = yaml.safe_load(new_benchmark("mine", [], like="imagenet_c")[0])
+    ten, _ = new_benchmark("mine", [], like="cifar10_c")
+
+    assert "torchvision" == thousand["models"]["resnet50"]["kind"]
+    assert 5 == ten.count("FILL IN") + ten.count("wrong ones give")
+
+
+def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
+    """After the first members, headers all over the archive still tell every cell, and the file says so."""
+    seen = Seen()
+
+    look_at_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
+
+    assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == seen.cells
+    assert "only the first 3 files were looked at, and 256 places" in seen.remarks[0]
+
+
+def test_what_is_odd_stands_in_the_file(root: Path):
+    """A corruption nobody knows, a missing cell and a cell with other classes are each told."""
+    write_tree(root / "rain" / "1", classes=CLASSES)
+    write_tree(root / "frost" / "1", classes={**CLASSES, "n04": 1})
+
+    text = new_benchmark("mine", [root])[0].replace("\n#  ", "")
+
+    assert "none of the 19 known corruptions: rain" in text
+    assert "Not found: frost|5" in text
+    assert "frost has 4" in text
+
+
+def test_nothing_is_overwritten(root: Path, tmp_path: Path):
+    """A second file of the name is refused, and the first stays as it was."""
+    written(tmp_path, root)
+    path = tmp_path / "data" / "benchmarks" / "mine.yaml"
+    path.write_text("title: changed by hand\n")
+
+    finished = run(tmp_path / "data", "mine", root)
+
+    assert 1 == finished.exit_code
+    assert "exists; expected a new name" in finished.stderr
+    assert "title: changed by hand\n" == path.read_text()
+
+
+def test_a_dash_prints_the_file_alone(root: Path, tmp_path: Path):
+    """Standard output is the file; the commands to run next go to standard error."""
+    finished = run(tmp_path / "data", "mine", root, "--output", "-")
+
+    assert {"title", "source", "models"} <= set(yaml.safe_load(finished.stdout))
+    assert 2 == finished.stderr.count("dagster asset materialize")
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["1st", "a-b", "../x", "benchmarks", "digits_c"])
+def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
+    """Names become folders and asset keys, and those that are taken stay so."""
+    finished = run(tmp_path, name)
+
+    assert 1 == finished.exit_code
+    assert "expected letters, digits and underscores" in finished.stderr
+
+
+def test_what_is_no_source_is_refused_with_the_way_out(root: Path, tmp_path: Path):
+    """Nothing there, nothing in it, a level too deep, arrays packed, a damaged archive: one line each."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "CIFAR-10-C").mkdir()
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", np.zeros(1))
+    (tmp_path / "cut.tar").write_bytes(packed(root, tmp_path / "whole.tar").read_bytes()[:5000])
+    expected = {
+        tmp_path / "nothing": "does not exist",
+        tmp_path / "empty": "expected one of these",
+        root / "fog": "name the folder above",
+        root / "fog" / "5": "name the folder above",
+        packed(tmp_path / "CIFAR-10-C", tmp_path / "c.tar"): "unpack it",
+        tmp_path / "cut.tar": "download it again",
+    }
+
+    for source, message in expected.items():
+        finished = run(tmp_path / "data", "mine", source)
+        assert (1, 1) == (finished.exit_code, finished.stderr.count("\n"))
+        assert message in finished.stderr
+
+
+def test_archives_beside_folders_are_refused(root: Path, tmp_path: Path):
+    """A benchmark has one source."""
+    finished = run(tmp_path, "mine", root, packed(root, tmp_path / "my.tar"))
+
+    assert "expected one folder, or archives alone" in finished.stderr
+
+
+def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
+    """A root with quotes, a colon, a number sign and an umlaut is read back as it is."""
+    odd = tmp_path / "a: 'b' #\"ü\" \\x"
+    root.rename(odd)
+
+    assert written(tmp_path, odd).source.root == odd
+
+
+def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
+    """The suggestion is made for each of the published archives alone and for all of a data set."""
+    write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
+    for data_set, names in MD5_BY_ARCHIVE.items():
+        for name in names:
+            assert data_set == survey([packed(tmp_path / "x", tmp_path / name)]).published
+
+
+def test_the_commands_told_are_run(root: Path, project: Project):
+    """The first of the two commands makes shards and manifest of one cell of the new benchmark."""
+    finished = project.run("tta-pipeline", "new-benchmark", "mine", os.fspath(root))
+    assert 0 == finished.returncode, finished.stderr
+    (first, last) = (line.strip() for line in finished.stdout.splitlines() if "materialize" in line)
+    assert "'snow|1...fog|5'" in last
+
+    select = "mine/tar_shards,mine/shard_manifest"
+    done = project.materialize(select, "--partition", first.rsplit("'", 2)[1])
+
+    assert 0 == done.returncode, done.stderr[-3000:]
+    assert (project.locations.root / "mine" / "shards" / "snow" / "1" / "manifest.json").exists()
