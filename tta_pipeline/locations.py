@@ -56,6 +56,10 @@ class Locations:
         """Folder of the adaptation states from which streams go on that were broken off."""
         return self.root / benchmark / "states"
 
+    def predictions(self, benchmark: str) -> Path:
+        """Folder of the predictions of each sample, where a run was asked to keep them."""
+        return self.root / benchmark / "predictions"
+
     def report(self, benchmark: str) -> Path:
         """Folder of the report."""
         return self.root / benchmark / "report"

@@ -46,6 +46,11 @@ class EvaluationConfig(dg.Config):
     """What a person can ask of one run."""
 
     remeasure: bool = Field(default=False, description="Evaluate cells again that are finished, for another timing")
+    keep_predictions: bool = Field(
+        default=False,
+        description="Write what is predicted for each sample to <benchmark>/predictions/ as Parquet, named after "
+        "predictions_sha256; of cells that are finished with `remeasure` only",
+    )
 
 
 def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
@@ -100,11 +105,13 @@ def _evaluated(
     from tta_pipeline.evaluation.sweep import Sweep
 
     machine, tell = compute.machine(), context.log.info
-    with Sweep(subject, machine=machine, run_id=context.run_id, tell=tell) as sweep:
+    with Sweep(
+        subject, machine=machine, run_id=context.run_id, tell=tell, keeps_predictions=config.keep_predictions
+    ) as sweep:
         todo = {key: subject.plans(key) if config.remeasure else sweep.unfinished(key) for key in keys}
         to_come = [key for key, plans in todo.items() if plans]
         if compute.launch and to_come:
-            launch(context, compute.launch, subject, to_come, machine, anew=config.remeasure)
+            launch(context, compute.launch, subject, to_come, machine, config=config.model_dump())
         sweep.expect([plan for plans in todo.values() for plan in plans])
 
         def evaluate(key: str) -> bool:

@@ -1,9 +1,12 @@
 """What a launched process runs; see `launching.py`."""
 
 import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from dagster_pipes import PipesContext, open_dagster_pipes
+from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.evaluation.machine import Machine
@@ -13,26 +16,49 @@ from tta_pipeline.locations import Locations
 
 
 def main() -> None:
-    """Evaluate the cells that Dagster names, with the other processes if there are some."""
-    with open_dagster_pipes() as pipes:
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-            _evaluate(pipes, ALONE)
-            return
-        with ranks_of_torchrun() as ranks:
-            _evaluate(pipes, ranks)
+    """Evaluate the streams that Dagster names, with the other processes if there are some."""
+    is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    with nullcontext(ALONE) if is_alone else ranks_of_torchrun() as ranks, _order(ranks) as order:
+        _evaluate(order, ranks)
 
 
-def _evaluate(pipes: PipesContext, ranks: Ranks) -> None:
+class _Order(NamedTuple):
+    """What Dagster has told this process, and where to tell how it goes."""
+
+    run_id: str
+    extras: Mapping[str, Any]
+    tell: Callable[[str], None]
+
+
+@contextmanager
+def _order(ranks: Ranks) -> Iterator[_Order]:
+    """Yield what is to be done; the first process alone answers, since Dagster listens to one."""
+    if ranks.is_first:
+        with open_dagster_pipes() as pipes:
+            yield _Order(pipes.run_id, pipes.extras, pipes.log.info)
+        return
+    params = PipesEnvVarParamsLoader().load_context_params()  # type: ignore[no-untyped-call] # it has no types
+    with PipesDefaultContextLoader().load_context(params) as context:
+        yield _Order(context["run_id"], context["extras"] or {}, lambda _: None)
+
+
+def _evaluate(order: _Order, ranks: Ranks) -> None:
+    extras, tell = order.extras, order.tell
     subject = Subject(
-        benchmark=Benchmark.model_validate(pipes.get_extra("benchmark")),
-        experiment=pipes.get_extra("experiment"),
-        locations=Locations(root=Path(pipes.get_extra("data_root"))),
+        benchmark=Benchmark.model_validate(extras["benchmark"]),
+        experiment=extras["experiment"],
+        locations=Locations(root=Path(extras["data_root"])),
     )
-    keys, anew = pipes.get_extra("keys"), pipes.get_extra("anew")
-    machine = Machine(**pipes.get_extra("machine"))
-    tell = pipes.log.info if ranks.is_first else lambda _: None
-    with Sweep(subject, machine=machine, run_id=pipes.run_id, tell=tell, ranks=ranks) as sweep:
-        todo = {key: subject.plans(key) if anew else sweep.unfinished(key) for key in keys}
+    anew = extras["config"]["remeasure"]
+    with Sweep(
+        subject,
+        machine=Machine(**extras["machine"]),
+        run_id=order.run_id,
+        tell=tell,
+        ranks=ranks,
+        keeps_predictions=extras["config"]["keep_predictions"],
+    ) as sweep:
+        todo = {key: subject.plans(key) if anew else sweep.unfinished(key) for key in extras["keys"]}
         ranks.wait_for_all()  # else the first would record what others have still to find unfinished
         sweep.expect([plan for plans in todo.values() for plan in plans])
         for key, plans in todo.items():

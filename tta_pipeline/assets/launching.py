@@ -22,7 +22,7 @@ def launch(
     keys: Sequence[str],
     machine: "Machine",
     *,
-    anew: bool,
+    config: dict[str, bool],
 ) -> None:
     """Have the streams at *keys* evaluated by the processes that *prefix* starts, and return when all are recorded."""
     dg.PipesSubprocessClient().run(
@@ -33,7 +33,7 @@ def launch(
             "experiment": subject.experiment,
             "data_root": str(subject.locations.root),
             "keys": list(keys),
-            "anew": anew,
+            "config": config,
             "machine": asdict(machine),
         },
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from torch import nn
 
@@ -24,7 +25,7 @@ from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.scores import METRICS_VERSION, TOP, ClassCounts, class_counts, finite_mean
 from tta_pipeline.evaluation.timing import Clock, Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
-from tta_pipeline.shards.manifest import Manifest, ShardSet, file_sha256
+from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet, file_sha256
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels
 from tta_pipeline.streaming.order import StreamOrder
@@ -157,6 +158,15 @@ class Identity:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Result:
+    """What came of one cell."""
+
+    row: Evaluation
+    samples: pa.Table
+    """In stream order: key, source_name, label, prediction and its confidence, log_likelihood of the label."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CleanBatches:
     """Clean images and their labels, for methods that look at some before the stream; can be iterated again."""
 
@@ -199,8 +209,8 @@ class Evaluator:
         self._method: Method | None = None
         self._feed: Feed | None = None
 
-    def evaluate(self, opened: Opened, identity: Identity, advance: Callable[[int], None]) -> tuple[Evaluation, ...]:
-        """Evaluate what was opened, a row for each of its cells; call *advance* with each batch's size.
+    def evaluate(self, opened: Opened, identity: Identity, advance: Callable[[int], None]) -> tuple["Result", ...]:
+        """Evaluate what was opened, a result for each of its cells; call *advance* with each batch's size.
 
         At position 0 of a stream the method starts from the source model, later it goes on from where it is.
 
@@ -299,7 +309,7 @@ class Evaluator:
 
     def _rows(
         self, opened: Opened, identity: Identity, collected: Pass, counters: dict[str, Any], *, setup: Lap
-    ) -> Iterator[Evaluation]:
+    ) -> Iterator["Result"]:
         """Yield what came of each cell; what a stream of several took is divided among them by samples."""
         set_numbers = opened.joined.set_numbers(collected.indices)
         num_before = 0
@@ -310,10 +320,11 @@ class Evaluator:
             own = collected.of(is_in)
             part = Share(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
             num_before += part.num_own
-            yield Evaluation(
+            positions = own.indices - opened.joined.starts[number]
+            row = Evaluation(
                 **self._what_was_evaluated(manifest, identity),
                 **_outcome(own, num_classes=len(manifest.classes)),
-                first_positions=_first_positions(opened, number, collected.indices[is_in]),
+                first_positions=tuple(positions[:NUM_PREVIEWED].tolist()),
                 **_timing(collected, part),
                 **_parts(counters, part),
                 subset_sha256=opened.subset_sha256s[number],
@@ -325,6 +336,7 @@ class Evaluator:
                 peak_rss_gib=peak_rss_gib(),
                 diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
             )
+            yield Result(row=row, samples=_samples(opened.joined.sets[number].index, positions, own))
 
     def _what_was_evaluated(self, manifest: Manifest, identity: Identity) -> dict[str, Any]:
         experiment = self._experiment
@@ -389,8 +401,11 @@ def _collapsed(own: Pass) -> bool:
     return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
 
 
-def _first_positions(opened: Opened, number: int, indices: npt.NDArray[np.int64]) -> tuple[int, ...]:
-    return tuple((indices[:NUM_PREVIEWED] - opened.joined.starts[number]).tolist())
+def _samples(index: SampleIndex, positions: npt.NDArray[np.int64], own: Pass) -> pa.Table:
+    named = index.table.select(["key", "source_name", "label"]).take(positions)
+    for name in ("predictions", "confidences", "log_likelihoods"):
+        named = named.append_column(name.removesuffix("s"), pa.array(getattr(own, name)))
+    return named
 
 
 @dataclass(frozen=True, kw_only=True)

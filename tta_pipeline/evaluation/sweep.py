@@ -10,12 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from tta_pipeline.benchmarks.spec import Benchmark, Experiment
 from tta_pipeline.benchmarks.streams import Plan, Visit, plans
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, Identity, fingerprint
+from tta_pipeline.evaluation.evaluate import Evaluator, Identity, Result, fingerprint
 from tta_pipeline.evaluation.machine import Machine, device_type, leased_device
 from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.opening import Opened, open_sets
@@ -137,12 +139,14 @@ class Sweep:
         run_id: str,
         tell: Callable[[str], None],
         ranks: Ranks = ALONE,
+        keeps_predictions: bool = False,
     ) -> None:
         self._subject = subject
         self._machine = machine
         self._run_id = run_id
         self._tell = tell
         self._ranks = ranks
+        self._keeps_predictions = keeps_predictions
         self._to_come: list[Step] = []
         self._opening: dict[Step, Future[_Held]] = {}
         self._manifests: dict[Cell, Manifest] = {}
@@ -195,26 +199,31 @@ class Sweep:
             )
             what = ", ".join(dict.fromkeys(cell.key for cell in step.visit.cells[:3]))
             progress = Progress(self._tell, what=what, num_images=len(opened.order))
-            rows = self._evaluator.evaluate(opened, identity, progress.advance)
+            results = self._evaluator.evaluate(opened, identity, progress.advance)
         if self._ranks.is_first:
-            self._record(step, rows, started_at)
+            self._record(step, results, started_at)
 
-    def _record(self, step: Step, rows: Sequence[Evaluation], started_at: str) -> None:
-        """Record *rows*; if the stream goes on, save before from where, so that a kill between loses a visit only."""
+    def _record(self, step: Step, results: Sequence[Result], started_at: str) -> None:
+        """Record *results*; if the stream goes on, save before from where, so that a kill loses a visit only."""
         states = self._states(step.plan)
-        state = states / f"{rows[0].fingerprint}.pt"
+        state = states / f"{results[0].row.fingerprint}.pt"
         goes_on = step.visit is not step.plan.visits[-1]
         if goes_on:
             write_atomically(state, _saved(self._evaluator.state()))
-        for row in rows:
-            cell = Cell(corruption=row.corruption, severity=row.severity)
+        benchmark, locations = self._subject.benchmark.name, self._subject.locations
+        for result in results:
+            cell = Cell(corruption=result.row.corruption, severity=result.row.severity)
+            name = self._subject.record_name(step.plan, step.visit, cell)
+            if self._keeps_predictions:
+                folder = locations.predictions(benchmark) / name
+                write_atomically(folder / f"{result.row.predictions_sha256}.parquet", _as_parquet(result.samples))
             publish_record(
-                self._subject.locations.results(self._subject.benchmark.name),
+                locations.results(benchmark),
                 kind="evaluations",
-                name=self._subject.record_name(step.plan, step.visit, cell),
+                name=name,
                 run_id=self._run_id,
                 started_at=started_at,
-                facts=asdict(row),
+                facts=asdict(result.row),
             )
         for older in states.glob("*.pt"):
             if older != state or not goes_on:
@@ -331,6 +340,12 @@ def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
     is_default = machine.stage_folder == "$TMPDIR"
     root = node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
     return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell)
+
+
+def _as_parquet(table: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue()
 
 
 def _saved(state: dict[str, Any]) -> bytes:

@@ -40,6 +40,7 @@ def test_two_processes_give_the_result_of_one(own_sweep: Project, sweep: Project
     finished = own_sweep.materialize(KEY, "--partition-range", "contrast|3...contrast|5", "--config-json", launched(2))
     assert 0 == finished.returncode, finished.stderr[-3000:]
     assert "contrast|5: error" in finished.stderr
+    assert "unexpected message" not in finished.stderr
 
     alone, together = newest(sweep, "norm"), newest(own_sweep, "norm")
     for fact in ("num_samples", "num_correct", "predictions_sha256", "order_hash", "num_forwards", "num_batches"):

@@ -52,8 +52,8 @@ def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
 
 def evaluated(by: Evaluator, shard_set: ShardSet) -> Evaluation:
     """Return the evaluation of *shard_set*, from the source model on."""
-    (row,) = by.evaluate(open_sets([shard_set.folder]), IDENTITY, lambda _: None)
-    return row
+    (result,) = by.evaluate(open_sets([shard_set.folder]), IDENTITY, lambda _: None)
+    return result.row
 
 
 def test_predictions_do_not_depend_on_what_came_before_or_on_threads(shard_set: ShardSet):

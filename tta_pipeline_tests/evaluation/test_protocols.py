@@ -1,6 +1,8 @@
 """What a method sees under each protocol, and that a stream that was broken off goes on as if it had not been."""
 
+import hashlib
 import json
+import operator
 import shutil
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -332,3 +335,19 @@ def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locat
     assert sum(row["num_unadapted"] for row in rows) + sum(row["num_forwards"] for row in rows) // 8 == 300
     assert any(row["num_unadapted"] for row in rows)
     assert json.loads(rows[0]["config"])["protocol"]["stream_speed"] == 1.0
+
+
+def test_predictions_are_kept_where_it_is_asked(data: Locations):
+    """A row for each sample in stream order, in a file named after the hash that the record has."""
+    own = subject(data, protocol="mixed")
+    machine = Machine(device="cpu")
+    with Sweep(own, machine=machine, run_id="test", tell=lambda _: None, keeps_predictions=True) as sweep:
+        sweep.evaluate(own.plans("5")[0])
+
+    for row in own.rows("5"):
+        (path,) = data.predictions("small").rglob(f"{row['predictions_sha256']}.parquet")
+        found = pq.read_table(path).to_pydict()
+        assert 150 == len(found["key"]) == len(set(found["key"]))
+        assert row["num_correct"] == sum(map(operator.eq, found["prediction"], found["label"]))
+        hashed = hashlib.sha256(np.array(found["prediction"], "<i8").tobytes()).hexdigest()
+        assert row["predictions_sha256"] == hashed
