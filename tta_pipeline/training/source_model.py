@@ -21,7 +21,7 @@ from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized, SmallConvNet
 
-TRAINING_VERSION = "1"
+TRAINING_VERSION = "2"
 
 
 class SourceModelFacts(Section):
@@ -49,7 +49,7 @@ def train_source_model(
     if existing is not None and existing.fingerprint == fingerprint:
         return existing
     started = time.perf_counter()
-    images, labels = _load(shard_set, image_size)
+    images, labels = training_images(shard_set, image_size)
     mean, std = _channel_statistics(images)
     network = _train(images, labels, mean, std, settings, num_classes=len(shard_set.manifest.classes), say=say)
     weights = save({name: tensor.contiguous() for name, tensor in network.network.state_dict().items()})
@@ -101,12 +101,11 @@ def _fingerprint(shard_set: ShardSet, settings: TrainedModel) -> str:
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def _load(shard_set: ShardSet, image_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+def training_images(shard_set: ShardSet, image_size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return all images, float (N, 3, H, W) in [0, 1], and labels (N,): a training set of this size fits in memory."""
     stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=256, image_size=image_size)
-    batches = list(stream)
-    images = torch.cat([batch.images for batch in batches]).permute(0, 3, 1, 2).float() / 255
-    return images, torch.cat([batch.labels for batch in batches])
+    images, labels = zip(*((batch.images.clone(), batch.labels) for batch in stream), strict=True)  # buffers are reused
+    return torch.cat(images).permute(0, 3, 1, 2).float() / 255, torch.cat(labels)
 
 
 def _channel_statistics(images: torch.Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
