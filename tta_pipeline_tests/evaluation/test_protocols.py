@@ -73,12 +73,13 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
 def tent(own: Subject):
     """Return the method of the experiment, fresh."""
     model = own.load_model().make().to(memory_format=torch.channels_last)
-    return build("tent", model, num_classes=10, preset="cifar")
+    return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
 
 
 def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: Locations):
     """The rows are those of a plain loop over both cells with one method."""
-    own = subject(data, protocol="continual")
+    fast = {"lr": 0.1}
+    own = subject(data, protocol="continual", hyperparameters=fast)
     rows = evaluated(own, "5")
     method = tent(own)
     expected = [
@@ -89,7 +90,7 @@ def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: L
     assert [(0, NOISE, 5), (1, CONTRAST, 5)] == [(row["position"], row["corruption"], row["severity"]) for row in rows]
     assert expected == [row["num_correct"] for row in rows]
     assert [0, 0] == [row["num_resets"] for row in rows]
-    alone = evaluated(subject(data), f"{CONTRAST}|5")
+    alone = evaluated(subject(data, hyperparameters=fast), f"{CONTRAST}|5")
     assert predictions(alone) != predictions(rows)[1:]
 
 
