@@ -72,8 +72,26 @@ def published_folder(target: Path) -> Iterator[Path]:
     with temporary_folder(target) as beside:
         yield beside
         _fsync_tree(beside)
-        _take_place(beside, target)
+        with changing(target):
+            _take_place(beside, target)
         fsync_path(target.parent)
+
+
+@contextlib.contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Be the only process that puts another folder in the place of *folder*, or files into it; its lock is not kept."""
+    path = folder.with_name(f".{folder.name}.lock")
+    while True:
+        with path.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Whoever held it before has removed its name: a third process would lock another file of that name.
+            if not _is_still(path, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
 
 
 @contextlib.contextmanager
@@ -88,7 +106,9 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # NFS locks no folder; there nothing is ever taken for abandoned, and `doctor` names what was left.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -102,6 +122,13 @@ def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     for path in abandoned:
         shutil.rmtree(path, ignore_errors=True)
     return abandoned
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _name_beside(path: Path) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tta_pipeline.errors import ClassMapError, ManifestError
+from tta_pipeline.files import changing
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
@@ -90,15 +91,28 @@ def publish_shard_set(
     started = time.perf_counter()
     record = read_record(folder / WRITER_FILE, WriterRecord)
     shard_set = _described(folder, class_map)
-    was_built = shard_set is None or shard_set.manifest.shards != record.shards
-    if shard_set is None or was_built:
+    if shard_set is not None and shard_set.manifest.shards == record.shards:
+        progress.advance(record.num_samples, record.shard_bytes)
+        return Published(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
+    try:
         contents = _read(folder, progress, workers, is_foreign=False)
         _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
-        facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
-        shard_set = _publish(folder, contents, class_map, facts)
-    else:
-        progress.advance(record.num_samples, record.shard_bytes)
-    return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
+    except (ManifestError, FileNotFoundError):
+        if _is_written_anew(folder, record):
+            return publish_shard_set(folder, class_map, progress, workers)
+        raise
+    facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
+    with changing(folder):
+        is_anew = _is_written_anew(folder, record)
+        shard_set = None if is_anew else _publish(folder, contents, class_map, facts)
+    if shard_set is None:
+        return publish_shard_set(folder, class_map, progress, workers)
+    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
+
+
+def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
+    """Return whether another process has put its shards in the place of those that were read."""
+    return read_record(folder / WRITER_FILE, WriterRecord) != record
 
 
 def adopt(
@@ -160,7 +174,8 @@ def adopt(
             "shards": contents.facts,
             "num_samples": len(contents.samples),
         }
-        shard_set = _publish(folder, contents, class_map, facts)
+        with changing(folder):
+            shard_set = _publish(folder, contents, class_map, facts)
     return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
 
 

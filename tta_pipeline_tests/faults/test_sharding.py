@@ -14,6 +14,7 @@ import pytest
 
 from tta_pipeline import files
 from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.shards.manifest import VERIFIED_FILE
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems
 from tta_pipeline.sources.class_map import ClassMap
@@ -79,7 +80,7 @@ def test_a_source_that_changes_meanwhile_stops_the_conversion(tree: FolderTree, 
 def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
     """Started together, two conversions of one cell both succeed and one verified set stands, never a mix."""
     write_tree(tmp_path / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
-    for round_number in range(3):
+    for round_number in range(4):
         output = tmp_path / f"out{round_number}"
         processes = [shard(tmp_path / "tree", output) for _ in range(2)]
 
@@ -87,6 +88,7 @@ def test_two_runs_on_one_cell_leave_one_whole_set(tmp_path: Path):
         published = publish_shard_set(output / "fog" / "5", ClassMap(classes=("n01", "n02")), QUIET)
         assert 60 == published.shard_set.manifest.num_samples
         assert not shard_problems(published.shard_set)
+        assert not [path for path in output.rglob(".*") if path.name != VERIFIED_FILE]
 
 
 @pytest.mark.parametrize("step", ["_fsync_tree", "_take_place", "_exchange"])
