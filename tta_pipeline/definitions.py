@@ -6,7 +6,10 @@ from pathlib import Path
 
 import dagster as dg
 
-from tta_pipeline.assets.evaluation import evaluation, evaluation_check
+from tta_pipeline.assets.arrivals import arrivals
+from tta_pipeline.assets.automation import automation
+from tta_pipeline.assets.evaluation import evaluation, evaluation_checks
+from tta_pipeline.assets.jobs import benchmark_jobs
 from tta_pipeline.assets.loader_benchmark import loader_benchmark
 from tta_pipeline.assets.robustness_report import robustness_report
 from tta_pipeline.assets.scope import Scope, StreamScope
@@ -34,6 +37,8 @@ def build_definitions(locations: Locations) -> dg.Definitions:
     return dg.Definitions(
         assets=[asset for benchmark in benchmarks.values() for asset in _assets(benchmark)],
         asset_checks=[check for benchmark in benchmarks.values() for check in _checks(benchmark)],
+        jobs=[job for benchmark in benchmarks.values() for job in benchmark_jobs(benchmark)],
+        sensors=[automation(), *(arrivals(each) for each in benchmarks.values() if not each.has_train)],
         resources={
             "store": ShardStore(data_root=data_root),
             "metrics": MetricsStore(data_root=data_root),
@@ -66,7 +71,7 @@ def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
     for scope in _scopes(benchmark):
         yield shard_manifest_checks(scope)
     for scope, experiment in _experiments(benchmark):
-        yield evaluation_check(scope, experiment)
+        yield evaluation_checks(scope, experiment)
 
 
 def _scopes(benchmark: Benchmark) -> Iterator[Scope]:

@@ -1,4 +1,4 @@
-"""`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and the check of its completeness."""
+"""`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and its checks."""
 
 import hashlib
 import time
@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from tta_pipeline.assets.automation import out_of_date
+from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, materialize_keys
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, materialize_keys, way_out
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.benchmarks.spec import TrainedModel
 from tta_pipeline.benchmarks.streams import stream_keys
@@ -64,6 +66,7 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
         deps=_dependencies(scope, experiment),
         kinds={"pytorch"},
         code_version="1",
+        automation_condition=out_of_date(),
         description=f"Model `{spec.model}` with method `{spec.method}` under protocol `{spec.protocol.name}`. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
     )
@@ -80,7 +83,7 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
         keys, reporter = scope.keys(context), _Reporter(context, subject, metrics)
         own = [key for key in keys if key in (*stream_keys(scope.benchmark, experiment), CLEAN.key)]
         try:
-            with _evaluated(context, subject, own, config, compute) as evaluate:
+            with _evaluated(context, scope, subject, own, config=config, compute=compute) as evaluate:
                 yield from materialize_keys(
                     context,
                     scope,
@@ -96,8 +99,10 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
 @contextmanager
 def _evaluated(
     context: dg.AssetExecutionContext,
+    scope: Scope,
     subject: "Subject",
     keys: Sequence[str],
+    *,
     config: EvaluationConfig,
     compute: Compute,
 ) -> Iterator[Callable[[str], bool]]:
@@ -106,9 +111,12 @@ def _evaluated(
 
     machine, tell = compute.machine(), context.log.info
     with Sweep(
-        subject, machine=machine, run_id=context.run_id, tell=tell, keeps_predictions=config.keep_predictions
+        subject, machine=machine, run_id=context.run.run_id, tell=tell, keeps_predictions=config.keep_predictions
     ) as sweep:
-        todo = {key: subject.plans(key) if config.remeasure else sweep.unfinished(key) for key in keys}
+        todo = {}
+        for key in keys:
+            with way_out(scope, context.asset_key, key):
+                todo[key] = subject.plans(key) if config.remeasure else sweep.unfinished(key)
         to_come = [key for key, plans in todo.items() if plans]
         if compute.launch and to_come:
             launch(context, compute.launch, subject, to_come, machine, config=config.model_dump())
@@ -123,28 +131,32 @@ def _evaluated(
         yield evaluate
 
 
-def evaluation_check(scope: Scope, experiment: str) -> dg.AssetChecksDefinition:
-    """Return the check that the newest result counts every sample of the manifest."""
+def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition:
+    """Return the checks of the newest result: against the manifest, and against the results before it."""
     key = scope.key("evaluation", experiment)
-    spec = dg.AssetCheckSpec(
-        EVERY_SAMPLE,
-        asset=key,
-        description="The newest result is of the manifest as it is now and counts as many samples.",
-        partitions_def=scope.partitions,
-    )
+    descriptions = {
+        EVERY_SAMPLE: "The newest result is of the manifest as it is now and counts as many samples.",
+        **HISTORY_CHECKS,
+    }
 
-    @dg.multi_asset_check(name=f"{key.to_python_identifier()}_check", specs=[spec])
-    def check(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
+    @dg.multi_asset_check(
+        name=f"{key.to_python_identifier()}_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
+            for name, text in descriptions.items()
+        ],
+    )
+    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         yield from check_keys(
             context,
             scope,
             key,
-            [EVERY_SAMPLE],
+            list(descriptions),
             keys=[own for own in scope.keys(context) if own in (*stream_keys(scope.benchmark, experiment), CLEAN.key)],
             work=lambda own: _check(scope, experiment, store.locations, own),
         )
 
-    return check
+    return checks
 
 
 class _Reporter:
@@ -246,4 +258,4 @@ def _check(scope: Scope, experiment: str, locations: Locations, key: str) -> Seq
         "num_evaluated": sum(row["num_samples"] for row, _ in found),
         "num_samples": sum(manifest.num_samples for _, manifest in found),
     }
-    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata),)
+    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(subject, key))

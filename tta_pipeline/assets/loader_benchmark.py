@@ -86,7 +86,7 @@ def _measure(
         scope.benchmark.name,
         kind="loader_benchmarks",
         name=f"{cell.corruption}-{cell.severity}",
-        run_id=context.run_id,
+        run_id=context.run.run_id,
         started_at=started_at,
         facts={
             "benchmark": scope.benchmark.name,
@@ -95,7 +95,7 @@ def _measure(
             "loaders": rows,
         },
     )
-    return _report(rows, data_version=f"{context.run_id}-{cell.key}")
+    return _report(rows, data_version=f"{context.run.run_id}-{cell.key}")
 
 
 def _settings(config: LoaderBenchmarkConfig) -> "Settings":

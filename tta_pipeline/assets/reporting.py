@@ -5,12 +5,14 @@ them. So each cell's metadata, data version and check results are logged as even
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from tta_pipeline.assets.scope import Scope
+from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Pace
 
@@ -31,7 +33,43 @@ class CheckReport:
 
     check: str
     passed: bool
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    """Of a failure."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def way_out(scope: Scope, asset_key: dg.AssetKey, key: str) -> Iterator[None]:
+    """Let the page of a run that fails at the cell or stream *key* say of which, why, and what to type.
+
+    The error itself, with its traceback, stays the cause of what is raised.
+
+    Raises:
+        dg.Failure: for any `PipelineError` in the block.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        raise dg.Failure(
+            description=f"{key}: {error}",
+            metadata={
+                "cell": key,
+                "fault": type(error).__name__,
+                "then_type": dg.MetadataValue.md(f"`{_command(scope, asset_key, key, error)}`"),
+            },
+        ) from error
+
+
+def _command(scope: Scope, asset_key: dg.AssetKey, key: str, error: PipelineError) -> str:
+    """Return the command that repeats the cell, from its shards on if it is they that are wrong."""
+    # A stream over several cells has other partitions than they have.
+    is_cell = scope.single is not None or "|" in key
+    shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if is_cell else []
+    keys = dict.fromkeys([*(shards if isinstance(error, ManifestError) else []), asset_key])
+    select = ",".join(each.to_user_string() for each in keys)
+    partition = scope.partition(key)
+    which = f" --partition '{partition}'" if partition else ""
+    return f"dagster asset materialize -m tta_pipeline.definitions --select '{select}'{which}"
 
 
 def materialize_cells(
@@ -50,7 +88,8 @@ def materialize_keys(
     When one fails or the run is cancelled, those that are done are reported all the same.
     """
     if len(keys) == 1:
-        report = work(keys[0])
+        with way_out(scope, context.asset_key, keys[0]):
+            report = work(keys[0])
         context.log.info(f"{keys[0]}: {report.summary}")
         yield dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
         return
@@ -58,7 +97,8 @@ def materialize_keys(
     pace = Pace(context.log.info, num_cells=len(keys))
     try:
         for key in keys:
-            reports[key] = work(key)
+            with way_out(scope, context.asset_key, key):
+                reports[key] = work(key)
             pace.advance(f"{key}: {reports[key].summary}")
         # Dagster needs one result for the range, with one data version for all of it; the events after it correct that.
         yield dg.MaterializeResult()
@@ -90,11 +130,14 @@ def check_keys(
 ) -> Iterator[Any]:
     """Do *work* for each of *keys*, those of the run, and yield what each check found, by partition."""
     for key in keys:
-        for report in work(key):
+        with way_out(scope, asset_key, key):
+            reports = work(key)
+        for report in reports:
             yield dg.AssetCheckEvaluation(
                 asset_key=asset_key,
                 check_name=report.check,
                 passed=report.passed,
+                severity=report.severity,
                 metadata=report.metadata,
                 partition=scope.partition(key),
             )
@@ -119,7 +162,7 @@ def _log_materialization(context: dg.AssetExecutionContext, partition: str | Non
 def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data_version: str) -> Mapping[str, str]:
     """Return the tags by which Dagster knows what this partition is and what it was made from."""
     tags = {
-        "dagster/code_version": context.assets_def.code_versions_by_key[context.asset_key] or context.run_id,
+        "dagster/code_version": context.assets_def.code_versions_by_key[context.asset_key] or context.run.run_id,
         "dagster/data_version": data_version,
         "dagster/data_version_is_user_provided": "true",
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, materialize_cells
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
@@ -32,6 +33,7 @@ def shard_manifest(scope: Scope) -> dg.AssetsDefinition:
         deps=[scope.key("tar_shards")],
         kinds={"parquet"},
         code_version="1",
+        automation_condition=out_of_date(),
         description="The index of the shards: key, source name, label, shard, byte offset, size and sha256 of each "
         "sample, read back from the tars by other code than wrote them.",
     )
@@ -83,30 +85,39 @@ def _publish(
     workers: "Workers",
 ) -> CellReport:
     from tta_pipeline.metrics.records import now
+    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
     from tta_pipeline.sources import benchmark_class_map
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
+    # Before the classes are looked up in the source, which may be missing as well: what lacks are the shards.
+    record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
-    if benchmark.has_shards:
-        adopted = _adopted(folder, cell, class_map, benchmark=benchmark.name, say=context.log.info, workers=workers)
-        published, record = adopted, None
+    if record is None:
+        published = _adopted(folder, cell, class_map, benchmark=benchmark.name, say=context.log.info, workers=workers)
     else:
-        published, record = _read_back(folder, cell, class_map, say=context.log.info, workers=workers)
+        published = _read_back(folder, record, class_map, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
 
 
 def _read_back(
-    folder: Path, cell: Cell, class_map: "ClassMap", *, say: Callable[[str], None], workers: "Workers"
-) -> tuple["Published", "WriterRecord"]:
-    """Read our own shards back and compare them with what their writer says."""
+    folder: Path, record: "WriterRecord", class_map: "ClassMap", *, say: Callable[[str], None], workers: "Workers"
+) -> "Published":
+    """Read our own shards back and compare them with what their writer says.
+
+    If they are not that, the writer's record goes: with it `tar_shards` would find that there is nothing to write.
+    """
+    from tta_pipeline.errors import ManifestError
     from tta_pipeline.progress import Progress
-    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
+    from tta_pipeline.shards.manifest import WRITER_FILE
     from tta_pipeline.shards.read_back import publish_shard_set
 
-    record = read_record(folder / WRITER_FILE, WriterRecord)
-    progress = Progress(say, what=cell.key, num_images=record.num_samples)
-    return publish_shard_set(folder, class_map, progress, workers), record
+    progress = Progress(say, what=record.cell.key, num_images=record.num_samples)
+    try:
+        return publish_shard_set(folder, class_map, progress, workers)
+    except ManifestError:
+        (folder / WRITER_FILE).unlink(missing_ok=True)
+        raise
 
 
 def _adopted(

@@ -48,7 +48,7 @@ def record_shard_set(
             scope.benchmark.name,
             kind="shard_sets",
             name="/".join([*([transform] if transform else []), f"{cell.corruption}-{cell.severity}"]),
-            run_id=context.run_id,
+            run_id=context.run.run_id,
             started_at=started_at,
             facts=facts,
         )

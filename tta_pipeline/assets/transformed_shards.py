@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.reporting import CellReport, materialize_cells
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
@@ -24,6 +25,7 @@ def transformed_shards(scope: Scope, name: str) -> dg.AssetsDefinition:
         deps=[scope.key("shard_manifest")],
         kinds={"webdataset"},
         code_version="1",
+        automation_condition=out_of_date(),
         description="Shards and manifest made from the first shard set of the cell: a function of each image, another "
         "size or format, further members. Nothing is rewritten when shards, settings and function stayed the same.",
     )

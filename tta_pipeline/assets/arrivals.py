@@ -1,0 +1,127 @@
+"""A sensor that sees cells arrive: a new (corruption, severity) folder, or a new or changed archive or array."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import dagster as dg
+
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.benchmarks import spec
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
+from tta_pipeline.resources import ShardStore
+from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE
+
+_INTERVAL_S = 60
+_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+Stamps = dict[str, list[list[int]]]
+
+
+def arrivals(benchmark: Benchmark) -> dg.SensorDefinition:
+    """Return the sensor of the cells that *benchmark* names a place for.
+
+    It looks at names, sizes and times of change alone, and takes a cell for complete when these are the same for two
+    looks in a row: a copy or download under way is left alone.
+    """
+    scope = Scope(benchmark=benchmark)
+    shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
+    shards += [scope.key("transformed_shards", name) for name in benchmark.transforms]
+    source = scope.key("source_split")
+
+    @dg.sensor(
+        name=f"{benchmark.name}__new_cells",
+        target=dg.AssetSelection.assets(source, *shards),
+        minimum_interval_seconds=_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Observes the source and makes the shards of cells whose folder or archive is new.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
+        found = stamps(benchmark)
+        seen, taken = (
+            json.loads(context.cursor) if context.cursor else ({}, _sharded(benchmark, store.locations, found))
+        )
+        ripe = [
+            cell
+            for cell in benchmark.cells
+            if found.get(cell.key) not in (None, taken.get(cell.key)) and found[cell.key] == seen.get(cell.key)
+        ]
+        context.update_cursor(json.dumps([found, taken | {cell.key: found[cell.key] for cell in ripe}]))
+        if not ripe:
+            return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
+        requests = [dg.RunRequest(asset_selection=[source])]
+        for start, end in ranges(benchmark, ripe):
+            tags = {_RANGE_START: start.key, _RANGE_END: end.key}
+            requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
+        return dg.SensorResult(run_requests=requests)
+
+    return sensor
+
+
+def stamps(benchmark: Benchmark) -> Stamps:
+    """Return size and time of change of what each cell comes from, for those cells for which all of it is there."""
+    places = {cell.key: _places(benchmark, cell) for cell in benchmark.cells}
+    known = {path: _stamp(path) for paths in places.values() for path in paths}
+    found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
+    return {key: there for key, there in found.items() if there and len(there) == len(places[key])}
+
+
+def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Yield first and last cell of ranges that hold exactly *cells*, as few as is simple.
+
+    Dagster's range from (a, 1) to (c, 3) is a rectangle, so neighbouring corruptions with the same severities are one.
+    """
+    stretches = {corruption: tuple(_stretches(benchmark, corruption, cells)) for corruption in benchmark.corruptions}
+    for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):
+        first, *_, last = [*(names := list(neighbours)), names[-1]]
+        for low, high in severities:
+            yield Cell(corruption=first, severity=low), Cell(corruption=last, severity=high)
+
+
+def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each stretch of severities, as the benchmark orders them, of *corruption* in *cells*."""
+    has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
+    for is_in, places in groupby(range(len(has)), key=has.__getitem__):
+        if is_in:
+            first, *_, last = [*(found := list(places)), found[-1]]
+            yield benchmark.severities[first], benchmark.severities[last]
+
+
+def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
+    """Return those of what was *found* whose cells have shards, when the sensor looks for the first time."""
+    there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
+    return {key: stamp for key, stamp in found.items() if key in there}
+
+
+def _places(benchmark: Benchmark, cell: Cell) -> tuple[Path, ...]:
+    """Return the folder or files that *cell* comes from; none if no place is known."""
+    source = benchmark.source
+    if isinstance(source, spec.ArchiveSource):
+        return tuple(path.expanduser() for path in source.archives if _may_hold(source, path, cell))
+    if isinstance(source, spec.NpySource):
+        return tuple(source.root.expanduser() / name for name in (f"{cell.corruption}.npy", "labels.npy"))
+    if isinstance(source, spec.GeneratedSource):
+        return (source.clean.path.expanduser(),)
+    assert not isinstance(source, spec.DigitsSource)
+    root = source.root.expanduser()
+    if isinstance(source, spec.FolderSource) and source.group_depth == 3:
+        return tuple(root.glob(f"*/{cell.path}"))
+    return (root / cell.path,)
+
+
+def _may_hold(source: spec.ArchiveSource, path: Path, cell: Cell) -> bool:
+    """Whether the archive holds *cell*, as far as its name tells: nothing is read."""
+    corruptions = CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}).get(path.name)
+    return corruptions is None or cell.corruption in corruptions
+
+
+def _stamp(path: Path) -> list[int] | None:
+    try:
+        status = path.stat()
+        # The time of a folder is that of its list of names; the number tells two changes within one tick of the clock.
+        size = sum(1 for _ in path.iterdir()) if path.is_dir() else status.st_size
+    except OSError:
+        return None
+    return [size, status.st_mtime_ns] if size else None

@@ -1,0 +1,80 @@
+"""The jobs: a whole benchmark by one name, for one cell or for a range, which is one run.
+
+Assets of one job have one grid, so each benchmark has its own jobs, and streams over several cells theirs.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from tta_pipeline.assets.scope import Scope
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
+from tta_pipeline.partitions import CLEAN, TRAIN
+
+if TYPE_CHECKING:
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
+
+
+def benchmark_jobs(benchmark: Benchmark) -> Iterator["Job"]:
+    """Yield the jobs of *benchmark*."""
+    yield _job(
+        benchmark,
+        "shard_everything",
+        _shard_keys(benchmark),
+        "Shards and manifests of every cell, and of the clean and training images if there are some.",
+    )
+    yield _job(
+        benchmark,
+        "evaluate_everything",
+        _evaluation_keys(benchmark),
+        "Source model, every experiment on every cell and on the clean images, and the report; shards must be there. "
+        "Finished cells are not evaluated again.",
+    )
+    for name, keys in _stream_jobs(benchmark).items():
+        yield _job(benchmark, name, keys, "Every experiment over streams of several cells; shards must be there.")
+
+
+def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> "Job":
+    return dg.define_asset_job(
+        f"{benchmark.name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description
+    )
+
+
+def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
+    evaluated = _evaluated(benchmark)
+    scopes = [*evaluated, *([Scope(benchmark=benchmark, single=TRAIN)] if benchmark.has_train else [])]
+    # Images that lie there are observed, which is no step of a run that materializes.
+    names = (*(["source_split"] if benchmark.has_train else []), "tar_shards", "shard_manifest")
+    return [
+        *(scope.key(name) for scope in scopes for name in names),
+        *(scope.key("transformed_shards", name) for scope in evaluated for name in benchmark.transforms),
+    ]
+
+
+def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
+    cells = Scope(benchmark=benchmark)
+    return [
+        *([cells.key("source_model")] if benchmark.trained_model else []),
+        *(scope.key("evaluation", name) for name in benchmark.experiments_by_cell for scope in _evaluated(benchmark)),
+        cells.key("robustness_report"),
+    ]
+
+
+def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
+    """Return the experiments over streams by the job they are in: those of some severities only are apart."""
+    cells = Scope(benchmark=benchmark)
+    every = tuple(str(severity) for severity in sorted(benchmark.severities))
+    found: dict[str, list[dg.AssetKey]] = defaultdict(list)
+    for experiment in benchmark.experiments_of_streams:
+        keys = stream_keys(benchmark, experiment)
+        name = "evaluate_streams" if keys in (every, (WHOLE,)) else f"evaluate_streams_{'_'.join(keys)}"
+        found[name].append(cells.key("evaluation", experiment))
+    return found
+
+
+def _evaluated(benchmark: Benchmark) -> list[Scope]:
+    clean = [Scope(benchmark=benchmark, single=CLEAN)] if benchmark.has_clean else []
+    return [Scope(benchmark=benchmark), *clean]

@@ -1,0 +1,66 @@
+"""The jobs, launched as people do: from the command line, for a cell and for a range."""
+
+import json
+
+import dagster as dg
+
+from tta_pipeline.definitions import build_definitions
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+
+STREAMS = """
+  continual: {model: cnn, method: norm, protocol: continual}
+  gradual: {model: cnn, method: norm, protocol: gradual}
+  worst: {model: cnn, method: norm, protocol: continual, severities: [5]}
+"""
+
+
+def execute(project: Project, job: str, **tags: str) -> None:
+    """Execute a job from the command line, with the tags by which Dagster knows partitions."""
+    named = json.dumps({f"dagster/{name}": value for name, value in tags.items()})
+    command = ("dagster", "job", "execute", "-m", "tta_pipeline.definitions", "-j", job, "--tags", named)
+    finished = project.run(*command)
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+
+
+def test_a_job_shards_one_cell_or_a_range_in_one_run(project: Project):
+    """Of what was named there are shards and manifests afterwards, and of nothing else."""
+    project.add_benchmark("small", SMALL)
+
+    execute(project, "small__shard_everything", partition="contrast|5")
+    first = [cell.key for cell in SMALL_CELLS if project.locations.shards("small", cell).exists()]
+    both = {"asset_partition_range_start": "gaussian_noise|5", "asset_partition_range_end": "contrast|5"}
+    execute(project, "small__shard_everything", **both)
+
+    assert ["contrast|5"] == first
+    assert [150, 150] == [
+        ShardSet.open(project.locations.shards("small", cell)).manifest.num_samples
+        for cell in SMALL_CELLS
+        if cell.severity == 5
+    ]
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        assert 2 == instance.get_runs_count()
+
+
+def test_a_backfill_of_a_job_is_one_run_for_a_range(project: Project):
+    """Every asset of every job takes a range in one run, by which Dagster cuts a backfill into runs."""
+    project.add_benchmark("small", SMALL + STREAMS)
+    repository = build_definitions(project.locations).get_repository_def()
+
+    for name in ("shard_everything", "evaluate_everything", "evaluate_streams", "evaluate_streams_5"):
+        layer = repository.get_job(f"small__{name}").asset_layer
+        policies = {layer.get(key).backfill_policy for key in layer.executable_asset_keys}
+        assert {dg.BackfillPolicy.single_run()} == policies
+
+
+def test_together_the_jobs_make_everything(project: Project):
+    """Each asset of a benchmark that is made is in one of its jobs; measuring loaders is not made by the way."""
+    project.add_benchmark("small", SMALL + STREAMS)
+    repository = build_definitions(project.locations).get_repository_def()
+    names = [name for name in repository.job_names if name.startswith("small__")]
+
+    made = [key for name in names for key in repository.get_job(name).asset_layer.executable_asset_keys]
+
+    every = {key for key in repository.asset_graph.materializable_asset_keys if key.path[0] == "small"}
+    assert {dg.AssetKey(["small", "loader_benchmark"])} == every - set(made)
+    assert len(set(made)) == len(made)

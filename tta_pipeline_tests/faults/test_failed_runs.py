@@ -1,0 +1,45 @@
+"""What the page of a failed run says."""
+
+import dagster as dg
+
+from tta_pipeline_tests.conftest import SMALL, Project
+
+
+def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
+    """The cell, the fault in its own words, what to type, and still the traceback of where it was raised."""
+    project.add_benchmark("small", SMALL)
+
+    finished = project.materialize("small/shard_manifest", "--partition", "contrast|5")
+
+    assert 0 != finished.returncode
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        (run,) = instance.get_runs()
+        logged = instance.all_logs(run.run_id, dg.DagsterEventType.STEP_FAILURE)
+        failures = [entry.dagster_event.step_failure_data for entry in logged]
+    said = failures[0].user_failure_data
+    assert said.description.startswith("contrast|5: ")
+    assert "writer.json cannot be read" in said.description
+    assert "materialize this cell's tar_shards" in said.description
+    assert "ManifestError" == said.metadata["fault"].value
+    select = "small/tar_shards,small/shard_manifest"
+    assert f"--select '{select}' --partition 'contrast|5'" in said.metadata["then_type"].value
+    assert "read_record" in str(failures[0].error.cause.stack)
+
+
+def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: Project):
+    """A flipped bit is refused once with the command to type, and that command makes the shards what they were."""
+    project.add_benchmark("small", SMALL)
+    which = ("--partition", "contrast|5")
+    everything = "small/source_split,small/tar_shards,small/shard_manifest"
+    assert 0 == project.materialize(everything, *which).returncode
+    shard = next((project.locations.root / "small/shards/contrast/5").glob("*.tar"))
+    good = shard.read_bytes()
+    shard.write_bytes(good[:700] + bytes([good[700] ^ 1]) + good[701:])
+
+    refused = project.materialize(everything, *which)
+    mended = project.materialize("small/tar_shards,small/shard_manifest", *which)
+
+    assert 0 != refused.returncode
+    assert "make the shards of this cell again" in refused.stderr
+    assert 0 == mended.returncode, mended.stderr[-3000:]
+    assert good == shard.read_bytes()
