@@ -7,7 +7,7 @@ from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
 from tta_pipeline.benchmarks.streams import plans
 from tta_pipeline.evaluation.opening import open_sets
 from tta_pipeline.locations import Locations
-from tta_pipeline.reports.figures import as_png
+from tta_pipeline.reports.drawing import as_png
 from tta_pipeline.reports.streams import stream_picture
 
 ROOT = Path(__file__).parents[1]

@@ -21,6 +21,8 @@ from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from tta_pipeline.evaluation.sweep import Subject
 
     Facts = Mapping[str, Any]
@@ -184,25 +186,32 @@ class _Reporter:
         )
 
     def _of_cell(self, facts: "Facts") -> dict[str, Any]:
-        from tta_pipeline.reports.pictures import prediction_grid, timeline
+        from tta_pipeline.reports.pictures import reliability_diagram, sample_row, timeline
 
         subject = self._subject
         cell = Cell(corruption=facts["corruption"], severity=facts["severity"])
         image_size = subject.benchmark.image_size_of(subject.experiment)
-        picture = prediction_grid(subject.folder(cell), facts, image_size=image_size)
+        samples = sample_row(subject.folder(cell), facts, image_size=image_size)
         memory = {"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}
         return {
             **{name: facts[name] for name in _SHOWN},
             **memory,
             "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
-            "samples": dg.MetadataValue.md(f"![first samples with their predictions]({picture})"),
-            "timeline": dg.MetadataValue.md(f"![where the time of each batch went]({timeline(facts)})"),
+            "samples": _picture("first samples with their predictions", samples),
+            "calibration": _picture("accuracy at each confidence", reliability_diagram(facts)),
+            "timeline": _picture("where the time of each batch went", timeline(facts)),
         }
 
     def _publish_now_and_then(self) -> None:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
             self._metrics.publish(self._context.log)
             self._published = time.monotonic()
+
+
+def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
+    from tta_pipeline.reports.pictures import as_data_uri, picture_png
+
+    return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
 
 
 def _of_stream(rows: "Sequence[Facts]") -> dict[str, Any]:

@@ -108,8 +108,10 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
 
 
 def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> CellReport:
-    from tta_pipeline.reports.figures import as_data_uri, loader_bars
+    from tta_pipeline.reports.drawing import as_png
+    from tta_pipeline.reports.pictures import as_data_uri
     from tta_pipeline.reports.tables import Table, as_markdown
+    from tta_pipeline.reports.time_figures import loader_bars
 
     fastest = max(rows, key=lambda row: row["images_per_s"])
     table = Table(columns=_SHOWN, rows=tuple(tuple(row[name] for name in _SHOWN) for row in rows))
@@ -119,7 +121,7 @@ def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> CellRepo
             "num_samples": fastest["num_samples"],
             "images_per_s": {row["loader"]: row["images_per_s"] for row in rows},
             "loaders": dg.MetadataValue.md(as_markdown(table)),
-            "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(loader_bars(rows))})"),
+            "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(as_png(loader_bars(rows)))})"),
         },
         data_version=data_version,
     )

@@ -1,4 +1,4 @@
-"""Small pictures for the web UI, drawn by Pillow because there is one for each cell."""
+"""Small pictures, drawn by Pillow because the web UI has some for each cell."""
 
 import base64
 import io
@@ -24,11 +24,11 @@ _PARTS = (
     ("host_to_device_s", "copy to the device, beside computing", "#999999"),
     ("data_wait_s", "waiting for data", "#D55E00"),
 )
-_MAX_COLUMNS, _CHART, _LINE = 600, 120, 15
+_MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
 
 
-def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> str:
-    """Return a picture of the first samples of the shard set in *folder* with what an evaluation predicted for them.
+def sample_row(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> Image.Image:
+    """Return the first samples of the shard set in *folder* with what an evaluation predicted for them.
 
     Args:
         folder: The cell's shards.
@@ -36,8 +36,9 @@ def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) 
             `first_confidences`.
         image_size: Height and width of the images, in pixels.
 
-    Returns:
-        A PNG as a data URI.
+    Raises:
+        ManifestError: there is no manifest.
+        StreamError: the shards are not there, or not those of the manifest.
     """
     shard_set = ShardSet.open(folder)
     classes = shard_set.manifest.classes
@@ -50,22 +51,62 @@ def prediction_grid(folder: Path, facts: Mapping[str, Any], *, image_size: int) 
     )
     (batch,) = islice(stream, 1)
     captions = [
-        (f"label {classes[label]}", f"{classes[prediction]} {confidence:.0%}", label == prediction)
+        (f"label {classes[label]}", f"{classes[prediction]} ({confidence:.0%})", label == prediction)
         for label, prediction, confidence in zip(
             batch.labels.tolist(), facts["first_predictions"], facts["first_confidences"], strict=True
         )
     ]
-    return _data_uri(_sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions))
+    return _sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions)
 
 
-def timeline(facts: Mapping[str, Any]) -> str:
-    """Return a picture of where the time of each batch went, batches from left to right, seconds upwards.
+def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
+    """Return the samples of several cells below each other, each row under its name."""
+    width = max(row.width for row in rows.values())
+    sheet = Image.new("RGB", (width, sum(row.height + _LINE for row in rows.values())), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    top = 0
+    for name, row in rows.items():
+        draw.text((_GAP, top + 1), name, fill="black", font=font)
+        sheet.paste(row, (0, top + _LINE))
+        top += row.height + _LINE
+    return sheet
+
+
+def reliability_diagram(facts: Mapping[str, Any]) -> Image.Image:
+    """Return the accuracy of the samples in each confidence bin, a bar, against their mean confidence, a line.
+
+    Bars that end below their line are overconfident; how wide a bar is tells its share of the samples, up to a bin.
+
+    Args:
+        facts: The evaluation's record, with `calibration` and `ece`.
+    """
+    bins = facts["calibration"]
+    counts, confidences, correct = (
+        np.array(bins[name], float) for name in ("counts", "confidence_sums", "correct_counts")
+    )
+    picture = Image.new("RGB", (_SQUARE + 2 * _GAP, _SQUARE + 3 * _LINE + 2 * _GAP), "white")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
+    top, bottom, width = _LINE + _GAP, _LINE + _GAP + _SQUARE, _SQUARE / len(counts)
+    draw.text((_GAP, 1), f"calibration, ECE {facts['ece']:.1%}", fill="black", font=font)
+    draw.rectangle((_GAP, top, _GAP + _SQUARE, bottom), outline="#bbbbbb")
+    draw.line((_GAP, bottom, _GAP + _SQUARE, top), fill="#bbbbbb")
+    for number in np.flatnonzero(counts):
+        middle = _GAP + (number + 0.5) * width
+        half = max(1, 0.5 * width * np.sqrt(counts[number] / counts.max()) - 1)
+        accuracy, confidence = correct[number] / counts[number], confidences[number] / counts[number]
+        draw.rectangle((middle - half, bottom - accuracy * _SQUARE, middle + half, bottom), fill=_RIGHT)
+        level = bottom - confidence * _SQUARE
+        draw.line((middle - width / 2 + 1, level, middle + width / 2 - 1, level), fill=_WRONG, width=3)
+    draw.text((_GAP, bottom + 3), "accuracy of a confidence bin", fill=_RIGHT, font=font)
+    draw.text((_GAP, bottom + 3 + _LINE), "mean confidence in it", fill=_WRONG, font=font)
+    return picture
+
+
+def timeline(facts: Mapping[str, Any]) -> Image.Image:
+    """Return where the time of each batch went, batches from left to right, seconds upwards.
 
     Args:
         facts: The evaluation's record, with `batches`.
-
-    Returns:
-        A PNG as a data URI.
     """
     parts = np.array([[batch[name] for name, _, _ in _PARTS] for batch in facts["batches"]])
     columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
@@ -83,7 +124,7 @@ def timeline(facts: Mapping[str, Any]) -> str:
     draw.text((_GAP, 1), f"{batches}; tallest {tallest_s * 1000:,.1f} ms", fill="black", font=font)
     for number, ((_, label, colour), total_s) in enumerate(zip(_PARTS, parts.sum(0), strict=True)):
         draw.text((_GAP, _CHART + (number + 1) * _LINE + 2), f"{label} {total_s:,.2f} s", fill=colour, font=font)
-    return _data_uri(picture)
+    return picture
 
 
 def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> Image.Image:
@@ -98,7 +139,13 @@ def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> 
     return sheet
 
 
-def _data_uri(image: Image.Image) -> str:
+def picture_png(image: Image.Image) -> bytes:
+    """Return *image* as PNG bytes."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return buffer.getvalue()
+
+
+def as_data_uri(png: bytes) -> str:
+    """Return a PNG image as it stands in Markdown and HTML."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -2,21 +2,22 @@
 
 LEADERBOARD = """
 SELECT experiment, model, method, protocol, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5,
-       clean_error, mce, mean_ece, images_per_s, forwards_per_sample, backwards_per_sample, num_diverged
-FROM leaderboard WHERE benchmark = ? ORDER BY subset, mean_error
+       clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
+       num_diverged
+FROM leaderboard WHERE benchmark = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, experiment, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5, clean_error, mce,
        relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s, forwards_per_sample, backwards_per_sample,
        num_diverged
-FROM leaderboard ORDER BY benchmark, subset, num_cells DESC, mean_error
+FROM leaderboard ORDER BY benchmark, subset, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
 SELECT benchmark, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error, error_at_5,
        mean_top5_error, mean_ece
-FROM corruption_errors ORDER BY benchmark, subset, corruption, mean_error
+FROM corruption_errors ORDER BY benchmark, subset, corruption, mean_error, experiment
 """
 
 COMPARISON = """
@@ -34,14 +35,45 @@ SELECT experiment, corruption, severity, error
 FROM cell_errors
 SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
     USING (benchmark, experiment, subset)
+WHERE benchmark = ? AND severity > 0 ORDER BY experiment, corruption, severity
+"""
+
+CORRUPTION_ERRORS = """
+SELECT experiment, subset, corruption, num_cells, num_runs, mean_error, sd_error, error_at_5, mean_ece, mce
+FROM corruption_errors
+LEFT JOIN (SELECT benchmark, experiment, subset, max(mce) AS mce FROM leaderboard GROUP BY ALL)
+    USING (benchmark, experiment, subset)
+WHERE benchmark = ? ORDER BY experiment, subset, corruption
+"""
+
+CALIBRATION = """
+SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
+       sum(num_correct) / sum(num_samples) AS accuracy
+FROM calibration_bins
+SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
+    USING (benchmark, experiment, subset)
 WHERE benchmark = ? AND severity > 0
+GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
 WHERE_THE_TIME_GOES = """
-SELECT experiment, subset, sum(staging_s) AS staging_s, sum(metadata_scan_s) AS scan_s,
-       sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s, sum(compute_s) AS compute_s,
-       sum(wall_s) AS wall_s, sum(num_samples) AS num_samples
-FROM latest_evaluations WHERE benchmark = ? GROUP BY ALL ORDER BY wall_s
+SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS staging_s,
+       sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,
+       sum(compute_s) AS compute_s, sum(greatest(0, wall_s - data_wait_s - compute_s)) AS other_s,
+       sum(wall_s) AS wall_s, sum(host_to_device_s) AS copy_beside_computing_s
+FROM latest_evaluations WHERE benchmark = ? GROUP BY ALL
+ORDER BY sum(wall_s) / sum(num_samples), experiment
+"""
+
+THROUGHPUT = """
+SELECT experiment, run_id, min(started_at) AS started_at, device, batch_size, count(*) AS num_cells,
+       median(images_per_s) AS images_per_s
+FROM throughput_history WHERE benchmark = ? GROUP BY ALL ORDER BY started_at, experiment
+"""
+
+SAMPLES = """
+SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
+FROM latest_evaluations WHERE benchmark = ? AND experiment = ? AND severity = ? ORDER BY corruption, seed
 """
 
 SHARD_SETS = """

@@ -1,23 +1,29 @@
-"""The report of one benchmark: one HTML file that loads nothing."""
+"""The report of one benchmark: one HTML file that loads nothing, its figures and its tables beside it."""
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL.Image import Image
 
 from tta_pipeline.benchmarks.spec import Benchmark
-from tta_pipeline.errors import ReportError
-from tta_pipeline.files import write_atomically
+from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
+from tta_pipeline.evaluation.sweep import Subject
+from tta_pipeline.files import published_folder
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports import queries
-from tta_pipeline.reports.figures import as_png, as_svg, corruption_bars, heat_maps
-from tta_pipeline.reports.tables import Table, as_html, as_markdown, query, without_obvious
+from tta_pipeline.reports.drawing import as_png, as_svg
+from tta_pipeline.reports.error_figures import corruption_bars, error_against_cost, heat_maps, reliability
+from tta_pipeline.reports.formats import as_csv
+from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
+from tta_pipeline.reports.tables import Table, as_html, as_markdown, formatted, query, without_obvious
+from tta_pipeline.reports.time_figures import stage_bars, throughput_lines
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,80 +37,229 @@ class Report:
     num_cells: int
 
 
-_SECTIONS = (
-    (
-        "Leaderboard",
-        "Mean over the newest evaluation of each cell; the best of each column in bold.",
-        queries.LEADERBOARD,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    """A heading of the report: what is asked, and the table and chart of the answer."""
+
+    name: str
+    """Of its files: `tables/<name>.csv`, `figures/<name>.svg`, `figures/<name>.png`."""
+    title: str
+    text: str
+    sql: str
+    """Asked with the name of the benchmark as its one parameter."""
+    has_table: bool = True
+    """Whether the table is shown; it is a file in any case."""
+    draw: Callable[["Findings", Table], Figure | None] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Findings:
+    """What the database has of a benchmark."""
+
+    benchmark: Benchmark
+    tables: Mapping[str, Table]
+    """The answers, by section."""
+    errors: Mapping[str, Mapping[Cell, float]]
+    """By experiment, in the order of the benchmark file, and cell: of those that restart at each cell and see all."""
+
+    @property
+    def best(self) -> str:
+        """The experiment with the least mean error, among those with the most cells."""
+        return min(self.errors, key=lambda name: (-len(self.errors[name]), _mean(self.errors[name].values())))
+
+    @property
+    def mce(self) -> Mapping[str, float | None]:
+        """MCE in percent, by experiment, of those that have one."""
+        table = self.tables["error_by_corruption"]
+        return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
+
+
+SECTIONS = (
+    Section(
+        name="leaderboard",
+        title="Leaderboard",
+        text="Means over the newest evaluation of each cell, and what an image costs. The best among rows of the same "
+        "number of cells and the same samples is bold.",
+        sql=queries.LEADERBOARD,
     ),
-    (
-        "Where the time goes",
-        "Seconds over all cells. Data wait is time in which the device had nothing to do.",
-        queries.WHERE_THE_TIME_GOES,
+    Section(
+        name="error_against_cost",
+        title="Error against cost",
+        text="Only experiments on the same cells and samples share a panel. The line joins those that no other beats "
+        "in both.",
+        sql=queries.LEADERBOARD,
+        has_table=False,
+        draw=lambda _, table: error_against_cost(table),
     ),
-    ("Shards", "What replaced the loose files.", queries.SHARD_SETS),
-    ("Environment", "What computed these numbers.", queries.ENVIRONMENT),
+    Section(
+        name="heat_map",
+        title="Error by corruption and severity",
+        text="Top-1 error in percent; all maps share one scale.",
+        sql=queries.CELL_ERRORS,
+        has_table=False,
+        draw=lambda found, _: heat_maps(found.errors, found.benchmark.corruptions, found.benchmark.severities),
+    ),
+    Section(
+        name="error_by_corruption",
+        title="Error by corruption",
+        text="Mean over the severities, of the first experiment of the benchmark file and of those with the least mean "
+        "error. mCE stands beside those that have all 75 cells of published images.",
+        sql=queries.CORRUPTION_ERRORS,
+        has_table=False,
+        draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
+    ),
+    Section(
+        name="calibration",
+        title="Calibration",
+        text="How often the predictions of each confidence are right, over all corrupted cells; size is the share of "
+        "samples. Below the diagonal a model is surer than it is right.",
+        sql=queries.CALIBRATION,
+        has_table=False,
+        draw=lambda found, table: reliability(table, tuple(found.errors)),
+    ),
+    Section(
+        name="time",
+        title="Where the time goes",
+        text="Over all cells. While waiting for data the device has nothing to do; copies to the device go on beside "
+        "computing and are not part of the bars.",
+        sql=queries.WHERE_THE_TIME_GOES,
+        draw=lambda _, table: stage_bars(table),
+    ),
+    Section(
+        name="throughput",
+        title="Throughput over runs",
+        text="Median over the cells of each run, of the experiments that ran most often; a line takes two runs.",
+        sql=queries.THROUGHPUT,
+        has_table=False,
+        draw=lambda _, table: throughput_lines(table),
+    ),
+    Section(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
+    Section(
+        name="environment",
+        title="Environment",
+        text="What computed these numbers.",
+        sql=queries.ENVIRONMENT,
+    ),
 )
 
 
 def write_report(locations: Locations, benchmark: Benchmark) -> Report:
-    """Write `index.html` and the heat map of *benchmark* from the database.
+    """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, all or nothing.
 
     Raises:
         ReportError: nothing of the benchmark has been evaluated.
         RecordError: there is no database, or it cannot be read.
     """
     with open_metrics(locations.metrics) as connection:
-        tables = {title: without_obvious(query(connection, sql, [benchmark.name])) for title, _, sql in _SECTIONS}
-        errors = _cell_errors(connection, benchmark)
-    if not errors:
+        found = _findings(connection, benchmark)
+    if not found.errors:
         raise ReportError(
             f"{locations.metrics} has no evaluation of {benchmark.name}; expected one at least: materialize "
             f"{benchmark.name}/evaluation/<experiment> first"
         )
-    heat_map = heat_maps(errors, benchmark.corruptions, benchmark.severities)
-    png = as_png(heat_map)
     folder = locations.report(benchmark.name)
-    page = (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            benchmark=benchmark,
-            leaderboard=tables["Leaderboard"].rows,
-            tables=[_section(title, text, sql, tables[title]) for title, text, sql in _SECTIONS],
-            heat_map=Markup(as_svg(heat_map)),  # noqa: S704 - made by matplotlib just now
-            bars=Markup(as_svg(corruption_bars(errors, benchmark.corruptions))),  # noqa: S704 - likewise
-            cell_sql=queries.CELL_ERRORS.strip(),
-        )
-    )
-    write_atomically(folder / "heat_map.png", png)
-    write_atomically(folder / "index.html", page.encode())
+    with published_folder(folder) as beside:
+        for name in ("figures", "tables"):
+            (beside / name).mkdir()
+        shown = [_written(section, found, beside) for section in SECTIONS]
+        samples = _written_samples(found, locations, beside)
+        page = _environment().get_template("report.html.j2").render(
+            benchmark=benchmark, headline=_headline(found), sections=shown, samples=samples
+        )  # fmt: skip
+        (beside / "index.html").write_text(page)
     return Report(
         path=folder / "index.html",
-        leaderboard_markdown=as_markdown(tables["Leaderboard"]),
-        heat_map_uri="data:image/png;base64," + base64.b64encode(png).decode(),
-        num_experiments=len(errors),
-        num_cells=sum(len(by_cell) for by_cell in errors.values()),
+        leaderboard_markdown=as_markdown(without_obvious(found.tables["leaderboard"])),
+        heat_map_uri=as_data_uri((folder / "figures" / "heat_map.png").read_bytes()),
+        num_experiments=len(found.errors),
+        num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
     )
 
 
-def _cell_errors(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Mapping[str, Mapping[Cell, float]]:
-    """Return the errors by experiment, in the order of the benchmark file, and cell."""
-    rows = query(connection, queries.CELL_ERRORS, [benchmark.name]).rows
+def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
+    tables = {section.name: query(connection, section.sql, [benchmark.name]) for section in SECTIONS}
+    rows = tables["heat_map"].rows
     errors = {
         name: {
             Cell(corruption=corruption, severity=severity): error
-            for e, corruption, severity, error in rows
-            if e == name
+            for experiment, corruption, severity, error in rows
+            if experiment == name
         }
         for name in benchmark.experiments_by_cell
         if not (benchmark.experiments[name].subset or benchmark.experiments[name].severities)
     }
-    return {name: by_cell for name, by_cell in errors.items() if by_cell}
+    errors = {name: by_cell for name, by_cell in errors.items() if by_cell}
+    return Findings(benchmark=benchmark, tables=tables, errors=errors)
 
 
-def _section(title: str, text: str, sql: str, table: Table) -> Mapping[str, object]:
-    return {"title": title, "text": text, "sql": sql.strip(), "html": as_html(table)}
+def _headline(found: Findings) -> str:
+    """Return what to take home: the best experiment, and what hurts it most."""
+    errors = found.errors[found.best]
+    by_corruption = {
+        corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
+        for corruption in {cell.corruption for cell in errors}
+    }
+    hardest = max(by_corruption, key=by_corruption.__getitem__)
+    return (
+        f"Of {len(found.errors)} experiments on {len(errors)} cells {found.best} has the least mean error, "
+        f"{_mean(errors.values()):.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
+    )
+
+
+def _written(section: Section, found: Findings, folder: Path) -> Mapping[str, object]:
+    """Write table and chart of *section* into *folder*, and return what the page shows of them."""
+    table = found.tables[section.name]
+    (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
+    figure = section.draw(found, table) if section.draw else None
+    svg = ""
+    if figure:
+        svg = as_svg(figure)
+        (folder / "figures" / f"{section.name}.svg").write_text(svg)
+        (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))
+    return {
+        "name": section.name,
+        "title": section.title,
+        "text": section.text,
+        "html": as_html(without_obvious(table)) if section.has_table else "",
+        "figure": Markup(svg),  # noqa: S704 - made by matplotlib just now
+        "expects_figure": section.draw is not None,
+        "sql": section.sql.strip().replace("?", f"'{found.benchmark.name}'"),
+    }
+
+
+def _written_samples(found: Findings, locations: Locations, folder: Path) -> Mapping[str, object]:
+    """Write the first samples of each corruption at its worst, with the predictions of the best experiment.
+
+    Cells whose shards are no longer there are left out.
+    """
+    best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
+    subject = Subject(benchmark=found.benchmark, experiment=best, locations=locations)
+    rows = dict(_sample_rows(subject, [cell for cell in found.errors[best] if cell.severity == severity]))
+    uri = ""
+    if rows:
+        png = picture_png(sample_sheet(rows))
+        (folder / "figures" / "samples.png").write_bytes(png)
+        uri = as_data_uri(png)
+    values = (f"'{found.benchmark.name}'", f"'{best}'", str(severity))
+    sql = queries.SAMPLES.strip()
+    for value in values:
+        sql = sql.replace("?", value, 1)
+    return {"experiment": best, "severity": severity, "uri": uri, "sql": sql}
+
+
+def _sample_rows(subject: Subject, cells: Sequence[Cell]) -> Iterator[tuple[str, Image]]:
+    image_size = subject.benchmark.image_size_of(subject.experiment)
+    for cell in cells:
+        try:
+            facts = subject.rows(cell.key)[0]
+            row = sample_row(subject.folder(cell), facts, image_size=image_size)
+        except (ManifestError, RecordError, StreamError):
+            continue
+        yield f"{cell.corruption}, error {formatted('error', facts['error'])}", row
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _environment() -> Environment:

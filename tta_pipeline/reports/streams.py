@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tta_pipeline.evaluation.opening import Opened
+from tta_pipeline.reports.drawing import without_frame
 
 _MAX_SHOWN = 6000
 _SEVERITY_COLOURS = "cividis_r"  # the more severe, the darker, in print too
@@ -37,8 +37,8 @@ def stream_picture(visits: Sequence[Opened], *, title: str = "") -> Figure:
     lower.set_xlim(0, len(labels))
     figure.colorbar(points, ax=[upper, lower], label="severity (0: clean)", ticks=range(6), pad=0.01)
     upper.set_title(title, fontsize=10, loc="left")
-    _without_frame(upper)
-    _without_frame(lower)
+    without_frame(upper)
+    without_frame(lower)
     return figure
 
 
@@ -51,7 +51,3 @@ def _columns(opened: Opened) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64
         np.array([cell.severity for cell in cells])[numbers],
         opened.joined.index.labels[indices],
     )
-
-
-def _without_frame(axis: Axes) -> None:
-    axis.spines[["top", "right"]].set_visible(False)

@@ -37,12 +37,18 @@ def formatted(column: str, value: object) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(formatted(column, each) for each in value)
-    if not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    if isinstance(value, float):
+        return _formatted_float(column, value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _formatted_float(column: str, value: float) -> str:
     if column.endswith(_PERCENT):
         return f"{value:.1%}"
     if column.endswith("change"):
         return f"{value:+.1%}"
+    if column.endswith("_s") and not column.endswith("_per_s"):
+        return f"{value:,.2f}"
     return f"{value:,.0f}" if abs(value) >= 100 or value.is_integer() else f"{value:#.3g}"
 
 
@@ -95,15 +101,21 @@ def without_obvious(table: Table) -> Table:
 
 
 def as_html(table: Table) -> Markup:
-    """Return *table* as HTML, the best of each column in bold."""
+    """Return *table* as HTML, the best of each column in bold, columns of words of the class `text`."""
     best = best_cells(table)
-    head = Markup("").join(Markup("<th>{}</th>").format(name.replace("_", " ")) for name in table.columns)
+    words = {name for name in table.columns if any(isinstance(value, str) for value in table.column(name))}
+
+    def marks(number: int, name: str) -> Markup:
+        classes = [*(["best"] if (number, name) in best else []), *(["text"] if name in words else [])]
+        return Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
+
+    head = Markup("").join(
+        Markup("<th{}>{}</th>").format(marks(-1, name), name.replace("_", " ")) for name in table.columns
+    )
     body = Markup("").join(
         Markup("<tr>{}</tr>").format(
             Markup("").join(
-                Markup("<td{}>{}</td>").format(
-                    Markup(' class="best"') if (number, name) in best else "", formatted(name, value)
-                )
+                Markup("<td{}>{}</td>").format(marks(number, name), formatted(name, value))
                 for name, value in zip(table.columns, row, strict=True)
             )
         )

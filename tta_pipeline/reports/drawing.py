@@ -1,0 +1,38 @@
+"""What the charts share: how they are encoded, and their colours."""
+
+import io
+from collections.abc import Sequence
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = "cividis"  # even in lightness: readable in print and by colour-blind people
+HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+def colours_of(number: int) -> Sequence[tuple[float, float, float, float]]:
+    """Return so many colours, from dark to light."""
+    return [mpl.colormaps[COLOURS](0.05 + 0.85 * place / max(1, number - 1)) for place in range(number)]
+
+
+def without_frame(axis: Axes) -> None:
+    """Take away the lines above and on the right."""
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
+    """Return *figure* as PNG bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    return buffer.getvalue()
+
+
+def as_svg(figure: Figure) -> str:
+    """Return *figure* as an SVG element to stand in HTML or in a file; its text stays text."""
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.family": "sans-serif"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :].replace("<svg ", '<svg style="white-space: pre" ', 1)

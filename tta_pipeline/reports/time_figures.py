@@ -1,0 +1,92 @@
+"""Charts of time: where it goes, whether it changes from run to run, and what each loader takes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tta_pipeline.reports.drawing import HATCHES, MARKERS, colours_of, without_frame
+from tta_pipeline.reports.tables import Table
+
+_STAGES = {
+    "staging_s": "stage shards",
+    "scan_s": "scan manifest",
+    "setup_s": "set up",
+    "data_wait_s": "wait for data",
+    "compute_s": "compute",
+    "other_s": "other",
+}
+_MAX_LINES = 6
+
+
+def stage_bars(times: Table) -> Figure:
+    """Return a bar for each experiment: the share of its time that each stage has, and milliseconds an image in all."""
+    names = [
+        experiment if subset == "all" else f"{experiment} ({subset})"
+        for experiment, subset in zip(times.column("experiment"), times.column("subset"), strict=True)
+    ]
+    seconds = np.array([[value or 0 for value in times.column(column)] for column in _STAGES], float)
+    shares = seconds / seconds.sum(0)
+    figure = Figure(figsize=(9, 1.3 + 0.24 * len(names)), layout="constrained")
+    axis = figure.subplots()
+    colours = colours_of(len(_STAGES))
+    for number, stage in enumerate(_STAGES.values()):
+        bars = axis.barh(
+            names, shares[number], left=shares[:number].sum(0), label=stage, color=colours[number],
+            hatch=HATCHES[number % len(HATCHES)], edgecolor="white", linewidth=0.3,
+        )  # fmt: skip
+    milliseconds = 1000 * seconds.sum(0) / np.array(times.column("num_samples"), float)
+    axis.bar_label(bars, [f"{value:.3g} ms" for value in milliseconds], padding=4, fontsize=8)
+    axis.set_xlim(0, 1.12)
+    axis.set_xticks(np.linspace(0, 1, 6))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axis.set_xlabel("share of the time; on the right, ms an image")
+    axis.invert_yaxis()
+    axis.margins(y=0.01)
+    axis.legend(frameon=False, ncols=len(_STAGES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    without_frame(axis)
+    return figure
+
+
+def throughput_lines(history: Table) -> Figure | None:
+    """Return images/s of the experiments with the most runs, run after run; None if none has two."""
+    speeds: dict[str, list[tuple[int, float]]] = {}
+    runs = list(dict.fromkeys(history.column("run_id")))
+    columns = ("experiment", "run_id", "images_per_s")
+    for experiment, run, images_per_s in zip(*map(history.column, columns), strict=True):
+        speeds.setdefault(experiment, []).append((runs.index(run), images_per_s))
+    # Sorting is stable: of equally many runs, those that ran first.
+    shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
+    if not shown:
+        return None
+    shown = shown[:_MAX_LINES]
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axis = figure.subplots()
+    for experiment, colour, marker in zip(shown, colours_of(len(shown)), MARKERS, strict=False):
+        numbers, images_per_s = zip(*sorted(speeds[experiment]), strict=True)
+        axis.plot(numbers, images_per_s, label=experiment, color=colour, marker=marker, markersize=5)
+    used = sorted({number for name in shown for number, _ in speeds[name]})
+    axis.set_xticks(used, [runs[number][:8] for number in used], rotation=40, ha="right", fontsize=7)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("median images/s")
+    axis.set_xlabel("run")
+    axis.legend(frameon=False, ncols=_MAX_LINES, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    without_frame(axis)
+    return figure
+
+
+def loader_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Return a bar for the speed of each loader, with the range of its repeats."""
+    figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    speeds = np.array([row["images_per_s"] for row in rows])
+    ranges = [[row[f"images_per_s_{end}"] for row in rows] for end in ("min", "max")]
+    names = [f"{row['loader']}, {row['num_threads']} threads, {row['output']}" for row in rows]
+    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=colours_of(3)[1])
+    axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
+    axis.set_xlim(0, 1.15 * max(ranges[1]))
+    axis.invert_yaxis()
+    axis.set_xlabel("images/s, median and range")
+    without_frame(axis)
+    return figure
