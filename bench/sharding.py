@@ -19,7 +19,7 @@ from bench.images import jpeg_tree
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.partitions import CLEAN, Cell, cells
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Progress, quiet
 from tta_pipeline.shards.command import ShardOrder, shard_everything
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify
@@ -96,7 +96,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
             sources=(archive,), output=folder / "shards", group_depth=2, prefixes=(), expected_md5={}, class_map=None,
             settings=ShardSettings(num_shards=1), jobs=NUM_CORES,
         )  # fmt: skip
-        done = list(shard_everything(order, lambda *_: QUIET))
+        done = list(shard_everything(order, quiet))
         assert len(done) == len(ARCHIVE_CELLS), done
         return archive.stat().st_size / 1e6
 
@@ -167,7 +167,7 @@ def _tarfile_add(tree: Path, folder: Path) -> int:
 
 
 def _verify(folder: Path) -> float:
-    (verdict,) = verify([folder])
+    (verdict,) = verify([folder], quiet)
     assert not verdict.problems, verdict
     return verdict.shard_bytes / 1e6
 

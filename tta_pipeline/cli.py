@@ -15,11 +15,12 @@ from tta_pipeline import __version__
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
-from tta_pipeline.progress import Progress
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.spec import ShardSettings, Transform
+    from tta_pipeline.console import Told
     from tta_pipeline.reports.tables import Table
+    from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.sources.class_map import ClassMap
 
 
@@ -29,12 +30,26 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*args, **kwargs)
+            sys.exit(command(*args, **kwargs))
         except PipelineError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
 
     return guarded
+
+
+def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the options by which it says less, or says it to a program, and `told`, who is told."""
+
+    @wraps(command)
+    def telling(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
+        from tta_pipeline.console import told
+
+        with told(is_quiet=is_quiet, as_json=as_json) as teller:
+            return command(*args, told=teller, **kwargs)
+
+    telling = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(telling)
+    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(telling)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -172,7 +187,8 @@ def rebuild_metrics() -> None:
 @click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
               help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
-def shard(*, md5s: tuple[str, ...], **options: Any) -> None:
+@_telling
+def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
     SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
@@ -189,11 +205,26 @@ def shard(*, md5s: tuple[str, ...], **options: Any) -> None:
 
     named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
     order = ShardOrder(**named, expected_md5=dict(md5.split("=", 1) for md5 in md5s), settings=_shard_settings(options))
-    with _bar() as progress:
-        for cell, published in shard_everything(order, progress):
-            manifest = published.shard_set.manifest
-            click.echo(f"{cell.key}: {manifest.num_samples:,} samples in {len(manifest.shards)} shards, "
-                       f"{manifest.shard_bytes / 1e6:,.1f} MB, manifest {manifest.sha256[:12]}")  # fmt: skip
+    for number, total, published in shard_everything(order, told.images):
+        manifest = published.shard_set.manifest
+        size = (
+            f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
+        )
+        line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
+        told.done(line, _shard_set_facts(published.shard_set), number=number, total=total)
+
+
+def _shard_set_facts(shard_set: "ShardSet") -> dict[str, Any]:
+    manifest = shard_set.manifest
+    return {
+        "folder": str(shard_set.folder),
+        "corruption": manifest.corruption,
+        "severity": manifest.severity,
+        "num_samples": manifest.num_samples,
+        "num_shards": len(manifest.shards),
+        "shard_bytes": manifest.shard_bytes,
+        "manifest_sha256": manifest.sha256,
+    }
 
 
 def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
@@ -215,9 +246,9 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
 
 @main.command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @_plain_errors
-def verify(folders: tuple[Path, ...], *, as_json: bool) -> None:
+@_telling
+def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
     r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes.
 
     \b
@@ -229,25 +260,25 @@ def verify(folders: tuple[Path, ...], *, as_json: bool) -> None:
 
     from tta_pipeline.shards.verification import find_shard_sets, verify
 
-    verdicts = []
-    for verdict in verify(find_shard_sets(folders)):
-        verdicts.append({**asdict(verdict), "folder": str(verdict.folder)})
+    found = find_shard_sets(folders)
+    num_problems = 0
+    for number, verdict in enumerate(verify(found, told.images), start=1):
+        num_problems += len(verdict.problems)
         for problem in verdict.problems:
             click.echo(problem, err=True)
-        if not as_json:
-            state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
-            size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
-            click.echo(f"{verdict.folder}: {size}: {state}")
-    if as_json:
-        click.echo(json.dumps(verdicts, indent=1))
-    sys.exit(1 if any(verdict["problems"] for verdict in verdicts) else 0)
+        state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
+        size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
+        facts = {**asdict(verdict), "folder": str(verdict.folder)}
+        told.done(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
+    return 1 if num_problems else 0
 
 
 @main.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted classes found.")
 @_plain_errors
-def adopt(folder: Path, class_map: Path | None) -> None:
+@_telling
+def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
     r"""Build manifests for shards that somebody else made; every byte is read, none rewritten.
 
     Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity.
@@ -259,20 +290,20 @@ def adopt(folder: Path, class_map: Path | None) -> None:
     """
     from tta_pipeline.shards.command import adopt_everything
 
-    with _bar() as progress:
-        for path, published in adopt_everything(folder, _class_map(class_map), progress):
-            manifest = published.shard_set.manifest
-            counts = (
-                f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
-            )
-            click.echo(f"{path}: {counts}: {'adopted' if published.was_built else 'unchanged'}")
+    for number, total, published in adopt_everything(folder, _class_map(class_map), told.images):
+        manifest = published.shard_set.manifest
+        counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
+        line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}"
+        facts = {**_shard_set_facts(published.shard_set), "was_built": published.was_built}
+        told.done(line, facts, number=number, total=total)
 
 
 @main.command()
 @click.argument("locations", nargs=-1, required=True, metavar="URL...")
 @click.argument("output", type=click.Path(path_type=Path, file_okay=False))
 @_plain_errors
-def fetch(locations: tuple[str, ...], output: Path) -> None:
+@_telling
+def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
     r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
 
     Every byte is compared with the manifest while it arrives; what is there already is not fetched again. Braces in a
@@ -288,10 +319,11 @@ def fetch(locations: tuple[str, ...], output: Path) -> None:
 
     found = [location for pattern in locations for location in expanded(pattern)]
     for number, location in enumerate(found, start=1):
-        shard_set, was_copied = fetch_shard_set(location, output)
+        shard_set, was_copied = fetch_shard_set(location, output, told.images)
         size_mb = shard_set.manifest.shard_bytes / 1e6
         did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
-        click.echo(f"{number} of {len(found)}: {shard_set.folder}: {did}")
+        facts = {**_shard_set_facts(shard_set), "was_copied": was_copied}
+        told.done(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))
 
 
 @main.command()
@@ -299,7 +331,8 @@ def fetch(locations: tuple[str, ...], output: Path) -> None:
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--instances", type=click.IntRange(1), required=True, help="Number of equal parts.")
 @_plain_errors
-def repartition(folder: Path, output: Path, instances: int) -> None:
+@_telling
+def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> None:
     r"""Split a shard set equally over instances: no sample lost or doubled, bytes untouched, a manifest for each.
 
     \b
@@ -308,9 +341,9 @@ def repartition(folder: Path, output: Path, instances: int) -> None:
     """
     from tta_pipeline.shards.command import split
 
-    with _bar() as progress:
-        for path, published in split(folder, output, instances, progress):
-            click.echo(f"{path}: {published.shard_set.manifest.num_samples:,} samples")
+    for number, total, published in split(folder, output, instances, told.images):
+        line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
+        told.done(line, _shard_set_facts(published.shard_set), number=number, total=total)
 
 
 @main.command()
@@ -324,9 +357,9 @@ def repartition(folder: Path, output: Path, instances: int) -> None:
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
 @click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
               help="Processes that write and read shards.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @_plain_errors
-def transform(*, folder: Path, output: Path, storage: str, jobs: int, as_json: bool, **options: Any) -> None:
+@_telling
+def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: int, **options: Any) -> None:
     r"""Make another shard set of each one at or under DIR: other images, another size or format, further members.
 
     The order of the samples and the number of shards stay; what was done is in the new manifest. A function is looked
@@ -340,25 +373,12 @@ def transform(*, folder: Path, output: Path, storage: str, jobs: int, as_json: b
     from tta_pipeline.shards.transformation import transform_everything
 
     settings = _transform_settings({**options, "format": storage})
-    done = []
-    with _bar() as progress:
-        for transformed in transform_everything(folder, output, settings, jobs=jobs, progress=progress):
-            shard_set = transformed.published.shard_set
-            manifest = shard_set.manifest
-            facts = {
-                "folder": str(shard_set.folder),
-                "num_samples": manifest.num_samples,
-                "num_shards": len(manifest.shards),
-                "shard_bytes": manifest.shard_bytes,
-                "manifest_sha256": manifest.sha256,
-                "was_written": transformed.was_written,
-            }
-            done.append(facts)
-            if not as_json:
-                size = f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards"
-                click.echo(f"{shard_set.folder}: {size}: {'written' if transformed.was_written else 'unchanged'}")
-    if as_json:
-        click.echo(json.dumps(done, indent=1))
+    every = transform_everything(folder, output, settings, jobs=jobs, progress=told.images)
+    for number, total, transformed in every:
+        shard_set, was_written = transformed.published.shard_set, transformed.was_written
+        size = f"{shard_set.manifest.num_samples:,} samples in {len(shard_set.manifest.shards)} shards"
+        line = f"{shard_set.folder}: {size}: {'written' if was_written else 'unchanged'}"
+        told.done(line, {**_shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total)
 
 
 def _transform_settings(options: dict[str, Any]) -> "Transform":
@@ -395,10 +415,11 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
 @click.option("--image-size", type=click.IntRange(8), default=64, show_default=True, help="Of generated images.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
               help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print the figures only.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @_plain_errors
 def loader_bench(
-    *, location: str | None, loaders: tuple[str, ...], is_staged: bool, as_json: bool, **options: Any
+    *, location: str | None, loaders: tuple[str, ...], is_staged: bool, is_quiet: bool, as_json: bool, **options: Any
 ) -> None:
     r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
@@ -426,7 +447,7 @@ def loader_bench(
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
     with nullcontext(location) if location else _generated_shards(**generated) as shards:
-        found = compare(str(shards), names, Settings(**options), _say, is_staged=is_staged)
+        found = compare(str(shards), names, Settings(**options), _nothing if is_quiet else _say, is_staged=is_staged)
     rows = [asdict(row) for row in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -459,36 +480,12 @@ def _class_map(path: Path | None) -> "ClassMap | None":
     return ClassMap(classes=read_classes(path)) if path else None
 
 
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int], Progress]]:
-    """Yield what makes a progress bar on standard error; without a terminal, lines every few seconds."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"),
-               TimeRemainingColumn())  # fmt: skip
-    if not sys.stderr.isatty():
-        yield lambda what, num_images: Progress(_say, what=what, num_images=num_images)
-        return
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield lambda what, num_images: _Bar(bars, what, num_images)
-
-
-class _Bar(Progress):
-    """A bar on the terminal in place of lines."""
-
-    def __init__(self, bars: Any, what: str, num_images: int) -> None:
-        super().__init__(self._show, what=what, num_images=num_images, interval_s=0.1)
-        self._bars = bars
-        self._task = bars.add_task(what, total=num_images, speed="")
-
-    def _show(self, line: str) -> None:
-        self._bars.update(self._task, completed=self.num_done, speed=line.split("images, ", 1)[1].rsplit(", ", 1)[0])
-
-
 def _say(line: str) -> None:
     click.echo(line, err=True)
+
+
+def _nothing(line: str) -> None:
+    del line
 
 
 _LOADER_COLUMNS = (

@@ -2,6 +2,18 @@
 
 import time
 from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Step(NamedTuple, Generic[_T]):
+    """One of several things that are done one after the other."""
+
+    number: int
+    """From 1."""
+    total: int
+    done: _T
 
 
 class Progress:
@@ -35,7 +47,16 @@ class Progress:
         )
 
 
-def told_to(say: Callable[[str], None]) -> Callable[[str, int], Progress]:
+Tell = Callable[[str, int], Progress]
+"""Makes a `Progress` for something with a name and a number of images."""
+
+
+def quiet(what: str, num_images: int) -> Progress:
+    """Return what counts and tells nobody, as in a process without a terminal."""
+    return Progress(lambda _: None, what=what, num_images=num_images)
+
+
+def told_to(say: Callable[[str], None]) -> Tell:
     """Return a function that makes a `Progress` for something with a name and a number of images."""
     return lambda what, num_images: Progress(say, what=what, num_images=num_images)
 

@@ -10,7 +10,7 @@ from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.photographs import jpeg_tree
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import quiet
 from tta_pipeline.shards.command import ShardOrder, shard_everything, split
 from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import ShardSet
@@ -46,7 +46,9 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
     with TemporaryDirectory(prefix="tta_pipeline-loaders-") as temporary:
         parts: tuple[Path, ...] = (folder,)
         if num_processes > 1:
-            parts = tuple(path for path, _ in split(folder, Path(temporary) / "parts", num_processes, _quiet))
+            parts = tuple(
+                step.done.shard_set.folder for step in split(folder, Path(temporary) / "parts", num_processes, quiet)
+            )
         data = Data(
             shard_set=shard_set,
             image_size=_image_size(shard_set),
@@ -68,7 +70,7 @@ def generated(folder: Path, *, num_images: int, image_size: int, settings: Shard
         sources=(tree,), output=folder / "shards", group_depth=0, prefixes=(), expected_md5={}, class_map=None,
         settings=settings,
     )  # fmt: skip
-    for _ in shard_everything(order, _quiet):
+    for _ in shard_everything(order, quiet):
         pass
     return order.output
 
@@ -92,7 +94,3 @@ def _image_size(shard_set: ShardSet) -> int:
             "high as wide: make such a set by `tta-pipeline transform`"
         )
     return header.height
-
-
-def _quiet(what: str, num_images: int) -> Progress:
-    return Progress(lambda _: None, what=what, num_images=num_images)

@@ -1,7 +1,7 @@
 """What the command line does with whole folders: shard, adopt and split them."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Step, Tell, quiet
 from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt, publish_shard_set
@@ -25,8 +25,6 @@ from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
 from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.sources.listing import Listing, Source
-
-Tell = Callable[[str, int], Progress]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ class _Opened:
     cells: tuple[Cell, ...]
 
 
-def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[tuple[Cell, Published]]:
+def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Published]]:
     """Write shards and manifest of every cell, and yield each when it is published.
 
     Raises:
@@ -78,26 +76,26 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[tuple[Cell, 
             progress=progress,
         )
         with Workers(order.jobs) as workers:
-            yield from _convert_all(conversion, opened.cells, workers)
+            every = _convert_all(conversion, opened.cells, workers)
+            for number, published in enumerate(every, start=1):
+                yield Step(number, len(opened.cells), published)
 
 
-def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[tuple[Cell, Published]]:
+def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
     """Convert cell after cell; processes take a cell each where there are enough, and else a shard each."""
     if workers.num_processes == 1 or len(found) < workers.num_processes:
         with conversion.session(found) as task:
             for cell in found:
-                yield cell, _convert(task(cell), conversion.progress, workers)
+                yield _convert(task(cell), conversion.progress, workers)
         return
-    running: deque[tuple[Cell, Future[Published]]] = deque()
-    with conversion.session(found, before_release=lambda: wait([future for _, future in running])) as task:
+    running: deque[Future[Published]] = deque()
+    with conversion.session(found, before_release=lambda: wait(running)) as task:
         for cell in found:
-            running.append((cell, workers.submit(_convert, task(cell), _quiet)))
+            running.append(workers.submit(_convert, task(cell), quiet))
             if len(running) > workers.num_processes:
-                done, future = running.popleft()
-                yield done, future.result()
+                yield running.popleft().result()
         while running:
-            done, future = running.popleft()
-            yield done, future.result()
+            yield running.popleft().result()
 
 
 def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Published:
@@ -107,12 +105,7 @@ def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Publ
     return publish_shard_set(task.target.folder, task.class_map, told, workers)
 
 
-def _quiet(what: str, num_images: int) -> Progress:
-    """Return what tells nobody, since another process has no terminal."""
-    return Progress(lambda _: None, what=what, num_images=num_images)
-
-
-def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[tuple[Path, Published]]:
+def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[Step[Published]]:
     """Adopt every folder with shards at or under *root*.
 
     Raises:
@@ -124,15 +117,16 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> 
         raise ManifestError(f"no *.tar at or under {root}; expected shards")
     # Of all folders together: one that lacks a class must not shift the labels of the others.
     class_map = class_map or ClassMap(classes=class_names_in(folders))
-    for folder in folders:
+    for number, folder in enumerate(folders, start=1):
         name, severity = folder.absolute().parts[-2:]
         is_cell = severity.isdecimal() and int(severity) <= max(SEVERITIES)
         cell = Cell(corruption=name, severity=int(severity)) if is_cell else Cell(corruption=severity, severity=0)
         told = progress(str(folder), 0)
-        yield folder, adopt(folder, cell, told, benchmark=root.absolute().name, class_map=class_map)
+        adopted = adopt(folder, cell, told, benchmark=root.absolute().name, class_map=class_map)
+        yield Step(number, len(folders), adopted)
 
 
-def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[tuple[Path, Published]]:
+def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[Step[Published]]:
     """Write the samples of a shard set, in their order and byte for byte, as *num_instances* equal shard sets.
 
     Raises:
@@ -163,7 +157,8 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
             settings=ShardSettings(num_shards=max(1, len(manifest.shards) // num_instances), order="source"),
             progress=progress(target.folder.name, len(part)),
         )
-        yield target.folder, publish_shard_set(target.folder, class_map, progress(target.folder.name, len(part)))
+        published = publish_shard_set(target.folder, class_map, progress(target.folder.name, len(part)))
+        yield Step(number + 1, num_instances, published)
 
 
 @contextmanager

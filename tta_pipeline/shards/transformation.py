@@ -1,6 +1,6 @@
 """A shard set made from another one: a function for each image, another size or format, further members."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -8,15 +8,13 @@ from typing import NamedTuple
 from tta_pipeline.benchmarks.spec import Transform
 from tta_pipeline.errors import ShardError
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Step, Tell, quiet
 from tta_pipeline.shards.manifest import ShardSet, WriterRecord
 from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, SourceImage
-
-Tell = Callable[[str, int], Progress]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +77,7 @@ def transform_shard_set(
 
 def transform_everything(
     root: Path, output: Path, transform: Transform, *, jobs: int, progress: Tell
-) -> Iterator[Transformed]:
+) -> Iterator[Step[Transformed]]:
     """Transform every shard set at or under *root* into the same place under *output*.
 
     Processes take a set each where there are enough, and else a shard each.
@@ -95,11 +93,13 @@ def transform_everything(
     folders = find_shard_sets([root])
     pieces = [_Work(folder, output / folder.relative_to(root), transform) for folder in folders]
     with Workers(jobs) as workers:
-        if 1 < jobs <= len(pieces):
-            yield from workers.map(_transformed, pieces)
-            return
-        for piece in pieces:
-            yield transform_shard_set(piece.source, piece.target, piece.transform, progress, workers)
+        every = (
+            workers.map(_transformed, pieces)
+            if 1 < jobs <= len(pieces)
+            else (transform_shard_set(each.source, each.target, each.transform, progress, workers) for each in pieces)
+        )
+        for number, transformed in enumerate(every, start=1):
+            yield Step(number, len(pieces), transformed)
 
 
 def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
@@ -126,5 +126,4 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
 
 def _transformed(work: _Work) -> Transformed:
     """Transform one shard set; what a worker process does."""
-    quiet = Progress(lambda _: None, what="", num_images=0)
-    return transform_shard_set(work.source, work.target, work.transform, lambda *_: quiet)
+    return transform_shard_set(work.source, work.target, work.transform, quiet)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.progress import Progress, Tell, quiet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256
 
 
@@ -38,16 +39,16 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def verify(folders: Sequence[Path]) -> Iterator[Verdict]:
+def verify(folders: Sequence[Path], progress: Tell) -> Iterator[Verdict]:
     """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
-        yield from (_verdict(folder, pool) for folder in folders)
+        yield from (_verdict(folder, pool, progress) for folder in folders)
 
 
 def shard_problems(shard_set: ShardSet) -> tuple[str, ...]:
     """Return every difference between the shards on disk and the manifest."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
-        return tuple(_problems(shard_set, pool))
+        return tuple(_problems(shard_set, pool, quiet("", 0)))
 
 
 def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
 
 
-def _verdict(folder: Path, pool: ThreadPoolExecutor) -> Verdict:
+def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Tell) -> Verdict:
     try:
         shard_set = ShardSet.open(folder)
     except ManifestError as error:
@@ -67,18 +68,21 @@ def _verdict(folder: Path, pool: ThreadPoolExecutor) -> Verdict:
         num_shards=len(manifest.shards),
         num_samples=manifest.num_samples,
         shard_bytes=manifest.shard_bytes,
-        problems=tuple(_problems(shard_set, pool)),
+        problems=tuple(_problems(shard_set, pool, progress(str(folder), manifest.num_samples))),
     )
 
 
-def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor) -> Iterator[str]:
+def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
     yield from _wrong_totals(shard_set)
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
     present = {path.name: path for path in sorted(shard_set.folder.glob("[!.]*.tar"))}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
     yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
     here = [(present[name], shard) for name, shard in expected.items() if name in present]
-    yield from (problem for problem in pool.map(_wrong_bytes, here) if problem)
+    for (_, shard), problem in zip(here, pool.map(_wrong_bytes, here), strict=True):
+        progress.advance(shard.num_samples, shard.shard_bytes)
+        if problem:
+            yield problem
 
 
 def _wrong_totals(shard_set: ShardSet) -> Iterator[str]:

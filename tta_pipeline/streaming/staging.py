@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.files import fsync_path, locked, published_folder
+from tta_pipeline.progress import Progress, Tell, quiet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
 
@@ -70,7 +71,7 @@ def node_local_folder() -> Path:
     return folder
 
 
-def fetch_shard_set(location: str, root: Path) -> tuple[ShardSet, bool]:
+def fetch_shard_set(location: str, root: Path, progress: Tell) -> tuple[ShardSet, bool]:
     """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there.
 
     Returns:
@@ -90,7 +91,7 @@ def fetch_shard_set(location: str, root: Path) -> tuple[ShardSet, bool]:
         if present.manifest.sha256 == manifest.sha256:
             return present, False
     with published_folder(target) as folder:
-        _copy_shard_set(origin, manifest, folder)
+        _copy_shard_set(origin, manifest, folder, progress(manifest.cell.key, manifest.num_samples))
     return ShardSet.open(target), True
 
 
@@ -190,7 +191,7 @@ class Stage:
     def _copy(self, origin: Folder, manifest: Manifest) -> None:
         folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
         try:
-            _copy_shard_set(origin, manifest, folder)
+            _copy_shard_set(origin, manifest, folder, quiet(manifest.cell.key, manifest.num_samples))
             fsync_path(folder / MANIFEST_FILE)
             fsync_path(folder)
             folder.rename(self.root / manifest.sha256)
@@ -233,20 +234,21 @@ class _File(NamedTuple):
     size_bytes: int | None
     """None where the manifest gives the hash alone."""
     sha256: str
+    num_samples: int = 0
 
 
-def _copy_shard_set(origin: Folder, manifest: Manifest, folder: Path) -> None:
+def _copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
     """Copy a shard set into the empty *folder*, every byte verified on its way.
 
     Raises:
         StreamError: a file cannot be read or is not what the manifest says.
     """
     (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
-    waited_for(_copy_files(origin, manifest, folder))
+    waited_for(_copy_files(origin, manifest, folder, progress))
     ShardSet.open(folder).remember_verified()
 
 
-async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> None:
+async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
     """Copy index and shards into *folder*, several at a time.
 
     Raises:
@@ -254,11 +256,16 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path) -> None:
     """
     places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
     files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
-    files += [_File(shard.name, shard.shard_bytes, shard.sha256) for shard in manifest.shards]
+    files += [_File(shard.name, shard.shard_bytes, shard.sha256, shard.num_samples) for shard in manifest.shards]
+
+    async def copy(file: _File) -> None:
+        await _copy_file(origin, file, folder / file.name, group, places)
+        progress.advance(file.num_samples, file.size_bytes or 0)
+
     try:
         async with asyncio.TaskGroup() as group:
             for file in files:
-                group.create_task(_copy_file(origin, file, folder / file.name, group, places))
+                group.create_task(copy(file))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
 

@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
+from tta_pipeline.progress import quiet
 from tta_pipeline.shards.command import split
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
@@ -153,9 +154,7 @@ def test_foreign_folders_are_counted_and_named_when_allowed(write, tree, tmp_pat
 @pytest.mark.parametrize("num_instances", [1, 3, 20])
 def test_a_split_loses_and_doubles_nothing(shard_set: ShardSet, tmp_path: Path, num_instances: int):
     """The parts hold the samples in their order, sizes within one of each other, bytes untouched."""
-    parts = [
-        published.shard_set for _, published in split(shard_set.folder, tmp_path / "p", num_instances, lambda *_: QUIET)
-    ]
+    parts = [step.done.shard_set for step in split(shard_set.folder, tmp_path / "p", num_instances, quiet)]
 
     rows = [row for part in parts for row in part.index.table.to_pylist()]
     assert [(r["key"], r["sha256"]) for r in shard_set.index.table.to_pylist()] == [

@@ -182,7 +182,7 @@ def test_processes_write_what_one_process_writes(shard_set, functions: Path, tmp
 
     def made(name: str, root: Path, jobs: int) -> list[str]:
         done = transform_everything(root, tmp_path / name, transform, jobs=jobs, progress=lambda *_: QUIET)
-        return [each.published.shard_set.manifest.sha256 for each in done]
+        return [step.done.published.shard_set.manifest.sha256 for step in done]
 
     one = made("one", tmp_path / "in", 1)
     assert 2 == len(one)

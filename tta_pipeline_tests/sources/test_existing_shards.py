@@ -57,7 +57,7 @@ def test_adopting_several_cells_gives_each_the_same_labels(tmp_path: Path):
     write_foldered(tmp_path / "fog" / "1", ("n01", "n03"))
     write_foldered(tmp_path / "contrast" / "5", ("n02", "n03"))
 
-    manifests = [done.shard_set.manifest for _, done in adopt_everything(tmp_path, None, lambda *_: QUIET)]
+    manifests = [step.done.shard_set.manifest for step in adopt_everything(tmp_path, None, lambda *_: QUIET)]
 
     assert [("n01", "n02", "n03")] * 2 == [manifest.classes for manifest in manifests]
 

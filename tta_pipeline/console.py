@@ -1,0 +1,88 @@
+"""What a verb tells while it works: bars for a person at a terminal, lines for a log, one JSON array for a program."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from tta_pipeline.progress import Progress
+
+_COLUMNS = (
+    TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"),
+    TimeRemainingColumn(),
+)  # fmt: skip
+
+
+class Told:
+    """Who is told: of images as they pass, and of each shard set when it is done."""
+
+    def __init__(self, bars: Bars | None, *, is_quiet: bool, as_json: bool) -> None:
+        self._bars = bars
+        self._is_quiet = is_quiet
+        self._as_json = as_json
+        self._sets: Any = None
+        self.facts: list[Mapping[str, Any]] = []
+
+    def images(self, what: str, num_images: int) -> Progress:
+        """Return what counts the images of *what*: a bar, or a line every few seconds."""
+        if self._bars:
+            return _Bar(self._bars, what, num_images)
+        return Progress(self.say, what=what, num_images=num_images)
+
+    def say(self, line: str) -> None:
+        """Print *line*, which is not part of the answer, unless all is to be quiet."""
+        if not self._is_quiet:
+            click.echo(line, err=True)
+
+    def done(self, line: str, facts: Mapping[str, Any], *, number: int, total: int) -> None:
+        """Tell of one shard set of *total*: the line to a person, the facts to a program."""
+        self.facts.append(facts)
+        if self._bars:
+            if self._sets is None:
+                self._sets = self._bars.add_task("shard sets", total=total, speed="")
+            self._bars.update(self._sets, completed=number)
+        if not self._is_quiet and not self._as_json:
+            click.echo(f"{number} of {total}: {line}" if total > 1 else line)
+
+
+@contextmanager
+def told(*, is_quiet: bool, as_json: bool) -> Iterator[Told]:
+    """Yield who is told; when all has gone well, a program gets its array."""
+    with _bars(is_wanted=sys.stderr.isatty() and not is_quiet) as bars:
+        told = Told(bars, is_quiet=is_quiet, as_json=as_json)
+        yield told
+    if as_json:
+        click.echo(json.dumps(told.facts, indent=1))
+
+
+@contextmanager
+def _bars(*, is_wanted: bool) -> Iterator[Bars | None]:
+    if not is_wanted:
+        yield None
+        return
+    with Bars(*_COLUMNS, console=Console(stderr=True), transient=True) as bars:
+        yield bars
+
+
+class _Bar(Progress):
+    """A bar in place of lines, which goes when all its images are done."""
+
+    def __init__(self, bars: Bars, what: str, num_images: int) -> None:
+        super().__init__(self._show, what=what, num_images=num_images, interval_s=0.1)
+        self._bars = bars
+        self._num_images = num_images
+        self._task = bars.add_task(what, total=num_images or None, speed="")
+
+    def advance(self, num_images: int, num_bytes: int = 0) -> None:
+        super().advance(num_images, num_bytes)
+        if self.num_done == self._num_images:
+            self._bars.update(self._task, visible=False)
+
+    def _show(self, line: str) -> None:
+        self._bars.update(self._task, completed=self.num_done, speed=line.split("images, ", 1)[1].rsplit(", ", 1)[0])

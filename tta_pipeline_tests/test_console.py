@@ -1,0 +1,97 @@
+"""What verbs tell while they work, to a person at a terminal, in a log, and to a program."""
+
+import json
+import os
+import pty
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline_tests.conftest import Project, write_tree
+
+CELLS = ("fog/1", "fog/5", "contrast/5")
+
+
+@pytest.fixture
+def shards(project: Project, tmp_path: Path) -> Path:
+    """The shard sets of three cells."""
+    for cell in CELLS:
+        write_tree(tmp_path / "tree" / cell, classes={"n01": 4, "n02": 3})
+    finished = project.run("tta-pipeline", "shard", f"{tmp_path}/tree", f"{tmp_path}/shards", "--num-shards", "2")
+    assert 0 == finished.returncode, finished.stderr
+    assert "3 of 3: fog|5: 7 samples in 2 shards" in finished.stdout
+    return tmp_path / "shards"
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("verify", ()),
+        ("adopt", ()),
+        ("fetch", ("{tmp}/fetched",)),
+        ("transform", ("{tmp}/small", "--resize", "16")),
+        ("repartition", ("{tmp}/parts", "--instances", "3")),
+        ("shard", ("{tmp}/again", "--num-shards", "1")),
+    ],
+)
+def test_a_program_gets_one_array_and_a_quiet_verb_says_nothing(
+    project: Project, shards: Path, tmp_path: Path, verb: str, options: tuple[str, ...]
+):
+    """With --json standard output is the array, whole; with --quiet both outputs are empty."""
+    given = [option.replace("{tmp}", str(tmp_path)) for option in options]
+    what = {
+        "fetch": [f"file://{shards}/{cell}" for cell in CELLS],
+        "repartition": [f"{shards}/fog/5"],
+        "shard": [f"{tmp_path}/tree"],
+    }.get(verb, [str(shards)])
+
+    told = project.run("tta-pipeline", verb, *what, *given, "--json")
+    silent = project.run("tta-pipeline", verb, *what, *given, "--quiet")
+
+    rows = json.loads(told.stdout)
+    assert 3 == len(rows)
+    assert (7 if verb == "repartition" else 21) == sum(row["num_samples"] for row in rows)
+    assert (0, "", "") == (silent.returncode, silent.stdout, silent.stderr)
+
+
+def test_what_is_wrong_is_said_all_the_same(project: Project, shards: Path):
+    """A flipped bit is on standard error, quiet or not, and the exit status tells it."""
+    shard = next((shards / "fog" / "5").glob("*.tar"))
+    data = bytearray(shard.read_bytes())
+    data[700] ^= 1
+    shard.write_bytes(data)
+
+    finished = project.run("tta-pipeline", "verify", "-q", str(shards))
+
+    assert (1, "") == (finished.returncode, finished.stdout)
+    assert f"{shard} hashes to" in finished.stderr
+
+
+def test_a_person_sees_bars(project: Project, shards: Path, tmp_path: Path):
+    """On a terminal there are bars for images and shard sets, which are gone at the end."""
+    shown = on_terminal(project, "transform", str(shards), str(tmp_path / "small"), "--resize", "16", "--jobs", "1")
+
+    assert "shard sets" in shown
+    assert "3/3" in shown
+    assert "3 of 3: " in shown
+
+
+def on_terminal(project: Project, *arguments: str) -> str:
+    """Return what a verb shows on a terminal of its own."""
+    terminal, end = pty.openpty()
+    program = Path(sys.executable).with_name("tta-pipeline")
+    environment = {**project.environment, "TERM": "xterm", "COLUMNS": "120"}
+    shown = b""
+    with subprocess.Popen([program, *arguments], env=environment, stdout=end, stderr=end) as process:
+        os.close(end)
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                shown += os.read(terminal, 65536)
+            except OSError:  # the process has closed its end
+                break
+    os.close(terminal)
+    assert 0 == process.returncode, shown
+    return shown.decode()
