@@ -22,7 +22,8 @@ def robustness_report(scope: Scope) -> dg.AssetsDefinition:
         ],
         kinds={"html"},
         code_version="1",
-        description="Leaderboard and heat map corruption x severity of every experiment, one self-contained HTML file.",
+        description="The whole benchmark on one page that loads nothing: who wins, where, at what cost, and where the time "
+        "went; its figures and tables as files.",
     )
     def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:
         from tta_pipeline.reports.report import write_report

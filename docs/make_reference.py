@@ -1,0 +1,237 @@
+"""Writes docs/reference/ from the code: `python docs/make_reference.py`. A test holds that it has been run."""
+
+import inspect
+import json
+import tempfile
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+import dagster as dg
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from tta_pipeline.adaptation.catalogue import METHODS
+from tta_pipeline.assets.evaluation import EvaluationConfig
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.cli import main
+from tta_pipeline.definitions import build_definitions
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.resources import Compute
+
+FOLDER = Path(__file__).parent / "reference"
+BENCHMARK = "digits_c"
+
+
+def commands() -> str:
+    """Return every verb with its help, as `--help` shows it."""
+    parts = ["# Commands\n\n`tta-pipeline <verb> --help` shows the same."]
+    for name, command in main.commands.items():
+        context = click.Context(command, info_name=f"tta-pipeline {name}", max_content_width=110)
+        shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        parts.append(f"## {name}\n\n```\n{shown}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def benchmark_files() -> str:
+    """Return every section of a benchmark file with its fields, and the hyperparameters of every method."""
+    parts = [
+        "# Benchmark files",
+        "A YAML file under `benchmarks/` in the data root; its name is the benchmark's.",
+        "What is not named here is refused. A worked example: [digits_c.yaml](../../tta_pipeline/benchmarks/digits_c.yaml).",
+    ]
+    parts += [_section(kind) for kind in _sections(Benchmark)]
+    parts.append("# Methods")
+    parts.append("What `hyperparameters` of an experiment may name. Sources and results: [methods.md](../methods.md).")
+    parts += [_method(name) for name in METHODS]
+    return "\n\n".join(parts) + "\n"
+
+
+def dagster() -> str:
+    """Return assets, checks, jobs and sensors of a benchmark, and what can be configured when a run is launched."""
+    with tempfile.TemporaryDirectory() as root:
+        repository = build_definitions(Locations(root=Path(root))).get_repository_def()
+    graph = repository.asset_graph
+    # The assets of clean and training images say the same; those with partitions are told.
+    assets = {
+        _generic(key): (_partitions(graph.get(key).partitions_def), graph.get(key).description)
+        for key in sorted(graph.get_all_asset_keys(), reverse=True)
+        if key.path[0] == BENCHMARK and not {"clean", "train"} & set(key.path)
+    }
+    checks = {
+        (_generic(each.asset_key), each.name): graph.get_check_spec(each).description
+        for each in sorted(graph.asset_check_keys, key=lambda each: (each.asset_key.path, each.name))
+        if each.asset_key.path[0] == BENCHMARK and not {"clean", "train"} & set(each.asset_key.path)
+    }
+    jobs = {
+        name.replace(BENCHMARK, "<benchmark>"): repository.get_job(name).description
+        for name in sorted(repository.job_names)
+        if name.startswith(BENCHMARK)
+    }
+    sensors = {each.name: each.description for each in repository.sensor_defs}
+    sensors["<benchmark>__new_cells"] = "Makes the shards of cells as their folders or archives arrive."
+    parts = [
+        "# Dagster",
+        f"Of every benchmark, here `{BENCHMARK}`. Partition keys are `<corruption>|<severity>`.",
+        "`<benchmark>/clean/...` and `<benchmark>/train/...` have none; those of streams are the severities.",
+        "## Assets",
+        _table(("asset", "partitions", ""), [(f"`{name}`", *rest) for name, rest in assets.items()]),
+        "## Checks",
+        _table(("asset", "check", ""), [(f"`{name}`", f"`{check}`", text) for (name, check), text in checks.items()]),
+        "## Jobs",
+        _table(("job", ""), [(f"`{name}`", text) for name, text in jobs.items()]),
+        "## Sensors",
+        "Off until somebody turns them on.",
+        _table(("sensor", ""), [(f"`{name}`", text) for name, text in sensors.items()]),
+        "## Run configuration of an evaluation",
+        "`ops: {<benchmark>__evaluation__<experiment>: {config: ...}}`",
+        _fields(EvaluationConfig),
+        "## Run configuration of what computes",
+        "`resources: {compute: {config: ...}}`",
+        _fields(Compute),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def database() -> str:
+    """Return every table, view and macro of `metrics.duckdb` with its columns, from their comments."""
+    with tempfile.TemporaryDirectory() as root:
+        locations = Locations(root=Path(root))
+        publish_metrics(locations)
+        with open_metrics(locations.metrics) as connection:
+            objects = connection.execute(
+                "SELECT table_name, 'table', comment FROM duckdb_tables() WHERE NOT internal UNION ALL "
+                "SELECT view_name, 'view', comment FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+            ).fetchall()
+            columns = connection.execute(
+                "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal "
+                "ORDER BY table_name, column_index"
+            ).fetchall()
+            macros = connection.execute(
+                "SELECT function_name, parameters, comment FROM duckdb_functions() WHERE NOT internal ORDER BY ALL"
+            ).fetchall()
+    parts = ["# Database\n\n`metrics.duckdb`; definitions of the scores: [metrics.md](../metrics.md)."]
+    for name, kind, comment in objects:
+        rows = [
+            (f"`{column}`", "corruption" if type_.startswith("ENUM") else type_, text)
+            for table, column, type_, text in columns
+            if table == name
+        ]
+        parts += [f"## {name}", f"A {kind}. {comment}.", _table(("column", "type", ""), rows)]
+    for name, parameters, comment in macros:
+        parts += [f"## {name}({', '.join(parameters)})", f"A macro that gives a table. {comment}."]
+    return "\n\n".join(parts) + "\n"
+
+
+PAGES = {
+    "commands.md": commands,
+    "benchmark_files.md": benchmark_files,
+    "dagster.md": dagster,
+    "database.md": database,
+}
+
+
+def _sections(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield *kind* and every section that its fields can hold, each once, from outside to inside."""
+    found: dict[type[BaseModel], None] = {}
+    to_come = [kind]
+    while to_come:
+        each = to_come.pop(0)
+        if each not in found:
+            found[each] = None
+            to_come += [inner for info in each.model_fields.values() for inner in _inner(info.annotation)]
+    yield from found
+
+
+def _inner(annotation: object) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in typing.get_args(annotation):
+        yield from _inner(argument)
+
+
+def _section(kind: type[BaseModel]) -> str:
+    return f"## {kind.__name__}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{_fields(kind)}"
+
+
+def _method(name: str) -> str:
+    entry = METHODS[name]
+    presets = [values.model_dump(mode="json") for values in entry.presets.values()]
+    fields = type(next(iter(entry.presets.values()))).model_fields
+    rows = [
+        (f"`{field}`", _type(info.annotation), *(_json(preset[field]) for preset in presets), info.description)
+        for field, info in fields.items()
+    ]
+    table = _table(("field", "type", *entry.presets, ""), rows) if rows else "Nothing to set."
+    facts = f"Clean images: {entry.source_data}. Smallest batch: {entry.min_batch_size}."
+    return f"## {name}\n\n{entry.summary} {facts}\n\n{table}"
+
+
+def _fields(kind: type[BaseModel]) -> str:
+    rows = [
+        (f"`{name}`", _type(info.annotation), _default(info), info.description)
+        for name, info in kind.model_fields.items()
+        if (kind, name) != (Benchmark, "name")  # the file's
+    ]
+    return _table(("field", "type", "default", ""), rows)
+
+
+def _table(head: typing.Sequence[str], rows: typing.Iterable[typing.Sequence[str | None]]) -> str:
+    lines = [head, ["---"] * len(head), *([_line(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _type(annotation: object) -> str:
+    """Return a type in words that a person who writes YAML knows."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
+    if origin is typing.Annotated:
+        found = _type(arguments[0])
+    elif origin is typing.Literal:
+        found = "one of " + ", ".join(f"`{value}`" for value in arguments)
+    elif origin is tuple:
+        found = f"list of {_type(arguments[0])}"
+    elif inspect.isclass(origin) and issubclass(origin, Mapping):
+        found = f"name: {_type(arguments[1])}"
+    elif arguments:
+        found = " or ".join(_type(argument) for argument in arguments if argument is not type(None))
+    elif inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        found = f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    else:
+        found = words.get(annotation, "anything")  # type: ignore[call-overload]
+    return found
+
+
+def _default(info: typing.Any) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    if value is None or value is PydanticUndefined:
+        return ""
+    return f"`{_json(value.model_dump(mode='json') if isinstance(value, BaseModel) else value)}`"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=str)
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def _generic(key: dg.AssetKey) -> str:
+    names = ["<benchmark>", *key.path[1:]]
+    return "/".join([*names[:-1], "<experiment>"] if names[-2] == "evaluation" else names)
+
+
+def _partitions(definition: dg.PartitionsDefinition | None) -> str:
+    if isinstance(definition, dg.MultiPartitionsDefinition):
+        return "corruption and severity"
+    return "none" if definition is None else "severity"
+
+
+if __name__ == "__main__":
+    for file_name, page in PAGES.items():
+        (FOLDER / file_name).write_text(page())
