@@ -63,5 +63,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 # Once, before anything runs in parallel: two processes that make the database of a new instance trip over each other.
 $(INSTANCE): dagster.yaml $(INSTALLED)
 	@mkdir -p .dagster
-	@DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)} $(BIN)/dagster instance info > /dev/null 2>&1
+	@DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)} $(DAGSTER) instance info > .dagster/initialised.log 2>&1 \
+	  || { tail -n 1 .dagster/initialised.log >&2; exit 1; }
 	@touch $@

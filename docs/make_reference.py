@@ -40,7 +40,8 @@ def benchmark_files() -> str:
     parts = [
         "# Benchmark files",
         "A YAML file under `benchmarks/` in the data root; its name is the benchmark's.",
-        "What is not named here is refused. A worked example: [digits_c.yaml](../../tta_pipeline/benchmarks/digits_c.yaml).",
+        "What is not named here is refused.",
+        "A worked example: [digits_c.yaml](../../tta_pipeline/benchmarks/digits_c.yaml).",
     ]
     parts += [_section(kind) for kind in _sections(Benchmark)]
     parts.append("# Methods")

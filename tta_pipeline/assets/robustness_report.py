@@ -22,7 +22,7 @@ def robustness_report(scope: Scope) -> dg.AssetsDefinition:
         ],
         kinds={"html"},
         code_version="1",
-        description="The whole benchmark on one page that loads nothing: who wins, where, at what cost, and where the time "
+        description="The whole benchmark on one page that loads nothing: who wins, where, at what cost, and where time "
         "went; its figures and tables as files.",
     )
     def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:

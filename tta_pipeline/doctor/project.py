@@ -143,6 +143,13 @@ def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Findi
             f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses or locks itself up",
             f"set storage.sqlite.base_dir in {settings_path} to a folder on a local disk, or storage to postgres",
         )
+    made = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(made, os.W_OK | os.X_OK):
+        return fault(
+            "Dagster",
+            f"the history of runs is in {folder}, and {made} cannot be written",
+            "make it writable, or set DAGSTER_HOME to a folder of yours",
+        )
     return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")
 
 

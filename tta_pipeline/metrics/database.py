@@ -32,6 +32,15 @@ _CONFINED = {
     "autoload_known_extensions": "false",
     "lock_configuration": "true",
 }
+# What is wrong with a question or a row; any other error of DuckDB is one of the file or the disk.
+_OF_STATEMENTS = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.NotSupportedError,
+    duckdb.OutOfMemoryException,
+    duckdb.PermissionException,
+    duckdb.ProgrammingError,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,22 +57,16 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False) -> Publicati
     """Bring `metrics.duckdb` up to the result records: a copy gets what is missing and takes the old one's place.
 
     Raises:
-        RecordError: a record cannot be read, or breaks a constraint of the schema.
+        RecordError: a record cannot be read or breaks a constraint of the schema, or there is no room for the database.
     """
-    with locked(locations.root / ".metrics.lock"):
-        notes = _set_wal_aside(locations.metrics)
-        outdated = _what_is_outdated(locations.metrics)
-        is_kept = locations.metrics.exists() and not outdated and not rebuild
-        with (
-            _copy_beside(locations.metrics if is_kept else None, locations.metrics) as copy,
-            _connected(copy) as connection,
-        ):
-            if not is_kept:
-                _create_schema(connection)
-            num_added = _add_records(connection, locations.root)
-    if outdated:
-        notes = (*notes, f"{outdated}; it was made anew from the {num_added:,} records")
-    return Publication(num_added=num_added, was_rebuilt=not is_kept, notes=notes)
+    try:
+        with locked(locations.root / ".metrics.lock"):
+            return _publish(locations, rebuild=rebuild)
+    except (OSError, duckdb.Error) as error:
+        raise RecordError(
+            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: make room "
+            "for two of it, then run `tta-pipeline rebuild-metrics`"
+        ) from error
 
 
 def require_current_schema(locations: Locations) -> tuple[str, ...]:
@@ -91,13 +94,38 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     if not path.exists():
         raise RecordError(f"{path} does not exist; evaluate something, or run `tta-pipeline rebuild-metrics`")
     try:
-        connection = duckdb.connect(path, read_only=True, config=dict(_CONFINED))
+        with duckdb.connect(path, read_only=True, config=dict(_CONFINED)) as connection:
+            yield connection
     except duckdb.Error as error:
+        if isinstance(error, _OF_STATEMENTS):
+            raise
         raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
-    try:
-        yield connection
-    finally:
-        connection.close()
+
+
+def _publish(locations: Locations, *, rebuild: bool) -> Publication:
+    _remove_abandoned_copies(locations.metrics)
+    notes = _set_wal_aside(locations.metrics)
+    why_anew = _what_is_outdated(locations.metrics)
+    if locations.metrics.exists() and not why_anew and not rebuild:
+        try:
+            return Publication(num_added=_add_to_copy(locations), was_rebuilt=False, notes=notes)
+        except duckdb.Error as error:
+            why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
+    num_added = _add_to_copy(locations, is_new=True)
+    if why_anew:
+        notes = (*notes, f"{why_anew}; it was made anew from the {num_added:,} records")
+    return Publication(num_added=num_added, was_rebuilt=True, notes=notes)
+
+
+def _add_to_copy(locations: Locations, *, is_new: bool = False) -> int:
+    """Let a copy of the database, or a new one, take its place with all records; return how many it lacked."""
+    with (
+        _copy_beside(None if is_new else locations.metrics, locations.metrics) as copy,
+        _connected(copy) as connection,
+    ):
+        if is_new:
+            _create_schema(connection)
+        return _add_records(connection, locations.root)
 
 
 def _what_is_outdated(path: Path) -> str | None:
@@ -108,8 +136,12 @@ def _what_is_outdated(path: Path) -> str | None:
         with duckdb.connect(path, read_only=True, config=dict(_CONFINED)) as connection:
             found = connection.execute("SELECT version FROM schema_version").fetchall()
     except duckdb.Error as error:
-        return f"{path} was no database of tta_pipeline ({str(error).splitlines()[0]})"
+        return f"{path} could not be read as a database of tta_pipeline ({_first_line(error)})"
     return None if found == [(schema_version(),)] else f"{path} had schema {found[0][0]}; expected {schema_version()}"
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).splitlines()[0]
 
 
 def _schema() -> Sequence[str]:
@@ -143,7 +175,7 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
     """Yield a copy of *current*, or a path for a new file, that takes *target*'s place when the block ends well."""
-    copy = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    copy = target.with_name(f"{_copy_prefix(target)}{uuid.uuid4().hex}")
     try:
         if current is not None:
             shutil.copyfile(current, copy)
@@ -156,6 +188,16 @@ def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
         copy.with_name(f"{copy.name}.wal").unlink(missing_ok=True)
 
 
+def _remove_abandoned_copies(target: Path) -> None:
+    """Remove what killed publications left: only who holds the lock makes copies."""
+    for path in target.parent.glob(f"{_copy_prefix(target)}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # DuckDB spills into a folder
+
+
+def _copy_prefix(target: Path) -> str:
+    return f".{target.name}-"
+
+
 @contextmanager
 def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(path, config={**_STORAGE, **_CONFINED})
@@ -164,7 +206,7 @@ def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")
-    except duckdb.Error as error:
+    except _OF_STATEMENTS as error:
         raise RecordError(f"the records do not fit the database: {error}; nothing was published") from error
     finally:
         connection.close()

@@ -1,0 +1,358 @@
+"""What must hold when the database is written by killed processes, on a full disk, by many at once or by others."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tta_pipeline.cli import main
+from tta_pipeline.errors import RecordError
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.records import publish_record, record_paths
+from tta_pipeline_tests.metrics.made import evaluation_facts, record
+
+REPOSITORY = Path(__file__).parents[2]
+PUBLISHER = """
+import sys
+from pathlib import Path
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline_tests.metrics.made import record
+locations, name, rounds = Locations(root=Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+for number in range(rounds):
+    record(locations, run_id=f"{name}-{number}")
+    publish_metrics(locations)
+    print(f"{name}-{number}", flush=True)
+"""
+"""Records and publishes so many times, and prints what is published."""
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root whose database has three evaluations of one cell; not to be changed."""
+    locations = Locations(root=tmp_path_factory.mktemp("three"))
+    for number in range(3):
+        record(locations, run_id=f"first-{number}")
+    publish_metrics(locations)
+    return locations.root
+
+
+@pytest.fixture
+def locations(three: Path, tmp_path: Path) -> Locations:
+    """A copy of it."""
+    return Locations(root=shutil.copytree(three, tmp_path / "data"))
+
+
+def start(program: str, *arguments: object, **options) -> subprocess.Popen[str]:
+    """Start a process of this project."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(
+        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def published(locations: Locations) -> Counter[str]:
+    """Return how many evaluations each run has, every one with its rows in the other tables."""
+    with open_metrics(locations.metrics) as connection:
+        runs = [run for (run,) in connection.execute("SELECT run_id FROM evaluations").fetchall()]
+        for table, rows_each in (("ingested", 1), ("class_results", 1), ("evaluation_batches", 2)):
+            assert (rows_each * len(runs),) == connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+        assert (bool(runs),) == connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchone()
+    return Counter(runs)
+
+
+def recorded(locations: Locations) -> int:
+    """Return how many result records there are."""
+    return len(list(record_paths(locations.root)))
+
+
+MOMENTS = {
+    "copying": ".metrics.duckdb-*",
+    "committing": ".metrics.duckdb-*.wal",  # until the end of the checkpoint
+    "taking its place": "metrics.duckdb",
+}
+
+
+@pytest.mark.parametrize("moment", [*MOMENTS, "any"])
+def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locations, moment: str):
+    """Whenever it dies, what it told is there to be read at once, and then each record counts once."""
+
+    def stamps() -> set[tuple[str, int]]:
+        paths = locations.root.glob(MOMENTS[moment])
+        return {(path.name, path.stat().st_mtime_ns if path == locations.metrics else 0) for path in paths}
+
+    for round_number in range(2):
+        with start(PUBLISHER, locations.root, f"killed{round_number}", 1000) as publisher:
+            acknowledged = {publisher.stdout.readline().strip()}
+            if moment == "any":
+                time.sleep(random.uniform(0, 0.3))
+            else:
+                before = stamps()
+                while stamps() <= before:
+                    assert publisher.poll() is None
+            publisher.kill()
+            acknowledged |= {line.strip() for line in publisher.stdout if line.endswith("\n")}
+
+        assert acknowledged <= set(published(locations))
+        publish_metrics(locations)
+        assert {1} == set(published(locations).values())
+        assert recorded(locations) == published(locations).total()
+    assert {".metrics.lock", "made", "metrics.duckdb"} == {path.name for path in locations.root.iterdir()}
+
+
+def limited(num_bytes: int, *command: str, root: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours that can make no file larger than *num_bytes*, as on a full disk."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+
+    program = Path(sys.executable).with_name(command[0])
+    return subprocess.run(
+        [program, *command[1:]], env={**os.environ, "TTA_DATA_ROOT": str(root)}, preexec_fn=limit,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0, 0.01, 0.5], ids=["at the first byte", "in the commit", "in the checkpoint"])
+def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: float):
+    """The error is one line with the way out, readers keep what they had, and with room again nothing is missing."""
+    before = locations.metrics.read_bytes()
+    record(locations, run_id="late")
+
+    done = limited(int(share * len(before)), "tta-pipeline", "rebuild-metrics", root=locations.root)
+
+    assert 1 == done.returncode
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith(f"RecordError: {locations.metrics} cannot be written")
+    assert "make room" in line
+    assert before == locations.metrics.read_bytes()
+    assert {".metrics.lock", "made", "metrics.duckdb"} == {path.name for path in locations.root.iterdir()}
+    assert 1 == publish_metrics(locations).num_added
+    assert {"first-0": 1, "first-1": 1, "first-2": 1, "late": 1} == published(locations)
+
+
+ON_A_SMALL_DISK = """
+import errno, shutil, sys
+from pathlib import Path
+from tta_pipeline.cli import main
+from tta_pipeline.errors import RecordError
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline_tests.faults.test_database import published, recorded
+from tta_pipeline_tests.metrics.made import record
+locations = Locations(root=Path(sys.argv[1]))
+publish_metrics(locations)
+ballast = locations.root / "ballast"
+try:
+    with ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+except OSError as error:
+    assert error.errno == errno.ENOSPC
+for write in (record, publish_metrics, lambda _: publish_metrics(locations, rebuild=True)):
+    try:
+        write(locations)
+    except RecordError as error:
+        assert "No space left on device" in str(error), error
+    else:
+        raise AssertionError("there is no room")
+assert 0 == recorded(locations) == published(locations).total()
+ballast.unlink()
+record(locations)
+publish_metrics(locations)
+assert 1 == recorded(locations) == published(locations).total()
+"""
+
+
+def test_a_disk_without_a_free_byte_harms_nothing(tmp_path: Path):
+    """On a file system that really is full, records and database are refused, stay as they were, and go on later."""
+    mount = f'mount -t tmpfs -o size=16m none {tmp_path} && exec "$@"'
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount, "-", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system; the test before this one limits the size of files instead")
+    command = ["unshare", "-m", "sh", "-c", mount, "-", sys.executable, "-c", ON_A_SMALL_DISK, tmp_path / "data"]
+
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    assert 0 == done.returncode, done.stderr
+
+
+def test_eight_processes_that_publish_at_once_lose_nothing(locations: Locations):
+    """Each of them finds its own records published as soon as it is told so, and in the end there is each one once."""
+    processes = [start(PUBLISHER, locations.root, name, 2) for name in "abcdefgh"]
+    for process in processes:
+        process.communicate()
+
+    assert [0] * 8 == [process.returncode for process in processes]
+    expected = {f"{name}-{number}" for name in "abcdefgh" for number in range(2)}
+    assert dict.fromkeys({"first-0", "first-1", "first-2", *expected}, 1) == published(locations)
+
+
+WRITE_SESSION = """
+import sys, duckdb
+connection = duckdb.connect(sys.argv[1])
+connection.execute("INSERT INTO corruptions VALUES ('clean', 'extra', false)")
+connection.execute("BEGIN")
+connection.execute("DELETE FROM evaluations")
+print("holds it", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_write_session_of_somebody_elses_stops_nobody(locations: Locations):
+    """While a notebook holds the file locked for writing, results are published, and the note names its process."""
+    with start(WRITE_SESSION, locations.metrics) as notebook:
+        assert "holds it\n" == notebook.stdout.readline()
+        record(locations, run_id="meanwhile")
+
+        notes = publish_metrics(locations).notes
+
+        assert any(f"PID {notebook.pid}" in note and "made anew from the 4 records" in note for note in notes), notes
+        assert 4 == published(locations).total()
+        notebook.kill()
+    assert 0 == publish_metrics(locations).num_added
+    assert 4 == published(locations).total()
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
+def test_the_log_of_a_killed_write_session_is_kept_and_not_applied(locations: Locations, *, is_cut: bool):
+    """What a killed notebook had committed, or half of it, changes no result; the log is set aside and named."""
+    with start(WRITE_SESSION, locations.metrics) as notebook:
+        assert "holds it\n" == notebook.stdout.readline()
+        notebook.kill()
+    log = locations.metrics.with_name("metrics.duckdb.wal")
+    content = log.read_bytes()[: -10 if is_cut else None]
+    log.write_bytes(content)
+
+    notes = publish_metrics(locations).notes
+
+    (aside,) = locations.root.glob("*.set-aside-*")
+    assert content == aside.read_bytes()
+    assert str(aside) in notes[0]
+    assert 3 == published(locations).total()
+    with open_metrics(locations.metrics) as connection:
+        assert (0,) == connection.execute("SELECT count(*) FROM corruptions WHERE corruption = 'clean'").fetchone()
+
+
+FORKING = """
+import os, sys
+from pathlib import Path
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline_tests.faults.test_database import published
+from tta_pipeline_tests.metrics.made import record
+locations = Locations(root=Path(sys.argv[1]))
+publish_metrics(locations)
+with open_metrics(locations.metrics) as connection:
+    child = os.fork()
+    record(locations, run_id="child" if child == 0 else "parent")
+    publish_metrics(locations)
+    if child == 0:
+        os._exit(0)
+    assert 0 == os.waitpid(child, 0)[1]
+    assert 3 == connection.execute("SELECT count(*) FROM evaluations").fetchone()[0]
+"""
+
+
+def test_a_forked_child_publishes_like_any_process(locations: Locations):
+    """What a child of a process with an open connection publishes is there, and so is what its parent does."""
+    with start(FORKING, locations.root) as process:
+        assert 0 == process.wait(timeout=60)
+
+    assert {"first-0": 1, "first-1": 1, "first-2": 1, "parent": 1, "child": 1} == published(locations)
+
+
+LEAVING_A_CHILD = """
+import os, signal, sys, time
+from pathlib import Path
+from tta_pipeline.files import locked
+signal.alarm(10)
+with locked(Path(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+with locked(Path(sys.argv[1])):
+    os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_forked_child_keeps_no_lock(tmp_path: Path):
+    """A process that was forked during a publication, and lives on, does not stop the next one."""
+    with start(LEAVING_A_CHILD, tmp_path / "lock") as process:
+        assert 0 == process.wait(timeout=30)
+
+
+def damaged(content: bytes, how: str | float) -> bytes:
+    """Return a database file that was cut, overwritten, or had one bit flipped at a share of its length."""
+    if how == "cut":
+        return content[: len(content) * 2 // 3]
+    if how == "overwritten":
+        return random.Random(0).randbytes(len(content))
+    position = int(how * len(content))
+    return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+
+
+@pytest.mark.parametrize("how", ["cut", "overwritten", 0.0, 0.6, 0.8, 0.95])
+def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations, how: str | float):
+    """Cut, overwritten, or with one bit flipped anywhere, it says so or what it said; then it is made anew."""
+    expected = published(locations)
+    locations.metrics.write_bytes(damaged(locations.metrics.read_bytes(), how))
+    with suppress(RecordError):  # it may say so at once
+        assert expected == published(locations)
+
+    record(locations, run_id="late")
+    publication = publish_metrics(locations)
+
+    assert {**expected, "late": 1} == published(locations)
+    assert not publication.was_rebuilt or "made anew from the 4 records" in publication.notes[0]
+
+
+HOSTILE = "x'); DROP TABLE evaluations; --\"|../../<script>"
+
+
+def record_hostile(locations: Locations, where: str) -> Path:
+    """Write a record that has the hostile name *where*, in a folder that has one too, and return its path."""
+    changes = {"run_id": "late", "facts": evaluation_facts(seed=1)}
+    changes |= {"run_id": HOSTILE} if where == "run_id" else {"facts": evaluation_facts(seed=1, **{where: HOSTILE})}
+    folder, started_at = HOSTILE.partition("|")[0], "2026-01-01T00:00:00+00:00"
+    return publish_record(
+        locations.results("made"), kind="evaluations", name=folder, started_at=started_at, **changes
+    ).path
+
+
+@pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "model", "method", "stream"])
+def test_a_hostile_name_stays_text(locations: Locations, where: str):
+    """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
+    _, second, _ = (record_hostile(locations, where) for _ in range(3))
+    second.unlink()  # a gap, so that the folder is looked for by its name
+    assert 2 == publish_metrics(locations).num_added
+    assert 0 == publish_metrics(locations).num_added
+
+    with open_metrics(locations.metrics) as connection:
+        names = connection.execute(f"SELECT {where} FROM evaluations").fetchall()
+    assert 5 == len(names)
+    assert 2 == names.count((HOSTILE,))
+
+
+def test_a_run_with_a_hostile_name_is_asked_for(locations: Locations):
+    """As an argument of the command it is text as well."""
+    record(locations, run_id=HOSTILE)
+    publish_metrics(locations)
+
+    command = ["metrics", "--compare", "first-2", HOSTILE, "--format", "json"]
+    answer = CliRunner().invoke(main, command, env={"TTA_DATA_ROOT": str(locations.root)})
+
+    assert 1 == len(json.loads(answer.stdout))

@@ -1,0 +1,223 @@
+"""What must hold of the installation: Dagster's home and settings, what listens, and what a run is told."""
+
+import ipaddress
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.web.server import WebServer, web_server
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+SETTINGS = REPOSITORY / "dagster.yaml"
+CELL = SMALL_CELLS[-1]
+SHARDS = (
+    BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions",
+    "--select", "small/source_split,small/tar_shards,small/shard_manifest", "--partition", CELL.key,
+)  # fmt: skip
+
+RUNS = "{ runsOrError { ... on Runs { results { runId } } } }"
+
+
+@pytest.fixture
+def mounted() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Return a function that runs a shell script in a place of its own, where it can mount file systems."""
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode:
+        pytest.skip("needs the right to mount file systems")
+
+    def run(script: str, project: Project) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["unshare", "-m", "bash", "-euc", script], cwd=REPOSITORY, env=project.environment, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_history_without_room_harms_no_data(project: Project, mounted):
+    """A run that cannot write its history fails and leaves nothing half-done; with room the same command succeeds."""
+    project.add_benchmark("small", SMALL)
+    command = shlex.join(map(str, SHARDS))
+    script = f"""
+        mount -t tmpfs -o size=560k none {project.home}
+        echo 'telemetry: {{enabled: false}}' > {project.home}/dagster.yaml
+        ! {command}
+        find {project.locations.root} -name '*.tar' -o -name manifest.json -o -name '*.unpublished*'
+        mount -o remount,size=16m {project.home}
+        {command}
+    """
+
+    done = mounted(script, project)
+
+    assert 0 == done.returncode, done.stderr[-3000:]
+    assert re.search("disk is full|disk I/O error|No space left", done.stderr)
+    assert "" == done.stdout
+    assert 150 == ShardSet.open(project.locations.shards("small", CELL)).manifest.num_samples
+
+
+def test_the_shipped_settings_end_what_a_power_cut_left_and_repeat_only_crashes(tmp_path: Path, monkeypatch):
+    """Dagster itself reads them so, and keeps its history beside them without an environment variable."""
+    shutil.copy(SETTINGS, tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.run_monitoring_enabled
+        assert 0 < instance.run_monitoring_max_runtime_seconds <= 86400
+        assert (True, 1) == (instance.run_retries_enabled, instance.run_retries_max_retries)
+        assert not instance.run_retries_retry_on_asset_or_op_failure
+        assert not instance.telemetry_enabled
+        (limit,) = instance.get_concurrency_config().run_queue_config.tag_concurrency_limits
+    assert ("dagster/partition", 1, {"applyLimitPerUniqueValue": True}) == (
+        limit["key"],
+        limit["limit"],
+        limit["value"],
+    )
+    assert {".dagster", "dagster.yaml"} == {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.slow
+def test_a_run_that_a_power_cut_ended_is_repeated(project: Project, tmp_path: Path):
+    """With everything killed the run stays started; by the shipped settings it is ended and done by another one."""
+    settings = yaml.safe_load(SETTINGS.read_text())
+    for place in ("storage", "local_artifact_storage", "compute_logs"):
+        del settings[place]
+    settings["run_monitoring"] |= {"max_runtime_seconds": 20, "poll_interval_seconds": 1}  # a day would be long
+    (project.home / "dagster.yaml").write_text(yaml.safe_dump(settings))
+    project.add_benchmark("small", SMALL)
+    with web_server(project, tmp_path / "first.log") as server:
+        run_id = server.start("small/source_split", CELL.key)
+        while not server.steps_started(run_id):
+            time.sleep(0.02)
+        os.killpg(server.process.pid, signal.SIGKILL)
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        assert dg.DagsterRunStatus.STARTED == instance.get_run_by_id(run_id).status
+
+    with web_server(project, tmp_path / "second.log") as server:
+        assert "FAILURE" == server.end(run_id).status
+        until = time.monotonic() + 60
+        while len(runs := server.ask(RUNS)["runsOrError"]["results"]) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.5)
+        assert "SUCCESS" == server.end(runs[0]["runId"]).status
+
+
+@pytest.mark.parametrize("home", ["missing", "relative", "read-only"])
+def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Path, mounted, home: str):
+    """`make` ends with a line that names the path, and makes nothing there."""
+    for name in ("Makefile", "dagster.yaml"):
+        shutil.copy(REPOSITORY / name, tmp_path)
+    for name in ("pyproject.toml", "constraints.txt", "installed"):
+        (tmp_path / name).touch()
+    path = {"missing": str(tmp_path / "missing"), "relative": "some/where", "read-only": str(project.home)}[home]
+    script = f"""
+        mount -t tmpfs -o ro none {project.home}
+        DAGSTER_HOME={path} make -s -C {tmp_path} BIN={BIN} INSTALLED=installed .dagster/.initialised
+    """
+
+    done = mounted(script, project)
+
+    said, of_make = done.stderr.splitlines()
+    assert path in said
+    assert "*** [" in of_make
+    assert not (tmp_path / ".dagster" / ".initialised").exists()
+
+
+def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project, mounted):
+    """It names the folder and the way out."""
+    look = "from tta_pipeline.doctor.project import dagster_storage; print(*dagster_storage())"
+
+    done = mounted(f"mount -t tmpfs -o ro none {project.home}; {sys.executable} -c '{look}'", project)
+
+    assert "mark='fault'" in done.stdout
+    assert f"{project.home} cannot be written" in done.stdout
+    assert "set DAGSTER_HOME to a folder of yours" in done.stdout
+
+
+def test_no_document_or_program_opens_a_port_to_others():
+    """Of all that is shipped nothing binds every address, and every command that serves has -h 127.0.0.1."""
+    shipped = [REPOSITORY / name for name in ("Makefile", "README.md", "SECURITY.md", "dagster.yaml", "workspace.yaml")]
+    for folder, pattern in (("docs", "*.md"), ("tta_pipeline", "*.*"), ("bench", "*.py")):
+        shipped += [path for path in (REPOSITORY / folder).rglob(pattern) if path.suffix != ".pyc"]
+    lines = [line for path in shipped if path.suffix != ".png" for line in path.read_text().splitlines()]
+
+    assert not [line for line in lines if re.search(r"\b0\.0\.0\.0\b|(-h|--host)[ =](?!127\.0\.0\.1)[\d:]", line)]
+    serving = [
+        line for line in lines if re.search(r"dagster dev |dagster-webserver -|http\.server|dagster-daemon run", line)
+    ]
+    assert len(serving) >= 2
+    assert not [line for line in serving if "-h 127.0.0.1" not in line]
+
+
+@pytest.mark.slow
+def test_people_who_only_look_can_only_look_and_only_from_here(project: Project):
+    """The command that SECURITY.md gives them listens on loopback alone and starts no run."""
+    (command,) = re.findall(r"`(dagster-webserver .*?)`", (REPOSITORY / "SECURITY.md").read_text())
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program, *arguments = shlex.split(re.sub(r"-p \d+", f"-p {port}", command))
+    process = subprocess.Popen(
+        [BIN / program, *arguments], cwd=REPOSITORY, env=project.environment, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    server = WebServer(process=process, port=port, project=project)
+    try:
+        until = time.monotonic() + 60
+        while not server.has_loaded():
+            assert time.monotonic() < until
+            time.sleep(0.2)
+        listening = server.listening()
+        with pytest.raises(AssertionError, match="UnauthorizedError"):
+            server.start("digits_c/source_split", "fog|5")
+    finally:
+        assert server.stop()
+
+    assert ("127.0.0.1", server.port) in listening
+    assert all(ipaddress.ip_address(address).is_loopback for address, _ in listening), listening
+
+
+TAGGED = """
+import json, sys
+import dagster as dg
+from tta_pipeline.definitions import defs
+job = defs.resolve_job_def("small__shard_everything")
+with dg.DagsterInstance.get() as instance:
+    for tags in json.loads(sys.argv[1]):
+        print(job.execute_in_process(tags=tags, instance=instance, raise_on_error=False).success)
+"""
+HOSTILE = "x'); DROP TABLE shard_sets; --"
+
+
+@pytest.mark.slow
+def test_a_tag_of_a_run_is_no_sql_and_no_path(project: Project):
+    """A run with such a partition key fails and makes nothing; one with any other such tag is a run like all."""
+    project.add_benchmark("small", SMALL)
+    tags = [{"dagster/partition": f"{HOSTILE}|5"}, {"dagster/partition": CELL.key, HOSTILE: HOSTILE}]
+
+    done = subprocess.run(
+        [sys.executable, "-c", TAGGED, json.dumps(tags)], env=project.environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+    assert ["False", "True"] == done.stdout.split(), done.stderr[-3000:]
+    assert f'partition key "{HOSTILE}|5" is not a cell of this benchmark' in done.stderr
+    with open_metrics(project.locations.metrics) as connection:
+        cells = connection.execute("SELECT corruption, severity FROM shard_sets ORDER BY ALL").fetchall()
+    assert [("clean", 0), ("train", 0), (CELL.corruption, CELL.severity)] == cells
