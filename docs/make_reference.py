@@ -29,7 +29,8 @@ def commands() -> str:
     """Return every verb with its help, as `--help` shows it."""
     parts = ["# Commands\n\n`tta-pipeline <verb> --help` shows the same."]
     for name, command in main.commands.items():
-        context = click.Context(command, info_name=f"tta-pipeline {name}", max_content_width=110)
+        parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
+        context = click.Context(command, parent=parent, info_name=name, max_content_width=110)
         shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
         parts.append(f"## {name}\n\n```\n{shown}\n```")
     return "\n\n".join(parts) + "\n"
