@@ -221,6 +221,36 @@ COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Evaluations of a broken model, as diverged says';
 
+CREATE VIEW forgetting AS
+WITH unadapted AS (
+    SELECT benchmark, subset, weights_sha256, avg(error) AS unadapted_error
+    FROM latest_evaluations
+    WHERE method = 'source' AND corruption = 'clean'
+    GROUP BY ALL
+),
+visits AS (
+    SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error
+    FROM latest_evaluations
+    WHERE corruption = 'clean' AND position > 0 -- a stream that came back to them
+)
+SELECT
+    benchmark, experiment, subset, method, stream, position,
+    count(*) AS num_runs,
+    avg(error) AS clean_error,
+    stddev_samp(error) AS sd_clean_error,
+    any_value(unadapted_error) AS unadapted_error,
+    avg(error) - any_value(unadapted_error) AS forgetting
+FROM visits
+LEFT JOIN unadapted USING (benchmark, subset, weights_sha256)
+GROUP BY benchmark, experiment, subset, method, stream, position
+ORDER BY benchmark, subset, experiment, stream, position;
+COMMENT ON VIEW forgetting IS 'Error on clean images at which a continual stream came back to them (clean: at_end or after_each), against the same weights unadapted';
+COMMENT ON COLUMN forgetting.num_runs IS 'Seeds';
+COMMENT ON COLUMN forgetting.clean_error IS 'Mean over seeds of the top-1 error on clean images at this position of the stream';
+COMMENT ON COLUMN forgetting.sd_clean_error IS 'Standard deviation over seeds; NULL with one';
+COMMENT ON COLUMN forgetting.unadapted_error IS 'Of method source with the same weights and subset; NULL if it has not seen the clean images';
+COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above 0, adaptation cost accuracy on clean images (Niu et al. 2022, section 4)';
+
 CREATE VIEW calibration_bins AS
 SELECT
     benchmark, experiment, subset, seed, stream, position, corruption, severity,

@@ -220,6 +220,22 @@ def test_relative_mce_needs_clean_images(locations: Locations, ask: Ask):
     assert relative is None
 
 
+def test_what_is_forgotten_is_told_at_each_return_to_clean_images(locations: Locations, ask: Ask):
+    """Against the same weights unadapted, mean over seeds; clean images that are a stream of their own do not count."""
+    clean = {"corruption": "clean", "severity": 0}
+    record(locations, experiment="source", method="source", error=0.1, **clean)
+    record(locations, experiment="other", method="source", error=0.7, weights_sha256="1" * 64, **clean)
+    record(locations, error=0.2, **clean)
+    for seed, errors in enumerate(((0.25, 0.5), (0.35, 0.6))):
+        for position, error in zip((1, 3), errors, strict=True):
+            record(locations, experiment="on", seed=seed, stream="5", position=position, error=error, **clean)
+
+    found = ask("SELECT experiment, position, num_runs, clean_error, unadapted_error, forgetting FROM forgetting")
+
+    assert [("on", 1, 2), ("on", 3, 2)] == [row[:3] for row in found]
+    assert [pytest.approx((0.3, 0.1, 0.2)), pytest.approx((0.55, 0.1, 0.45))] == [row[3:] for row in found]
+
+
 def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
     """The sums of two cells' bins give the error of all their samples together."""
     rng = np.random.default_rng(5)
