@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.files import locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.conversion import Conversion, Converted, convert
@@ -99,13 +100,28 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """The small benchmark, every asset of it materialized over its whole range in one run; not to be changed."""
-    project = new_project(tmp_path_factory.mktemp("sweep"))
-    project.add_benchmark("small", SMALL)
-    finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
-    assert finished.returncode == 0, finished.stderr[-5000:]
+def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
+    """The small benchmark, every asset of it materialized over its whole range in one run; not to be changed.
+
+    The processes that test share it: whoever needs it first makes it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "sweep"
+    project = Project(locations=Locations(root=folder / "data"), home=folder / "dagster")
+    with locked(folder.with_name("sweep.lock")):
+        if not folder.exists():
+            folder.mkdir()
+            new_project(folder).add_benchmark("small", SMALL)
+            finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
+            assert finished.returncode == 0, finished.stderr[-5000:]
     return project
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the rooms whose files take longest begin, so that no process is left with one of them at the end."""
+    rooms = ("web", "assets", "faults", "loader_bench")
+    order = {room: number for number, room in enumerate(rooms)}
+    items.sort(key=lambda item: order.get(item.path.parent.name, len(rooms)))
 
 
 def new_project(folder: Path) -> Project:

@@ -1,0 +1,131 @@
+"""A sweep of 75 cells with and without a reader that asks the database every 100 ms: `python -m bench.polling`.
+
+Neither waits for the other: the sweep takes as long, the reader's slowest question takes no longer than opening and
+asking take, the rows it sees never become fewer, and at the end none is missing.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from rich.console import Console
+from rich.table import Table
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+
+BENCHMARK = """
+title: 75 small cells
+source: {kind: digits, num_test: 200, severity_table: imagenet_c}
+image_size: 32
+shards: {num_shards: 1}
+models:
+  cnn: {kind: trained, epochs: 1}
+experiments:
+  tent: {model: cnn, method: tent, preset: cifar}
+"""
+RANGE = "gaussian_noise|1...jpeg_compression|5"
+NUM_CELLS = 75
+INTERVAL_S = 0.1
+REPEATS = 3
+_CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}}'
+
+
+@dataclass
+class Reader:
+    """Asks again and again while a block runs."""
+
+    locations: Locations
+    asked_s: list[float] = field(default_factory=list)
+    num_rows: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ask, name="reader")
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._is_over.wait(INTERVAL_S):
+            started = time.perf_counter()
+            self.num_rows.append(rows_in(self.locations))
+            self.asked_s.append(time.perf_counter() - started)
+
+
+def main() -> None:
+    """Sweep with and without the reader in turn, and print what each did to the other."""
+    with tempfile.TemporaryDirectory(prefix="tta-polling-") as folder:
+        locations = Locations(root=Path(folder) / "data")
+        _prepare(Path(folder), locations)
+        alone_s, polled_s, questions, losses = [], [], [], []
+        for _ in range(REPEATS):
+            alone_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
+            before = rows_in(locations)
+            with Reader(locations) as reader:
+                polled_s.append(_sweep_s(Path(folder), "polled/evaluation/tent"))
+            publish_metrics(locations)
+            questions += reader.asked_s
+            fewer = sum(later < earlier for earlier, later in zip(reader.num_rows, reader.num_rows[1:], strict=False))
+            losses.append(fewer + before + NUM_CELLS - rows_in(locations))
+    ratio = statistics.median(b / a for a, b in zip(alone_s, polled_s, strict=True))
+    table = Table(title=f"75 cells, {os.cpu_count()} cores, {len(questions)} questions")
+    for name in ("what", "median [range]"):
+        table.add_column(name)
+    table.add_row("sweep alone, s", _spread(alone_s))
+    table.add_row("sweep while asked every 100 ms, s", _spread(polled_s))
+    table.add_row("ratio", f"{ratio:.2f}")
+    table.add_row("open, ask, close, ms", _spread([1000 * each for each in questions]))
+    table.add_row("rows lost or seen to vanish", str(sum(losses)))
+    Console().print(table)
+    sys.exit(1 if any(losses) else 0)
+
+
+def rows_in(locations: Locations) -> int:
+    """Return how many evaluations the database has; none before it is there."""
+    try:
+        with open_metrics(locations.metrics) as connection:
+            (found,) = connection.execute("SELECT count(*) FROM evaluations WHERE experiment = 'tent'").fetchall()
+    except RecordError:
+        return 0
+    return int(found[0])
+
+
+def _prepare(folder: Path, locations: Locations) -> None:
+    locations.benchmark_files.mkdir(parents=True)
+    (locations.benchmark_files / "polled.yaml").write_text(BENCHMARK)
+    (folder / "dagster").mkdir()
+    (folder / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    _sweep_s(folder, "group:polled and not polled/evaluation/tent and not polled/robustness_report", config="{}")
+
+
+def _sweep_s(folder: Path, select: str, *, config: str = _CONFIG) -> float:
+    command = [
+        Path(sys.executable).with_name("dagster"), "asset", "materialize", "-m", "tta_pipeline.definitions",
+        "--select", select, "--partition-range", RANGE, "--config-json", config,
+    ]  # fmt: skip
+    own = {"TTA_DATA_ROOT": str(folder / "data"), "DAGSTER_HOME": str(folder / "dagster"), "PYTHONWARNINGS": "ignore"}
+    started = time.perf_counter()
+    subprocess.run(command, env={**os.environ, **own}, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):,.1f} [{min(values):,.1f}-{max(values):,.1f}]"
+
+
+if __name__ == "__main__":
+    main()
