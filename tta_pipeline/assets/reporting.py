@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.errors import ManifestError, PipelineError
@@ -132,6 +133,8 @@ def check_keys(
     for key in keys:
         with way_out(scope, asset_key, key):
             reports = work(key)
+        partition = scope.partition(key)
+        target = _checked_materialization(context.instance, asset_key, partition)
         for report in reports:
             yield dg.AssetCheckEvaluation(
                 asset_key=asset_key,
@@ -139,13 +142,24 @@ def check_keys(
                 passed=report.passed,
                 severity=report.severity,
                 metadata=report.metadata,
-                partition=scope.partition(key),
+                partition=partition,
+                target_materialization_data=target,
             )
     for check in checks:
         layer = context.op_execution_context.job_def.asset_layer
         output_name = layer.get_op_output_name(dg.AssetCheckKey(asset_key, check))
         if output_name:
             yield dg.Output(None, output_name=output_name)
+
+
+def _checked_materialization(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """Return what a check is a check of; Dagster takes a partition whose check does not say for one without check."""
+    record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
+    return record and AssetCheckEvaluationTargetMaterializationData(
+        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+    )
 
 
 def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: CellReport) -> None:

@@ -101,7 +101,7 @@ class WebServer:
         """Stop the server as Ctrl-C does and tell whether that was enough; nothing is left either way."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
-        stopped = _happens(lambda: not self.is_alive(), within_s=30)
+        stopped = happens(lambda: not self.is_alive(), within_s=30)
         if not stopped:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -152,6 +152,21 @@ def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     assert stopped, f"SIGINT left processes of the web server behind: {log.read_text()[-3000:]}"
 
 
+def happens(condition: Callable[[], bool], *, within_s: float) -> bool:
+    """Tell whether *condition* holds before the time is over."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def is_running(process_id: int) -> bool:
+    """Tell whether a process is alive."""
+    return any(each == process_id and state != "Z" for each, _, state in _processes())
+
+
 def _makefile_arguments(port: int) -> list[str]:
     """Return what `make ui` passes to dagster, with *port* for the port it has."""
     found = re.search(r"/dagster (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
@@ -172,15 +187,6 @@ def _wait_until(result: Callable[[], Any], *, what: str) -> Any:
             return found
         time.sleep(0.2)
     raise TimeoutError(f"waited {_PATIENCE_S:.0f} s for {what}")
-
-
-def _happens(condition: Callable[[], bool], *, within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def _execution(asset: str, partition: str) -> Mapping[str, Any]:

@@ -4,26 +4,17 @@ import base64
 import io
 import ipaddress
 import re
-import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
-from selenium.webdriver.support import expected_conditions
-from selenium.webdriver.support.wait import WebDriverWait
 
-from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, Cell
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
-from tta_pipeline_tests.web.server import WebServer, asset_key, web_server
+from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.web.server import WebServer, asset_key
 
 CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))
 SINGLE_ASSETS = (
@@ -37,44 +28,6 @@ GRIDS = {
     "digits_c": {"corruption": list(COMMON_CORRUPTIONS), "severity": ["1", "2", "3", "4", "5"]},
 }
 HOSTILE_KEY = "../../x|1"
-CHROMIUM_FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--window-size=1400,1000",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
-    """The web UI on a copy of the sweep, because runs that it starts change history and data."""
-    folder = tmp_path_factory.mktemp("web")
-    shutil.copytree(sweep.home, folder / "dagster")
-    shutil.copytree(sweep.locations.root, folder / "data")
-    project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
-    project.add_benchmark("slow", SMALL.replace("preset: cifar", "preset: cifar, hyperparameters: {steps: 500}"))
-    shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
-    shutil.rmtree(project.locations.results("slow"))
-    with web_server(project, folder / "dagster" / "web_server.log") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def browser(server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    """A browser without a window and without history."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.skip("needs a browser: chromium and chromedriver on the PATH")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    # What "Skip" does in the invitation that covers the first page of a new instance.
-    server.ask("mutation { setNuxSeen }")
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    try:
-        yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture(scope="module")
@@ -201,29 +154,6 @@ def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: 
     assert "CANCELED" == run.status, run.errors
     assert not list(server.project.locations.root.rglob("*unpublished*"))
     assert not (server.project.locations.results("slow") / "evaluations" / "tent").exists()
-
-
-def test_a_person_sees_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
-    """The page of an experiment shows its corruptions and how many cells are done; two clicks on, a cell's picture."""
-    browser.get(f"{server.url}/assets/small/evaluation/tent?view=partitions")
-    for text in ("Materialized (4)", "Missing (0)", "Failed (0)", "gaussian_noise", "contrast"):
-        assert _seen(browser, text).is_displayed()
-    browser.save_screenshot(str(tmp_path / "grid.png"))
-
-    # A click fails if anything covers what it is meant for.
-    for text in ("contrast", "5", "[Show Markdown]"):
-        _seen(browser, text).click()
-    picture = WebDriverWait(browser, 20).until(
-        expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, "img[src^='data:image/png']"))
-    )
-    browser.save_screenshot(str(tmp_path / "picture.png"))
-    assert int(picture.get_property("naturalWidth")) > 0
-
-
-def _seen(browser: webdriver.Chrome, text: str) -> Any:
-    """Return the element that shows exactly *text*, as soon as it can be clicked."""
-    here = (By.XPATH, f"//*[normalize-space(text())='{text}']")
-    return WebDriverWait(browser, 20).until(expected_conditions.element_to_be_clickable(here), f"no {text!r} is shown")
 
 
 def _materialized(ranges: list[dict[str, Any]]) -> set[Cell]:

@@ -1,0 +1,28 @@
+"""One web server for all tests of the web UI."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tta_pipeline.locations import Locations
+from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.web.server import WebServer, web_server
+
+# Adaptation in many small batches of many steps: it lasts, and tells how far it is.
+SLOW = SMALL.replace("preset: cifar, batch_size: 32", "preset: cifar, batch_size: 2, hyperparameters: {steps: 30}")
+
+
+@pytest.fixture(scope="package")
+def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """The web UI on a copy of the sweep, because runs that it starts change history and data."""
+    folder = tmp_path_factory.mktemp("web")
+    shutil.copytree(sweep.home, folder / "dagster")
+    shutil.copytree(sweep.locations.root, folder / "data")
+    project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
+    project.add_benchmark("slow", SLOW)
+    shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
+    shutil.rmtree(project.locations.results("slow"))
+    with web_server(project, folder / "dagster" / "web_server.log") as server:
+        yield server

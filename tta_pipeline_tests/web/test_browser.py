@@ -1,0 +1,200 @@
+"""The web UI as a person uses it: what a browser shows of cells, plots and checks, and what its buttons do."""
+
+import io
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tta_pipeline.metrics.records import latest_record, publish_record
+from tta_pipeline_tests.web.server import WebServer, happens, is_running
+
+PATIENCE_S = 60
+CHROMIUM_FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--window-size=1400,1000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """A browser without a window and without history."""
+    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not driver:
+        pytest.skip("needs a browser: chromium and chromedriver on the PATH")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    # What "Skip" does in the invitation that covers the first page of a new instance.
+    server.ask("mutation { setNuxSeen }")
+    browser = webdriver.Chrome(options=options, service=Service(driver))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+def test_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
+    """The page of an experiment shows its corruptions and how many cells are done; two clicks on, a cell's picture."""
+    browser.get(f"{server.url}/assets/small/evaluation/tent?view=partitions")
+    for text in ("Materialized (4)", "Missing (0)", "Failed (0)", "gaussian_noise", "contrast"):
+        assert seen(browser, text).is_displayed()
+    browser.save_screenshot(str(tmp_path / "grid.png"))
+
+    for text in ("contrast", "5"):
+        seen(browser, text).click()
+    seen(browser, "[Show Markdown]", within="//tr[td[normalize-space()='samples']]").click()
+    picture = patiently(browser).until(
+        expected_conditions.visibility_of_element_located((By.CSS_SELECTOR, "img[src^='data:image/png']"))
+    )
+    browser.save_screenshot(str(tmp_path / "picture.png"))
+    assert int(picture.get_property("naturalWidth")) > 0
+
+
+@pytest.mark.parametrize("across", ["Partitions", "Events"])
+def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome, tmp_path: Path, across: str):
+    """Numbers of an experiment are drawn as lines, over its cells and over time."""
+    browser.get(f"{server.url}/assets/small/evaluation/tent")
+    seen(browser, "Plots").click()
+    seen(browser, across).click()
+
+    for name in ("error", "ece", "images_per_s", "wall_s", "peak_rss_gib"):
+        title = seen(browser, name)
+        plot = title.find_element(By.XPATH, "following::canvas")
+        browser.execute_script("arguments[0].scrollIntoView()", title)
+        patiently(browser).until(lambda _, plot=plot: has_a_line(plot.screenshot_as_png), f"{name} is not drawn")
+        browser.save_screenshot(str(tmp_path / f"{name}.png"))
+
+
+@pytest.mark.parametrize(
+    ("check", "found"),
+    [
+        ("every_sample_evaluated_once", "150"),
+        ("accuracy_drift", "no earlier evaluation: nothing to compare"),
+        (
+            "throughput_regression",
+            "less than 3 earlier evaluations on this device with this batch size: nothing to compare",
+        ),
+    ],
+)
+def test_a_check_says_what_it_found_and_in_which_cells(
+    server: WebServer, browser: webdriver.Chrome, check: str, found: str
+):
+    """The page of a check shows its result of the newest cell and how many cells passed: all of them."""
+    browser.get(f"{server.url}/assets/small/evaluation/tent?view=checks")
+    seen(browser, check).click()
+    for text in ("Passed", found):
+        assert seen(browser, text).is_displayed()
+
+    seen(browser, "Partitions").click()
+    for text in ("4 Partitions", "Passed (4)", "Missing (0)", "Failed (0)"):
+        assert seen(browser, text).is_displayed()
+
+
+def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
+    """Materialize, a cell, Launch: the run is a success, its record is there, and less speed and other error warn."""
+    results, cell = server.project.locations.results("slow"), {"kind": "evaluations", "name": "norm/contrast-5"}
+    known = latest_record(server.project.locations.results("small"), **cell)
+    assert known
+    better = {"benchmark": "slow", "fingerprint": "other", "error": 0.1, "images_per_s": 1e9}
+    for number in range(3):
+        publish_record(results, run_id=str(number), started_at=known.started_at, facts=known.facts | better, **cell)
+
+    launch(server, browser, "slow/evaluation/norm")
+
+    assert seen(browser, "Success").is_displayed()
+    record = latest_record(results, **cell)
+    assert record
+    assert known.facts["error"] == record.facts["error"]
+    assert record.run_id in browser.current_url
+    browser.get(f"{server.url}/assets/slow/evaluation/norm?view=checks")
+    for check, found in (("accuracy_drift", "from the median of"), ("throughput_regression", "expected at least 0.85")):
+        seen(browser, check).click()
+        assert seen(browser, found, whole=False).is_displayed()
+        sign = seen(browser, "Failed").find_element(By.XPATH, "preceding-sibling::*[@role='img']")
+        assert "warning" in str(sign.get_attribute("aria-label"))
+        browser.save_screenshot(str(tmp_path / f"{check}.png"))
+
+
+def test_a_cancelled_run_is_gone_within_two_seconds(server: WebServer, browser: webdriver.Chrome):
+    """Terminate, in the middle of adaptation: the process has gone within two seconds, once in five on a busy machine.
+
+    There never is a result, nor an unpublished file.
+    """
+    assert any(seconds_to_cancel(server, browser) <= 2 for _ in range(5))
+
+
+def seconds_to_cancel(server: WebServer, browser: webdriver.Chrome) -> float:
+    """Start a long run, cancel it, see that nothing is half done, and return the seconds until its process had gone."""
+    launch(server, browser, "slow/evaluation/tent")
+    process_id = int(re.findall(r"\d+", seen(browser, "Started process for run (pid: ", whole=False).text)[0])
+    seen(browser, " of 150 images, ", whole=False)
+    seen(browser, "Terminate").click()
+    confirm = seen(browser, "Terminate 1 run")
+
+    clicked = time.monotonic()
+    confirm.click()
+    assert happens(lambda: not is_running(process_id), within_s=PATIENCE_S)
+    took_s = time.monotonic() - clicked
+
+    assert seen(browser, "Canceled").is_displayed()
+    assert not list(server.project.locations.root.rglob("*unpublished*"))
+    assert not (server.project.locations.results("slow") / "evaluations" / "tent").exists()
+    return took_s
+
+
+def launch(server: WebServer, browser: webdriver.Chrome, asset: str) -> None:
+    """Materialize contrast 5 of *asset*, whose inputs Dagster has not seen made, and look at the run."""
+    browser.get(f"{server.url}/assets/{asset}")
+    seen(browser, "Materialize…").click()
+    seen(browser, "Confirm").click()
+    for key in ("5", "contrast"):  # the last field that is still empty comes first
+        seen(browser, "Select a partition or create one").click()
+        seen(browser, key, within="//*[@role='menuitem']").click()
+        seen(browser, f"Launch runs to materialize {asset.replace('/', ' / ')}").click()  # what closes the menu
+    seen(browser, "Launch 1 run").click()
+    seen(browser, "View").click()
+
+
+def seen(browser: webdriver.Chrome, text: str, *, within: str = "", whole: bool = True) -> Any:
+    """Return the innermost element that shows *text* and nothing else, or among others, as soon as it stands still.
+
+    A click on it fails if anything covers it.
+    """
+    shows = f"normalize-space()='{text}'" if whole else f"contains(normalize-space(), '{text}')"
+    before = None
+
+    def at_rest(browser: webdriver.Chrome) -> Any:
+        nonlocal before
+        found = [each for each in browser.find_elements(By.XPATH, f"{within}//*[{shows}]") if each.is_displayed()]
+        now, last = (found[-1].rect, before) if found else (None, None)
+        before = now
+        return found[-1] if now and now == last else None
+
+    return patiently(browser).until(at_rest, f"no {text!r} is shown")
+
+
+def patiently(browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
+    """Return what waits, also while the page draws anew what was just found."""
+    return WebDriverWait(browser, PATIENCE_S, 0.1, [StaleElementReferenceException])
+
+
+def has_a_line(png: bytes) -> bool:
+    """Tell whether a picture has something in colour; axes, grid and labels are grey."""
+    with Image.open(io.BytesIO(png)) as image:
+        saturation = np.asarray(image.convert("HSV"))[..., 1]
+    return bool((saturation > 128).sum() > 100)
