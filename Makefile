@@ -32,7 +32,7 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
 
 test: $(INSTALLED)
-	@$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"

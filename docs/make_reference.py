@@ -31,7 +31,9 @@ def commands() -> str:
     for name, command in main.commands.items():
         parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
         context = click.Context(command, parent=parent, info_name=name, max_content_width=110)
-        shown = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        # Under which names help itself goes depends on who has asked for it first.
+        lines = [line.rstrip() for line in command.get_help(context).splitlines() if "Show this message" not in line]
+        shown = "\n".join(lines)
         parts.append(f"## {name}\n\n```\n{shown}\n```")
     return "\n\n".join(parts) + "\n"
 

@@ -30,7 +30,7 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
-            sys.exit(command(*args, **kwargs))
+            return command(*args, **kwargs)
         except PipelineError as error:
             click.echo(f"{type(error).__name__}: {error}", err=True)
             sys.exit(1)
@@ -46,7 +46,9 @@ def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
         from tta_pipeline.console import told
 
         with told(is_quiet=is_quiet, as_json=as_json) as teller:
-            return command(*args, told=teller, **kwargs)
+            status = command(*args, told=teller, **kwargs)
+        if status:
+            sys.exit(status)
 
     telling = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(telling)
     return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(telling)

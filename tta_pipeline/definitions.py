@@ -1,7 +1,5 @@
 """The table of contents: benchmark files in, Dagster definitions out."""
 
-import atexit
-import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,10 +26,6 @@ from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
 # Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
-
-# A process that ends looks through all that it has imported for garbage: with torch a second, and a run that is
-# cancelled shall be gone.
-atexit.register(gc.freeze)
 
 EMBEDDED = Path(__file__).parent / "benchmarks"
 

@@ -1,6 +1,8 @@
 """`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and its checks."""
 
+import gc
 import hashlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -111,6 +113,10 @@ def _evaluated(
     """Yield what sees to it that the streams at a key are recorded, and says whether they had to be evaluated."""
     from tta_pipeline.evaluation.sweep import Sweep
 
+    # A process that ends looks through all that was imported for garbage: with torch a second, and a run that is
+    # cancelled shall be gone. DuckDB, if it is there already, would report its own as leaked.
+    if "duckdb" not in sys.modules:
+        gc.freeze()
     machine, tell = compute.machine(), context.log.info
     with Sweep(
         subject, machine=machine, run_id=context.run.run_id, tell=tell, keeps_predictions=config.keep_predictions

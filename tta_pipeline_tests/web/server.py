@@ -101,7 +101,8 @@ class WebServer:
         """Stop the server as Ctrl-C does and tell whether that was enough; nothing is left either way."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
-        stopped = happens(lambda: not self.is_alive(), within_s=30)
+        # A code server that was not told ends when it has heard nothing for 45 seconds.
+        stopped = happens(lambda: not self.is_alive(), within_s=60)
         if not stopped:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
