@@ -130,12 +130,15 @@ def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser
         browser.save_screenshot(str(tmp_path / f"{check}.png"))
 
 
-def test_a_cancelled_run_is_gone_within_two_seconds(server: WebServer, browser: webdriver.Chrome):
-    """Terminate, in the middle of adaptation: the process has gone within two seconds, once in five on a busy machine.
+def test_a_cancelled_run_ends_and_leaves_nothing_half_done(server: WebServer, browser: webdriver.Chrome):
+    """Terminate, in the middle of adaptation: the process goes, and there is no result and no unpublished file."""
+    seconds_to_cancel(server, browser)
 
-    There never is a result, nor an unpublished file.
-    """
-    assert any(seconds_to_cancel(server, browser) <= 2 for _ in range(5))
+
+@pytest.mark.slow
+def test_a_cancelled_run_is_gone_within_two_seconds(server: WebServer, browser: webdriver.Chrome):
+    """On a machine that does nothing else: the median of three."""
+    assert sorted(seconds_to_cancel(server, browser) for _ in range(3))[1] <= 2
 
 
 def seconds_to_cancel(server: WebServer, browser: webdriver.Chrome) -> float:
