@@ -36,6 +36,10 @@ RANGE = "gaussian_noise|1...jpeg_compression|5"
 NUM_CELLS = 75
 INTERVAL_S = 0.1
 REPEATS = 3
+_BEFORE = [
+    *(f"polled/{part}{step}" for part in ("", "train/") for step in ("source_split", "tar_shards", "shard_manifest")),
+    "polled/source_model",
+]
 _CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}}'
 
 
@@ -109,7 +113,7 @@ def _prepare(folder: Path, locations: Locations) -> None:
     (locations.benchmark_files / "polled.yaml").write_text(BENCHMARK)
     (folder / "dagster").mkdir()
     (folder / "dagster" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    _sweep_s(folder, "group:polled and not polled/evaluation/tent and not polled/robustness_report", config="{}")
+    _sweep_s(folder, ",".join(_BEFORE), config="{}")
 
 
 def _sweep_s(folder: Path, select: str, *, config: str = _CONFIG) -> float:
