@@ -35,7 +35,7 @@ experiments:
 RANGE = "gaussian_noise|1...jpeg_compression|5"
 NUM_CELLS = 75
 INTERVAL_S = 0.1
-REPEATS = 3
+REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 _BEFORE = [
     *(f"polled/{part}{step}" for part in ("", "train/") for step in ("source_split", "tar_shards", "shard_manifest")),
     "polled/source_model",
