@@ -14,7 +14,7 @@ from pydantic import Field
 from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, materialize_keys, way_out
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, check_specs, materialize_keys, way_out
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.benchmarks.spec import TrainedModel
 from tta_pipeline.benchmarks.streams import stream_keys
@@ -147,13 +147,7 @@ def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition
         **HISTORY_CHECKS,
     }
 
-    @dg.multi_asset_check(
-        name=f"{key.to_python_identifier()}_checks",
-        specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
-            for name, text in descriptions.items()
-        ],
-    )
+    @dg.multi_asset_check(name=f"{key.to_python_identifier()}_checks", specs=check_specs(scope, key, descriptions))
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         yield from check_keys(
             context,

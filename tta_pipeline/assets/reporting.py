@@ -120,6 +120,14 @@ def check_cells(
     yield from check_keys(context, scope, asset_key, checks, keys=tuple(cells), work=lambda key: work(cells[key]))
 
 
+def check_specs(scope: Scope, key: dg.AssetKey, descriptions: Mapping[str, str]) -> Sequence[dg.AssetCheckSpec]:
+    """Return the checks of the asset *key*, by name with what each holds, one result for each of its partitions."""
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
+        for name, text in descriptions.items()
+    ]
+
+
 def check_keys(
     context: dg.AssetCheckExecutionContext,
     scope: Scope,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.assets.automation import out_of_date
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, materialize_cells
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, check_specs, materialize_cells
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.locations import Locations
@@ -60,13 +60,7 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
 
-    @dg.multi_asset_check(
-        name=f"{key.to_python_identifier()}_checks",
-        specs=[
-            dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
-            for name, text in descriptions.items()
-        ],
-    )
+    @dg.multi_asset_check(name=f"{key.to_python_identifier()}_checks", specs=check_specs(scope, key, descriptions))
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         yield from check_cells(
             context, scope, key, list(descriptions), lambda cell: _check(scope, store.locations, cell)

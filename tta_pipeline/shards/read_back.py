@@ -174,8 +174,7 @@ def adopt(
             "shards": contents.facts,
             "num_samples": len(contents.samples),
         }
-        with changing(folder):
-            shard_set = _publish(folder, contents, class_map, facts)
+        shard_set = _publish(folder, contents, class_map, facts)
     return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
 
 
