@@ -31,7 +31,7 @@ from tta_pipeline.sources.folder_tree import discover
 REPEATS = 5
 NUM_SHARDS = 16
 NUM_CORES = len(os.sched_getaffinity(0))
-QUIET = Progress(lambda _: None, what="", num_images=0, interval_s=float("inf"))
+QUIET = Progress(lambda _: None, what="", total=0, interval_s=float("inf"))
 ARCHIVE_CELLS = cells(("gaussian_noise", "shot_noise", "fog", "contrast"), (1, 2, 3, 4, 5))
 
 

@@ -87,6 +87,7 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
     from tta_pipeline.metrics.database import require_current_schema
+    from tta_pipeline.progress import told_to
     from tta_pipeline.reports.formats import FOR_PEOPLE, FORMATS
     from tta_pipeline.reports.tables import without_obvious
 
@@ -95,7 +96,7 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     if form == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
     locations = Locations.from_environment()
-    for note in require_current_schema(locations):
+    for note in require_current_schema(locations, told_to(_say, unit="records")):
         _say(note)
     table = _answer(locations, by=by, runs=runs, sql=sql)
     if form in FOR_PEOPLE and sql is None:
@@ -146,15 +147,17 @@ def _whole_run_id(connection: Any, beginning: str) -> str:
 
 @main.command("rebuild-metrics")
 @_plain_errors
-def rebuild_metrics() -> None:
+@_telling
+def rebuild_metrics(*, told: "Told") -> None:
     """Make metrics.duckdb anew from the result records, which are the truth."""
     from tta_pipeline.metrics.database import publish_metrics
 
     locations = Locations.from_environment()
-    publication = publish_metrics(locations, rebuild=True)
+    publication = publish_metrics(locations, rebuild=True, tell=told.records)
     for note in publication.notes:
-        click.echo(note, err=True)
-    click.echo(f"{locations.metrics}: {publication.num_added} records")
+        told.say(note)
+    facts = {"database": str(locations.metrics), "num_records": publication.num_added}
+    told.done(f"{locations.metrics}: {publication.num_added:,} records", facts, number=1, total=1)
 
 
 @main.command()
@@ -448,8 +451,9 @@ def loader_bench(
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
-    with nullcontext(location) if location else _generated_shards(**generated) as shards:
-        found = compare(str(shards), names, Settings(**options), _nothing if is_quiet else _say, is_staged=is_staged)
+    say = _nothing if is_quiet else _say
+    with nullcontext(location) if location else _generated_shards(**generated, say=say) as shards:
+        found = compare(str(shards), names, Settings(**options), say, is_staged=is_staged)
     rows = [asdict(row) for row in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -458,15 +462,18 @@ def loader_bench(
 
 
 @contextmanager
-def _generated_shards(*, generate: int, image_size: int, storage: Literal["raw", "tensor"]) -> Iterator[Path]:
+def _generated_shards(
+    *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
+) -> Iterator[Path]:
     from tempfile import TemporaryDirectory
 
     from tta_pipeline.benchmarks.spec import ShardSettings
     from tta_pipeline.loader_bench.data import generated
+    from tta_pipeline.progress import told_to
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
     with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
-        yield generated(Path(folder), num_images=generate, image_size=image_size, settings=settings)
+        yield generated(Path(folder), num_images=generate, image_size=image_size, settings=settings, tell=told_to(say))
 
 
 def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Progress, told_to
 
 _COLUMNS = (
     TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"),
@@ -29,11 +29,18 @@ class Told:
         self._sets: Any = None
         self.facts: list[Mapping[str, Any]] = []
 
-    def images(self, what: str, num_images: int) -> Progress:
+    def images(self, what: str, total: int) -> Progress:
         """Return what counts the images of *what*: a bar, or a line every few seconds."""
+        return self._counted(what, total, unit="images")
+
+    def records(self, what: str, total: int) -> Progress:
+        """Return what counts the records of *what*, as `images` does."""
+        return self._counted(what, total, unit="records")
+
+    def _counted(self, what: str, total: int, *, unit: str) -> Progress:
         if self._bars:
-            return _Bar(self._bars, what, num_images)
-        return Progress(self.say, what=what, num_images=num_images)
+            return _Bar(self._bars, what, total, unit=unit)
+        return told_to(self.say, unit=unit)(what, total)
 
     def say(self, line: str) -> None:
         """Print *line*, which is not part of the answer, unless all is to be quiet."""
@@ -71,18 +78,18 @@ def _bars(*, is_wanted: bool) -> Iterator[Bars | None]:
 
 
 class _Bar(Progress):
-    """A bar in place of lines, which goes when all its images are done."""
+    """A bar in place of lines, which goes when all is done."""
 
-    def __init__(self, bars: Bars, what: str, num_images: int) -> None:
-        super().__init__(self._show, what=what, num_images=num_images, interval_s=0.1)
+    def __init__(self, bars: Bars, what: str, total: int, *, unit: str) -> None:
+        super().__init__(self._show, what=what, total=total, unit=unit, interval_s=0.1)
         self._bars = bars
-        self._num_images = num_images
-        self._task = bars.add_task(what, total=num_images or None, speed="")
+        self._task = bars.add_task(what, total=total or None, speed="")
 
-    def advance(self, num_images: int, num_bytes: int = 0) -> None:
-        super().advance(num_images, num_bytes)
-        if self.num_done == self._num_images:
+    def advance(self, number: int, num_bytes: int = 0) -> None:
+        super().advance(number, num_bytes)
+        if self.num_done == self._total:
             self._bars.update(self._task, visible=False)
 
     def _show(self, line: str) -> None:
-        self._bars.update(self._task, completed=self.num_done, speed=line.split("images, ", 1)[1].rsplit(", ", 1)[0])
+        speed = line.split(f"{self._unit}, ", 1)[1].rsplit(", ", 1)[0]
+        self._bars.update(self._task, completed=self.num_done, speed=speed)

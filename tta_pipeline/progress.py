@@ -17,20 +17,23 @@ class Step(NamedTuple, Generic[_T]):
 
 
 class Progress:
-    """Says every few seconds how many images are done; the first line comes after the first interval."""
+    """Says every few seconds how many images, or other things, are done; the first line comes after one interval."""
 
-    def __init__(self, say: Callable[[str], None], *, what: str, num_images: int, interval_s: float = 2.0) -> None:
+    def __init__(
+        self, say: Callable[[str], None], *, what: str, total: int, unit: str = "images", interval_s: float = 2.0
+    ) -> None:
         self._say = say
         self._what = what
-        self._num_images = num_images
+        self._total = total
+        self._unit = unit
         self._interval_s = interval_s
         self._started = self._said = time.monotonic()
         self.num_done = 0
         self._num_bytes = 0
 
-    def advance(self, num_images: int, num_bytes: int = 0) -> None:
-        """Count *num_images* of *num_bytes* as done."""
-        self.num_done += num_images
+    def advance(self, number: int, num_bytes: int = 0) -> None:
+        """Count *number* more, of *num_bytes*, as done."""
+        self.num_done += number
         self._num_bytes += num_bytes
         now = time.monotonic()
         if now - self._said >= self._interval_s:
@@ -38,27 +41,27 @@ class Progress:
             self._say(self._line(now - self._started))
 
     def _line(self, elapsed_s: float) -> str:
-        images_per_s = self.num_done / elapsed_s
-        left_s = max(self._num_images - self.num_done, 0) / images_per_s if images_per_s else float("inf")
+        speed = self.num_done / elapsed_s
+        left_s = max(self._total - self.num_done, 0) / speed if speed else float("inf")
         bandwidth = f", {self._num_bytes / elapsed_s / 1e6:,.1f} MB/s" if self._num_bytes else ""
         return (
-            f"{self._what}: {self.num_done:,} of {self._num_images:,} images, "
-            f"{images_per_s:,.0f} images/s{bandwidth}, {left_s:,.0f} s left"
+            f"{self._what}: {self.num_done:,} of {self._total:,} {self._unit}, "
+            f"{speed:,.0f} {self._unit}/s{bandwidth}, {left_s:,.0f} s left"
         )
 
 
 Tell = Callable[[str, int], Progress]
-"""Makes a `Progress` for something with a name and a number of images."""
+"""Makes a `Progress` for something with a name and a number of images or, with the metrics, of records."""
 
 
-def quiet(what: str, num_images: int) -> Progress:
+def quiet(what: str, total: int) -> Progress:
     """Return what counts and tells nobody, as in a process without a terminal."""
-    return Progress(lambda _: None, what=what, num_images=num_images)
+    return Progress(lambda _: None, what=what, total=total)
 
 
-def told_to(say: Callable[[str], None]) -> Tell:
-    """Return a function that makes a `Progress` for something with a name and a number of images."""
-    return lambda what, num_images: Progress(say, what=what, num_images=num_images)
+def told_to(say: Callable[[str], None], *, unit: str = "images") -> Tell:
+    """Return a function that makes a `Progress` for something with a name and a number of images, or of *unit*."""
+    return lambda what, total: Progress(say, what=what, total=total, unit=unit)
 
 
 class Pace:

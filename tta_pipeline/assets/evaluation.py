@@ -14,7 +14,7 @@ from pydantic import Field
 from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, check_specs, materialize_keys, way_out
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, checks_of, materialize_keys, way_out
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.benchmarks.spec import TrainedModel
 from tta_pipeline.benchmarks.streams import stream_keys
@@ -147,13 +147,12 @@ def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition
         **HISTORY_CHECKS,
     }
 
-    @dg.multi_asset_check(name=f"{key.to_python_identifier()}_checks", specs=check_specs(scope, key, descriptions))
+    @checks_of(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         yield from check_keys(
             context,
             scope,
             key,
-            list(descriptions),
             keys=[own for own in scope.keys(context) if own in (*stream_keys(scope.benchmark, experiment), CLEAN.key)],
             work=lambda own: _check(scope, experiment, store.locations, own),
         )

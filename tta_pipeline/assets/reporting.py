@@ -112,38 +112,45 @@ def check_cells(
     context: dg.AssetCheckExecutionContext,
     scope: Scope,
     asset_key: dg.AssetKey,
-    checks: Sequence[str],
     work: Callable[[Cell], Sequence[CheckReport]],
 ) -> Iterator[Any]:
     """Do *work* for every cell of the run and yield what each check found, by partition."""
     cells = {cell.key: cell for cell in scope.cells(context)}
-    yield from check_keys(context, scope, asset_key, checks, keys=tuple(cells), work=lambda key: work(cells[key]))
+    yield from check_keys(context, scope, asset_key, keys=tuple(cells), work=lambda key: work(cells[key]))
 
 
-def check_specs(scope: Scope, key: dg.AssetKey, descriptions: Mapping[str, str]) -> Sequence[dg.AssetCheckSpec]:
-    """Return the checks of the asset *key*, by name with what each holds, one result for each of its partitions."""
-    return [
-        dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
-        for name, text in descriptions.items()
-    ]
+def checks_of(
+    scope: Scope, key: dg.AssetKey, descriptions: Mapping[str, str]
+) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
+    """Return the decorator for the checks of the asset *key*, by name with what each holds, of each partition."""
+    return dg.multi_asset_check(
+        name=f"{key.to_python_identifier()}_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
+            for name, text in descriptions.items()
+        ],
+        can_subset=True,  # else the web UI starts none without the asset
+    )
 
 
 def check_keys(
     context: dg.AssetCheckExecutionContext,
     scope: Scope,
     asset_key: dg.AssetKey,
-    checks: Sequence[str],
     *,
     keys: Sequence[str],
     work: Callable[[str], Sequence[CheckReport]],
 ) -> Iterator[Any]:
-    """Do *work* for each of *keys*, those of the run, and yield what each check found, by partition."""
+    """Do *work* for each of *keys*, those of the run, and yield what each selected check found, by partition."""
+    selected = context.selected_asset_check_keys
     for key in keys:
         with way_out(scope, asset_key, key):
             reports = work(key)
         partition = scope.partition(key)
         target = _checked_materialization(context.instance, asset_key, partition)
         for report in reports:
+            if dg.AssetCheckKey(asset_key, report.check) not in selected:
+                continue
             yield dg.AssetCheckEvaluation(
                 asset_key=asset_key,
                 check_name=report.check,
@@ -153,9 +160,9 @@ def check_keys(
                 partition=partition,
                 target_materialization_data=target,
             )
-    for check in checks:
-        layer = context.op_execution_context.job_def.asset_layer
-        output_name = layer.get_op_output_name(dg.AssetCheckKey(asset_key, check))
+    layer = context.op_execution_context.job_def.asset_layer
+    for check in selected:
+        output_name = layer.get_op_output_name(check)
         if output_name:
             yield dg.Output(None, output_name=output_name)
 

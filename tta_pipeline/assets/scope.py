@@ -45,7 +45,7 @@ class Scope:
         """
         if self.single:
             return (self.single,)
-        keys = _requested_keys(context)
+        keys = _requested_keys(context, self.partitions)
         if not keys:
             raise PartitionKeyError(
                 "found a partition range without any cell; expected start and end in order for corruption and for "
@@ -113,7 +113,7 @@ class StreamScope(Scope):
         known = stream_keys(self.benchmark, self.experiment)
         if self.partitions is None:
             return known
-        found = tuple(_requested_keys(context))
+        found = tuple(_requested_keys(context, self.partitions))
         if not found or set(found) - set(known):
             raise PartitionKeyError(f"found partition keys {', '.join(found)}; expected some of {', '.join(known)}")
         return found
@@ -134,11 +134,28 @@ def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -
     )
 
 
-def _requested_keys(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str]:
+def _requested_keys(
+    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str] | None
+) -> list[str]:
     # Before Dagster resolves it: a key that a run tag smuggled in must reach our own check as it is.
     run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
     single = run.tags.get("dagster/partition")
     if single is not None:
         return [single]
     op_context = context.op_execution_context
+    if isinstance(context, dg.AssetCheckExecutionContext) and partitions and not op_context.has_partitions:
+        return _made(context, partitions)
     return [str(key) for key in op_context.partition_keys]
+
+
+def _made(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
+    """Return the keys of what there is to check: the web UI starts checks on their own without any partition."""
+    asset_key = next(iter(context.selected_asset_check_keys)).asset_key
+    made = context.instance.get_materialized_partitions(asset_key)
+    keys = [key for key in partitions.get_partition_keys() if key in made]
+    if not keys:
+        raise PartitionKeyError(
+            f"found no partition of {asset_key.to_user_string()} that is materialized; expected one to check: "
+            "materialize it first"
+        )
+    return keys

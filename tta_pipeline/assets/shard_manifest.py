@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.assets.automation import out_of_date
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, check_specs, materialize_cells
+from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, checks_of, materialize_cells
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.locations import Locations
@@ -60,11 +60,9 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
 
-    @dg.multi_asset_check(name=f"{key.to_python_identifier()}_checks", specs=check_specs(scope, key, descriptions))
+    @checks_of(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
-        yield from check_cells(
-            context, scope, key, list(descriptions), lambda cell: _check(scope, store.locations, cell)
-        )
+        yield from check_cells(context, scope, key, lambda cell: _check(scope, store.locations, cell))
 
     return checks
 
@@ -106,7 +104,7 @@ def _read_back(
     from tta_pipeline.shards.manifest import WRITER_FILE
     from tta_pipeline.shards.read_back import publish_shard_set
 
-    progress = Progress(say, what=record.cell.key, num_images=record.num_samples)
+    progress = Progress(say, what=record.cell.key, total=record.num_samples)
     try:
         return publish_shard_set(folder, class_map, progress, workers)
     except ManifestError:
@@ -122,7 +120,7 @@ def _adopted(
     from tta_pipeline.shards.read_back import adopt
     from tta_pipeline.sources.existing_shards import shards_version
 
-    progress = Progress(say, what=cell.key, num_images=0)
+    progress = Progress(say, what=cell.key, total=0)
     version = shards_version(folder)
     return adopt(folder, cell, progress, benchmark=benchmark, class_map=class_map, version=version, workers=workers)
 

@@ -198,7 +198,7 @@ class Sweep:
                 fingerprint=self._fingerprints(step.plan)[step.visit.position],
             )
             what = ", ".join(dict.fromkeys(cell.key for cell in step.visit.cells[:3]))
-            progress = Progress(self._tell, what=what, num_images=len(opened.order))
+            progress = Progress(self._tell, what=what, total=len(opened.order))
             results = self._evaluator.evaluate(opened, identity, progress.advance)
         if self._ranks.is_first:
             self._record(step, results, started_at)

@@ -1,23 +1,28 @@
 """Natural-looking JPEG trees to measure on: noise whose power falls with frequency, as in photographs."""
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from tta_pipeline.progress import Tell, quiet
+
 NUM_CLASSES = 200
 
 
-def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1) -> Path:
+def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, tell: Tell = quiet) -> Path:
     """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*.
 
     Each stands there under so many names: what is measured then takes long enough to count.
     """
     done = root / ".complete"
     if not done.exists():
+        progress = tell("images to measure on", num_images)
         for number, data in enumerate(_jpegs(num_images, size)):
+            progress.advance(1, len(data))
             folder = root / f"n{number % NUM_CLASSES:08d}"
             folder.mkdir(parents=True, exist_ok=True)
             for copy in range(copies):
@@ -26,9 +31,9 @@ def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1) -> Pat
     return root
 
 
-def _jpegs(num_images: int, size: int) -> list[bytes]:
+def _jpegs(num_images: int, size: int) -> Iterator[bytes]:
     rng = np.random.default_rng(0)
-    return [_jpeg(_photograph(rng, size)) for _ in range(num_images)]
+    return (_jpeg(_photograph(rng, size)) for _ in range(num_images))
 
 
 def _photograph(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint8]:

@@ -19,6 +19,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.files import fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, read_record, unread_records
+from tta_pipeline.progress import Tell, quiet
 
 _SCHEMA = ("schema.sql", "baselines.sql", "views.sql")
 _CELL = "benchmark, experiment, subset, seed, stream, position, corruption, severity"
@@ -53,15 +54,20 @@ class Publication:
     """Things a person should know, such as a write-ahead log that was set aside."""
 
 
-def publish_metrics(locations: Locations, *, rebuild: bool = False) -> Publication:
+def publish_metrics(locations: Locations, *, rebuild: bool = False, tell: Tell = quiet) -> Publication:
     """Bring `metrics.duckdb` up to the result records: a copy gets what is missing and takes the old one's place.
+
+    Args:
+        locations: Where records and database lie.
+        rebuild: Make it anew from all records.
+        tell: Told of the records that are read.
 
     Raises:
         RecordError: a record cannot be read or breaks a constraint of the schema, or there is no room for the database.
     """
     try:
         with locked(locations.root / ".metrics.lock"):
-            return _publish(locations, rebuild=rebuild)
+            return _publish(locations, rebuild=rebuild, tell=tell)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: make room "
@@ -69,13 +75,13 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False) -> Publicati
         ) from error
 
 
-def require_current_schema(locations: Locations) -> tuple[str, ...]:
+def require_current_schema(locations: Locations, tell: Tell = quiet) -> tuple[str, ...]:
     """Make `metrics.duckdb` anew if it is there and of another schema version; return what a person should know.
 
     Raises:
         RecordError: see `publish_metrics`.
     """
-    return publish_metrics(locations).notes if _what_is_outdated(locations.metrics) else ()
+    return publish_metrics(locations, tell=tell).notes if _what_is_outdated(locations.metrics) else ()
 
 
 @cache
@@ -102,22 +108,22 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
 
 
-def _publish(locations: Locations, *, rebuild: bool) -> Publication:
+def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
     _remove_abandoned_copies(locations.metrics)
     notes = _set_wal_aside(locations.metrics)
     why_anew = _what_is_outdated(locations.metrics)
     if locations.metrics.exists() and not why_anew and not rebuild:
         try:
-            return Publication(num_added=_add_to_copy(locations), was_rebuilt=False, notes=notes)
+            return Publication(num_added=_add_to_copy(locations, tell), was_rebuilt=False, notes=notes)
         except duckdb.Error as error:
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _add_to_copy(locations, is_new=True)
+    num_added = _add_to_copy(locations, tell, is_new=True)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was made anew from the {num_added:,} records")
     return Publication(num_added=num_added, was_rebuilt=True, notes=notes)
 
 
-def _add_to_copy(locations: Locations, *, is_new: bool = False) -> int:
+def _add_to_copy(locations: Locations, tell: Tell, *, is_new: bool = False) -> int:
     """Let a copy of the database, or a new one, take its place with all records; return how many it lacked."""
     with (
         _copy_beside(None if is_new else locations.metrics, locations.metrics) as copy,
@@ -125,7 +131,7 @@ def _add_to_copy(locations: Locations, *, is_new: bool = False) -> int:
     ):
         if is_new:
             _create_schema(connection)
-        return _add_records(connection, locations.root)
+        return _add_records(connection, locations.root, tell)
 
 
 def _what_is_outdated(path: Path) -> str | None:
@@ -212,7 +218,7 @@ def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         connection.close()
 
 
-def _add_records(connection: duckdb.DuckDBPyConnection, data_root: Path) -> int:
+def _add_records(connection: duckdb.DuckDBPyConnection, data_root: Path, tell: Tell) -> int:
     # A range where one will do: a million numbers of records, nearly all without a gap, take a moment and no memory.
     ranges = connection.execute("SELECT folder, min(sequence), max(sequence), count(*) FROM ingested GROUP BY folder")
     known: dict[str, Sequence[int]] = {
@@ -220,8 +226,11 @@ def _add_records(connection: duckdb.DuckDBPyConnection, data_root: Path) -> int:
         for folder, low, high, count in ranges.fetchall()
     }
     rows: dict[str, list[Mapping[str, Any]]] = {"ingested": []}
-    for path in unread_records(data_root, known):
+    unread = tuple(unread_records(data_root, known))
+    progress = tell("metrics.duckdb", len(unread))
+    for path in unread:
         record = read_record(path)
+        progress.advance(1)
         rows["ingested"].append({"folder": str(path.parent.relative_to(data_root)), "sequence": record.sequence})
         for table, table_rows in _rows(record).items():
             rows.setdefault(table, []).extend(table_rows)

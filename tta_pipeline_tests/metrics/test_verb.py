@@ -50,6 +50,17 @@ def test_the_leaderboard_leaves_out_what_goes_without_saying(ask):
         assert absent not in finished.stdout
 
 
+def test_a_rebuild_counts_records(locations: Locations):
+    """Told of records, to a person and to a program."""
+
+    def rebuild(*options: str) -> Result:
+        return CliRunner().invoke(main, ["rebuild-metrics", *options], env={"TTA_DATA_ROOT": str(locations.root)})
+
+    assert f"{locations.metrics}: 9 records\n" == rebuild().stdout
+    assert [{"database": str(locations.metrics), "num_records": 9}] == json.loads(rebuild("--json").stdout)
+    assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
+
+
 def test_programs_get_every_column_and_digit(ask):
     """CSV and JSON have the same rows, numbers in full, and nothing where there is none."""
     rows = json.loads(ask("--format", "json").stdout)

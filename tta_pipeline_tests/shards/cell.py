@@ -8,4 +8,4 @@ from tta_pipeline.sources.class_map import ClassMap
 CELL = Cell(corruption="fog", severity=5)
 CLASS_MAP = ClassMap(classes=("n01", "n02", "n03"))
 LIMITS = ShardSettings(num_shards=3, seed=7)
-QUIET = Progress(lambda _: None, what="test", num_images=0)
+QUIET = Progress(lambda _: None, what="test", total=0)

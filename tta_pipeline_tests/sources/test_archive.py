@@ -516,7 +516,7 @@ def test_the_version_changes_with_the_archive(tmp_path: Path):
 def test_progress_counts_images_and_bytes(tmp_path: Path):
     """Only what is copied counts."""
     lines: list[str] = []
-    progress = Progress(lines.append, what="reading", num_images=6, interval_s=0)
+    progress = Progress(lines.append, what="reading", total=6, interval_s=0)
 
     contents(source(archive(tmp_path / "a.tar", IMAGES), progress=progress), FOG)
 

@@ -10,8 +10,8 @@ from tta_pipeline.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 
-# Adaptation in many small batches of many steps: it lasts, and tells how far it is.
-SLOW = SMALL.replace("preset: cifar, batch_size: 32", "preset: cifar, batch_size: 2, hyperparameters: {steps: 30}")
+# Adaptation in many small batches of many steps: it lasts for minutes anywhere, and tells how far it is.
+SLOW = SMALL.replace("preset: cifar, batch_size: 32", "preset: cifar, batch_size: 2, hyperparameters: {steps: 300}")
 
 
 @pytest.fixture(scope="package")

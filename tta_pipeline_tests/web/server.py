@@ -22,7 +22,7 @@ from tta_pipeline_tests.conftest import Project
 
 REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
-_STEPS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
+_EVENTS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
 _CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
 _PATIENCE_S = 60.0
 
@@ -83,10 +83,18 @@ class WebServer:
         assert answer["__typename"] == "TerminateRunSuccess", answer
         return self.end(run_id)
 
+    def runs(self) -> list[str]:
+        """Return the ids of all runs, the newest first."""
+        found = self.ask("{ runsOrError { ... on Runs { results { runId } } } }")["runsOrError"]["results"]
+        return [run["runId"] for run in found]
+
+    def checks_made(self, run_id: str) -> int:
+        """Return how many results checks had in a run."""
+        return self._num_events(run_id, "AssetCheckEvaluationEvent")
+
     def steps_started(self, run_id: str) -> int:
         """Return how many steps of a run have begun."""
-        events = self.ask(_STEPS, run=run_id)["runOrError"]["eventConnection"]["events"]
-        return sum(event["__typename"] == "ExecutionStepStartEvent" for event in events)
+        return self._num_events(run_id, "ExecutionStepStartEvent")
 
     def listening(self) -> set[tuple[str, int]]:
         """Return the address and port of every TCP socket on which a process of the server listens."""
@@ -119,6 +127,10 @@ class WebServer:
         loaded = [entry["locationOrLoadError"] for entry in workspace["locationEntries"]]
         assert not [each for each in loaded if each and each["__typename"] == "PythonError"], loaded
         return bool(loaded) and all(loaded)
+
+    def _num_events(self, run_id: str, kind: str) -> int:
+        events = self.ask(_EVENTS, run=run_id)["runOrError"]["eventConnection"]["events"]
+        return sum(event["__typename"] == kind for event in events)
 
     def _ended(self, run_id: str) -> dict[str, Any] | None:
         run = self.ask(_RUN, run=run_id)["runOrError"]

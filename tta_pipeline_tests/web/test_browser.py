@@ -105,6 +105,27 @@ def test_a_check_says_what_it_found_and_in_which_cells(
         assert seen(browser, text).is_displayed()
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "status", "says"),
+    [("small", "SUCCESS", ""), ("slow", "FAILURE", "found no partition of slow/shard_manifest that is materialized")],
+)
+def test_checks_on_their_own_are_of_all_that_was_made(
+    server: WebServer, browser: webdriver.Chrome, benchmark: str, status: str, says: str
+):
+    """Execute all, which gives no partition, checks again each cell that was materialized; without any it fails."""
+    known = server.runs()
+    browser.get(f"{server.url}/assets/{benchmark}/shard_manifest?view=checks")
+    assert seen(browser, "every_class_present").is_displayed()  # the button waits for them
+    seen(browser, "Execute all").click()
+    patiently(browser).until(lambda _: server.runs() != known)
+
+    run = server.end(server.runs()[0])
+
+    assert status == run.status
+    assert says in run.errors
+    assert (4 * 3 if status == "SUCCESS" else 0) == server.checks_made(run.run_id)
+
+
 def test_a_launched_cell_succeeds_and_its_checks_warn(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
     """Materialize, a cell, Launch: the run is a success, its record is there, and less speed and other error warn."""
     results, cell = server.project.locations.results("slow"), {"kind": "evaluations", "name": "norm/contrast-5"}
