@@ -18,7 +18,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
-from bench.images import jpeg_tree
+from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import as_stored

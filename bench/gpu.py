@@ -17,12 +17,12 @@ from rich.table import Table
 from torch import nn
 from torchvision.models import resnet50
 
-from bench.images import jpeg_tree
 from bench.sharding import QUIET
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.one_pass import run_pass
+from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set

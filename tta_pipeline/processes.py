@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Any, ParamSpec, Self, TypeVar
 
 from tta_pipeline.errors import WorkerError
+from tta_pipeline.garbage import uncollected
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -53,8 +54,8 @@ class Workers:
         self._asked_bytes += num_bytes
         return self.num_processes > 1 and self._asked_bytes >= _WORTH_BYTES
 
-    def start(self) -> None:
-        """Start the processes, unless they run."""
+    def start(self, work: Callable[..., Any] | None = None) -> None:
+        """Start the processes, unless they run, and let them import what *work* needs."""
         while len(self._processes) < self.num_processes:
             environment = {
                 **os.environ,
@@ -66,6 +67,8 @@ class Workers:
             )
             self._processes.append(process)
             self._idle.put(process)
+            if work:
+                self._threads.submit(self._ask, _imported, (work,), {})
 
     def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
         """Return the future result of *work*, a function of a module, in one of the processes.
@@ -104,6 +107,11 @@ class Workers:
         return result  # type: ignore[no-any-return]
 
 
+def _imported(work: Callable[..., Any]) -> None:
+    """Do nothing: that a process has been sent *work* has imported it."""
+    del work
+
+
 def serve() -> None:
     """Do what comes in at standard input until it ends; what such a process runs."""
     import signal
@@ -113,7 +121,8 @@ def serve() -> None:
     os.dup2(2, 1)  # so that what work prints is no answer
     while True:
         try:
-            work, args, kwargs = pickle.load(requests)  # noqa: S301 - from our own parent
+            with uncollected():
+                work, args, kwargs = pickle.load(requests)  # noqa: S301 - from our own parent
         except EOFError:
             return
         try:

@@ -63,7 +63,7 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Publish
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
-    with _open(order) as opened:
+    with Workers(order.jobs) as workers, _open(order, workers) as opened:
         class_map = pin_class_map(order.output / "class_map.json", partial(_classes, order, opened))
         conversion = Conversion(
             source=opened.source,
@@ -75,10 +75,9 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Publish
             folder=lambda cell: order.output if opened.cells == (CLEAN,) else order.output / cell.path,
             progress=progress,
         )
-        with Workers(order.jobs) as workers:
-            every = _convert_all(conversion, opened.cells, workers)
-            for number, published in enumerate(every, start=1):
-                yield Step(number, len(opened.cells), published)
+        every = _convert_all(conversion, opened.cells, workers)
+        for number, published in enumerate(every, start=1):
+            yield Step(number, len(opened.cells), published)
 
 
 def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
@@ -162,7 +161,7 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
 
 
 @contextmanager
-def _open(order: ShardOrder) -> Iterator[_Opened]:
+def _open(order: ShardOrder, workers: Workers) -> Iterator[_Opened]:
     folders = [source for source in order.sources if source.is_dir()]
     if len(folders) == len(order.sources) == 1:
         (root,) = folders
@@ -170,6 +169,8 @@ def _open(order: ShardOrder) -> Iterator[_Opened]:
     elif folders:
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
     else:
+        if workers.are_worth(sum(archive.stat().st_size for archive in order.sources if archive.exists())):
+            workers.start(_convert)  # what they need is imported while the archives are read
         with _open_archives(order) as opened:
             yield opened
 

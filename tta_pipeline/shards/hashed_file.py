@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tta_pipeline.files import start_writing_back
+
 
 class HashedFile:
     """A new file; once the block has ended it survives a power cut, and `digest` is the sha256 of all that was written.
@@ -57,3 +59,4 @@ class HashedFile:
             written = 0
             while written < len(view):
                 written += self._file.write(view[written:]) or 0
+        start_writing_back(self._file.fileno())

@@ -6,6 +6,7 @@ byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which no two names sh
 """
 
 import re
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 _SAFE = re.compile(r"(?!__)[A-Za-z0-9_\-]+")
@@ -41,6 +42,7 @@ def source_name(member: str) -> str:
     return f"{unescaped(folder)}/{unescaped(stem)}.{extension}"
 
 
+@lru_cache(maxsize=4096)  # more than the classes of any data set of this field
 def escaped(name: str) -> str:
     """Return *name* with every byte that could be cut, merged or skipped as `%XX`."""
     if _SAFE.fullmatch(name):

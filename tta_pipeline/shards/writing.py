@@ -13,6 +13,7 @@ from tta_pipeline.benchmarks.functions import function_sha256
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
+from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
@@ -61,6 +62,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
+@uncollected()
 def write_shards(
     listing: Listing,
     target: Target,
@@ -87,6 +89,10 @@ def write_shards(
         SourceError: an image is damaged, and the settings do not allow to skip it; or two would have one key.
         ShardError: the shards cannot be written, for want of space or permission.
     """
+    if workers and workers.are_worth(sum(image.size_bytes for image in listing.images)):
+        workers.start(write_shard)  # what they need is imported while the images are put in order
+    else:
+        workers = None
     images, source = _chosen(listing, target, version, class_map, settings)
     members = _members(ordered(images, settings), settings)
     started = time.perf_counter()
@@ -201,7 +207,7 @@ def _chosen(
         num_foreign=len(listing.images) - len(known),
         foreign_classes=tuple(sorted(foreign)),
     )
-    chosen = [image for image in known if image not in skipped]
+    chosen = [image for image in known if image not in skipped] if skipped else known
     if not chosen:
         raise SourceError(f"0 of {len(listing.images)} images under {listing.root} can be taken; expected one at least")
     return chosen, facts
@@ -257,8 +263,7 @@ def _write_all(
         )
         for number, (start, end) in enumerate(pairwise(bounds))
     ]
-    num_bytes = sum(member.image.size_bytes for member in members)
-    if workers is None or not workers.are_worth(num_bytes):
+    if workers is None:
         return [write_shard(plan, progress.advance) for plan in plans]
     written = []
     for shard in workers.map(write_shard, plans):

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
+from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
@@ -272,6 +273,7 @@ class _Pass:
         self._links: dict[str, list[Entry]] = {}
         self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
 
+    @uncollected()
     def listings(self, *, expected_md5: str | None) -> dict[Cell, Listing]:
         """Copy the images and return what there is of every cell, be it nothing."""
         with opened(self._path, expected_md5=expected_md5) as stream:

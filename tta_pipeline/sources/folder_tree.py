@@ -2,14 +2,15 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.labels import class_by_pattern
-from tta_pipeline.sources.listing import Listing, SourceImage, image_at
+from tta_pipeline.sources.listing import Listing, SourceImage
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 WRAPPERS = frozenset({"images", "val", "train", "test"})
@@ -66,12 +67,13 @@ class FolderTree:
         """
         return self._latest.pop(cell, None) or self._walked(cell)
 
+    @uncollected()
     def _walked(self, cell: Cell) -> Listing:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
         found = _Found(class_pattern=self.class_pattern)
-        _walk(folder, None, found, ancestors=())
+        _walk(str(folder), None, found, ancestors=())
         if not found.images:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(IMAGE_SUFFIXES)}"
@@ -132,40 +134,61 @@ class _Found:
         return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
 
 
-def _walk(folder: str | Path, class_name: str | None, found: _Found, *, ancestors: tuple[str, ...]) -> None:
+def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
     """Collect the images under *folder*, those directly in it being of class *class_name*."""
-    ancestors = (*ancestors, os.path.realpath(folder))
-    for entry in _entries(folder):
-        if entry.name.startswith("."):
-            found.num_hidden += 1
-        elif entry.is_dir():
-            if os.path.realpath(entry.path) not in ancestors:
-                inner = class_name if entry.name in WRAPPERS else entry.name
-                _walk(entry.path, inner, found, ancestors=ancestors)
-        elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (named := found.class_of(class_name, entry.name)):
-            found.images.append(_image(named, entry))
-        else:
-            found.strays.append(Path(entry.path))
+    with _opened(folder) as descriptor:
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) in ancestors:
+            return
+        ancestors = (*ancestors, (status.st_dev, status.st_ino))
+        for entry in _entries(descriptor, folder):
+            path = f"{folder}/{entry.name}"
+            if entry.name.startswith("."):
+                found.num_hidden += 1
+            elif entry.is_dir():
+                _walk(path, class_name if entry.name in WRAPPERS else entry.name, found, ancestors=ancestors)
+            elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (named := found.class_of(class_name, entry.name)):
+                found.images.append(_image(named, path, entry))
+            else:
+                found.strays.append(Path(path))
 
 
-def _image(class_name: str, entry: os.DirEntry[str]) -> SourceImage:
+def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
     try:
-        return image_at(class_name, entry)
+        status = entry.stat()
     except OSError as error:
-        target = f" and links to {Path(entry.path).readlink()}" if entry.is_symlink() else ""
-        raise SourceError(f"{entry.path} cannot be read ({error.strerror}){target}; expected an image file") from error
+        target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
+        raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
+    return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 
-def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    """Open *folder*: the files in it are then looked up there, and not from the root of the file system each."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unlisted(folder, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: str | int, name: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as error:
-        raise SourceError(f"{folder} cannot be listed ({error.strerror}); expected a readable folder") from error
+        raise _unlisted(name, error) from error
+
+
+def _unlisted(folder: str, error: OSError) -> SourceError:
+    return SourceError(f"{folder} cannot be listed ({error.strerror}); expected a readable folder")
 
 
 def _folders(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    return (entry for entry in _entries(folder) if entry.is_dir() and not entry.name.startswith("."))
+    return (entry for entry in _entries(str(folder), str(folder)) if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _folders_at(root: Path, depth: int) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
@@ -39,16 +39,23 @@ class SourceImage(NamedTuple):
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
             try:
-                # One byte more than a whole file should have tells whether it has grown.
-                whole = self.offset is None
-                data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
-                has_changed = (whole or self.modified_ns) and os.fstat(descriptor).st_mtime_ns != self.modified_ns
+                return self.read_from(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise SourceError(
-                f"{self.path} cannot be read ({error.strerror}); expected an image of {self.size_bytes} bytes"
-            ) from error
+            raise self.unreadable(error) from error
+
+    def read_from(self, descriptor: int) -> bytes:
+        """Return the image's bytes from its file, open as *descriptor*.
+
+        Raises:
+            SourceError: the file has changed since it was listed.
+            OSError: it cannot be read.
+        """
+        # One byte more than a whole file should have tells whether it has grown.
+        whole = self.offset is None
+        data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
+        has_changed = (whole or self.modified_ns) and os.fstat(descriptor).st_mtime_ns != self.modified_ns
         if len(data) != self.size_bytes or has_changed:
             found = "more" if len(data) > self.size_bytes else str(len(data))
             raise SourceError(
@@ -56,6 +63,48 @@ class SourceImage(NamedTuple):
                 "source that stays as it is while it is converted: run again when it is complete"
             )
         return data
+
+    def unreadable(self, error: OSError) -> SourceError:
+        """Return what to say of an *error* of the file."""
+        return SourceError(
+            f"{self.path} cannot be read ({error.strerror}); expected an image of {self.size_bytes} bytes"
+        )
+
+
+class ImageReader:
+    """Reads images; a file of many slices stays open from one to the next."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def read(self, image: SourceImage) -> bytes:
+        """Return the bytes of *image*.
+
+        Raises:
+            SourceError: the file is gone, unreadable, or has changed since it was listed.
+        """
+        if image.offset is None:
+            return image.read()
+        try:
+            if image.path != self._path:
+                self._close()
+                self._descriptor = os.open(image.path, os.O_RDONLY)
+                self._path = image.path
+            return image.read_from(self._descriptor)
+        except OSError as error:
+            raise image.unreadable(error) from error
+
+    def _close(self) -> None:
+        if self._path:
+            os.close(self._descriptor)
+            self._path = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +162,3 @@ class Source(Observed, Protocol):
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*."""
         ...
-
-
-def image_at(class_name: str, entry: os.DirEntry[str]) -> SourceImage:
-    """Describe the file that *entry* names, or the one it links to."""
-    status = entry.stat()
-    return SourceImage(class_name, entry.name, entry.path, status.st_size, status.st_mtime_ns)

@@ -213,7 +213,7 @@ def test_shards_that_change_while_they_are_transformed_are_refused(shard_set, tm
 
     with pytest.raises(SourceError, match=f"{path.name} .* was changed"):
         transform_shard_set(
-            shard_set.folder, tmp_path / "t", Transform(labels=True), lambda *_: Replacing(print, what="", num_images=0)
+            shard_set.folder, tmp_path / "t", Transform(labels=True), lambda *_: Replacing(print, what="", total=0)
         )
     assert not (tmp_path / "t").exists()
 

@@ -144,10 +144,10 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 stored = shard_file._stored
 
-def slowly(image, encode):
+def slowly(image, data, encode):
     print("image", flush=True)
     time.sleep(0.05)
-    return stored(image, encode)
+    return stored(image, data, encode)
 
 shard_file._stored = slowly
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))

@@ -180,7 +180,7 @@ def test_shards_that_change_while_they_are_adopted_get_no_manifest(tmp_path: Pat
             path.write_bytes(path.read_bytes())
 
     with pytest.raises(ManifestError, match="changed while they were read"):
-        adopt(tmp_path, CELL, Replacing(print, what="", num_images=0), benchmark="theirs", class_map=None)
+        adopt(tmp_path, CELL, Replacing(print, what="", total=0), benchmark="theirs", class_map=None)
     assert not (tmp_path / "manifest.json").exists()
 
 
