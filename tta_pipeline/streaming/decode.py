@@ -10,7 +10,7 @@ _CONVERTED = ("YCbCr", "Gray", "RGB")
 _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 
 
-def decode_into(data: memoryview, out: npt.NDArray[np.uint8]) -> None:
+def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
 
     JPEG by libjpeg-turbo with its default, exact settings: the pixels that Pillow gives.
@@ -20,9 +20,9 @@ def decode_into(data: memoryview, out: npt.NDArray[np.uint8]) -> None:
     """
     # Nearly all files: a JFIF header, tables behind it, an end mark. JFIF is grey or YCbCr by definition, and seeing it
     # here spares the parsing of the header: microseconds in which the other threads wait for this one.
-    is_plain = data[:4] == _JFIF and data[20:22] == _TABLES and data[-2:] == _JPEG_END
+    is_plain = data.startswith(_JFIF) and data.startswith(_TABLES, 20) and data.endswith(_JPEG_END)
     if not (is_plain and _decode_jpeg_into(data, out)):
-        _decode_any_into(bytes(data), out)
+        _decode_any_into(data, out)
 
 
 def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
@@ -37,10 +37,10 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
         out[...] = np.asarray(decode_with_pillow(data))
 
 
-def _decode_jpeg_into(data: memoryview | bytes, out: npt.NDArray[np.uint8]) -> bool:
+def _decode_jpeg_into(data: bytes, out: npt.NDArray[np.uint8]) -> bool:
     """Return whether *data* is now in *out*: not if it has another size or libjpeg gives up on it."""
     try:
         # Not strict: a few published images have harmless faults that Pillow passes over, and hashes guard the rest.
-        return bool(simplejpeg.decode_jpeg(data, "RGB", buffer=out, strict=False).shape == out.shape)
+        return bool(simplejpeg.decode_jpeg(data, "rgb", buffer=out, strict=False).shape == out.shape)
     except ValueError:
         return False

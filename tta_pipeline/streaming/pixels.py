@@ -79,6 +79,7 @@ class StoredPixels:
             slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), out[first:last], strict=True)
             for number, (image_start, image_end, image) in enumerate(slices, start=first):
                 try:
+                    # A copy, which is sooner made than a view is made and opened.
                     decode_into(block[image_start:image_end], image)
                 except ValueError as error:
                     raise self._unreadable(int(indices[number]), str(error)) from error
@@ -102,7 +103,7 @@ class StoredPixels:
                 f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
             ) from error
 
-    def _read(self, shard: int, start: int, end: int, indices: Indices) -> memoryview:
+    def _read(self, shard: int, start: int, end: int, indices: Indices) -> bytes:
         try:
             data = os.pread(self._files[shard].fileno(), end - start, start)
         except OSError as error:
@@ -111,7 +112,7 @@ class StoredPixels:
             cut = start + len(data)
             index = next(int(i) for i in indices if self._end(int(i)) > cut)
             raise self._unreadable(index, f"the end of the file at byte {cut}, since the shard was cut")
-        return memoryview(data)
+        return data
 
     def _end(self, index: int) -> int:
         return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
