@@ -40,7 +40,7 @@ class Repeat:
 def main() -> None:
     """Make the images, measure, print a table."""
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
-    table = Table(title=f"Loaders, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians [range]", box=None)
+    table = Table(title=f"Loaders, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians \\[range]", box=None)
     for name in ("what", "indexed", "reference", "ratio", "asked"):
         table.add_column(name)
     for size, num_images, asked in ((64, 20_000, 11), (224, 6_000, 6)):

@@ -192,7 +192,9 @@ def _entropy(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _print(seconds: Mapping[str, list[float]], methods: Mapping[str, object]) -> None:
-    table = Table(title=f"Methods, ResNet-18, {IMAGE_SIZE}x{IMAGE_SIZE}, batch {BATCH_SIZE}: medians [range]", box=None)
+    table = Table(
+        title=f"Methods, ResNet-18, {IMAGE_SIZE}x{IMAGE_SIZE}, batch {BATCH_SIZE}: medians \\[range]", box=None
+    )
     for name in (
         "method",
         "images/s",
