@@ -242,8 +242,9 @@ class ShardSet:
                 f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
                 "materialize the shard_manifest of this cell again"
             )
-        table = pq.read_table(pa.BufferReader(data), schema=SAMPLES_SCHEMA)
-        return cls(folder=folder, manifest=manifest, index=SampleIndex(table=table))
+        # Without Arrow's threads: a process that ends just after they have started is aborted now and then.
+        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
+        return cls(folder=folder, manifest=manifest, index=SampleIndex(table=table.cast(SAMPLES_SCHEMA)))
 
     def require_intact(self) -> None:
         """Make sure that every shard on disk is the one that the manifest describes.

@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,23 @@ def test_a_manifest_that_describes_the_shards_stays(shard_set: ShardSet):
 
     assert not publish_shard_set(shard_set.folder, CLASS_MAP, QUIET).was_built
     assert before == {path: path.stat().st_mtime_ns for path in shard_set.folder.iterdir()}
+
+
+OPENING = """
+import os, sys
+from pathlib import Path
+from tta_pipeline.shards.manifest import ShardSet
+before = set(os.listdir("/proc/self/task"))
+ShardSet.open(Path(sys.argv[1]))
+assert before == set(os.listdir("/proc/self/task"))
+"""
+
+
+def test_opening_a_shard_set_starts_no_thread(shard_set: ShardSet):
+    """Those that Arrow would start abort a process, now and then, that ends while they begin."""
+    finished = subprocess.run([sys.executable, "-c", OPENING, shard_set.folder], capture_output=True, check=False)
+
+    assert 0 == finished.returncode, finished.stderr
 
 
 def first_shard(shard_set: ShardSet) -> Path:
