@@ -62,7 +62,6 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-@uncollected()
 def write_shards(
     listing: Listing,
     target: Target,
@@ -94,7 +93,7 @@ def write_shards(
     else:
         workers = None
     images, source = _chosen(listing, target, version, class_map, settings)
-    members = _members(ordered(images, settings), settings)
+    members = _members(images, settings)
     started = time.perf_counter()
     try:
         with published_folder(target.folder) as folder:
@@ -224,8 +223,10 @@ def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[Sou
     return reasons
 
 
+@uncollected()
 def _members(images: Sequence[SourceImage], settings: ShardSettings) -> list[PlannedMember]:
-    """Name *images* for webdataset, each by a key of its own."""
+    """Put *images* in order and name them for webdataset, each by a key of its own."""
+    images = ordered(images, settings)
     names = [member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
     members = [PlannedMember(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
     if len({member.key for member in members}) != len(members):
@@ -266,9 +267,10 @@ def _write_all(
     if workers is None:
         return [write_shard(plan, progress.advance) for plan in plans]
     written = []
-    for shard in workers.map(write_shard, plans):
-        progress.advance(shard.num_samples, shard.shard_bytes)
-        written.append(shard)
+    with uncollected():  # what is done to images, and may leave garbage, is done in those processes
+        for shard in workers.map(write_shard, plans):
+            progress.advance(shard.num_samples, shard.shard_bytes)
+            written.append(shard)
     return written
 
 

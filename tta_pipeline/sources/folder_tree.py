@@ -175,7 +175,7 @@ def _opened(folder: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _entries(folder: str | int, name: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str | Path | int, name: str | Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -183,12 +183,12 @@ def _entries(folder: str | int, name: str) -> list[os.DirEntry[str]]:
         raise _unlisted(name, error) from error
 
 
-def _unlisted(folder: str, error: OSError) -> SourceError:
+def _unlisted(folder: str | Path, error: OSError) -> SourceError:
     return SourceError(f"{folder} cannot be listed ({error.strerror}); expected a readable folder")
 
 
 def _folders(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    return (entry for entry in _entries(str(folder), str(folder)) if entry.is_dir() and not entry.name.startswith("."))
+    return (entry for entry in _entries(folder, folder) if entry.is_dir() and not entry.name.startswith("."))
 
 
 def _folders_at(root: Path, depth: int) -> Iterator[Path]:

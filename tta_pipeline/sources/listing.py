@@ -36,43 +36,12 @@ class SourceImage(NamedTuple):
         Raises:
             SourceError: the file is gone, unreadable, or has changed since it was listed.
         """
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY)
-            try:
-                return self.read_from(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise self.unreadable(error) from error
-
-    def read_from(self, descriptor: int) -> bytes:
-        """Return the image's bytes from its file, open as *descriptor*.
-
-        Raises:
-            SourceError: the file has changed since it was listed.
-            OSError: it cannot be read.
-        """
-        # One byte more than a whole file should have tells whether it has grown.
-        whole = self.offset is None
-        data = os.pread(descriptor, self.size_bytes + whole, self.offset or 0)
-        has_changed = (whole or self.modified_ns) and os.fstat(descriptor).st_mtime_ns != self.modified_ns
-        if len(data) != self.size_bytes or has_changed:
-            found = "more" if len(data) > self.size_bytes else str(len(data))
-            raise SourceError(
-                f"{self.path} has {found} bytes and was changed since it was listed with {self.size_bytes}; expected a "
-                "source that stays as it is while it is converted: run again when it is complete"
-            )
-        return data
-
-    def unreadable(self, error: OSError) -> SourceError:
-        """Return what to say of an *error* of the file."""
-        return SourceError(
-            f"{self.path} cannot be read ({error.strerror}); expected an image of {self.size_bytes} bytes"
-        )
+        with ImageReader() as reader:
+            return reader.read(self)
 
 
 class ImageReader:
-    """Reads images; a file of many slices stays open from one to the next."""
+    """Reads images; a file stays open until one of another file is read, since it may hold many."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -90,16 +59,26 @@ class ImageReader:
         Raises:
             SourceError: the file is gone, unreadable, or has changed since it was listed.
         """
-        if image.offset is None:
-            return image.read()
         try:
             if image.path != self._path:
                 self._close()
                 self._descriptor = os.open(image.path, os.O_RDONLY)
                 self._path = image.path
-            return image.read_from(self._descriptor)
+            # One byte more than a whole file should have tells whether it has grown.
+            whole = image.offset is None
+            data = os.pread(self._descriptor, image.size_bytes + whole, image.offset or 0)
+            has_changed = (whole or image.modified_ns) and os.fstat(self._descriptor).st_mtime_ns != image.modified_ns
         except OSError as error:
-            raise image.unreadable(error) from error
+            raise SourceError(
+                f"{image.path} cannot be read ({error.strerror}); expected an image of {image.size_bytes} bytes"
+            ) from error
+        if len(data) != image.size_bytes or has_changed:
+            found = "more" if len(data) > image.size_bytes else str(len(data))
+            raise SourceError(
+                f"{image.path} has {found} bytes and was changed since it was listed with {image.size_bytes}; expected "
+                "a source that stays as it is while it is converted: run again when it is complete"
+            )
+        return data
 
     def _close(self) -> None:
         if self._path:
