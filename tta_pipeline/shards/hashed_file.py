@@ -9,6 +9,8 @@ from typing import Self
 
 from tta_pipeline.files import start_writing_back
 
+_WRITE_BACK_BYTES = 8 * 2**20  # measured: a request for each MiB, or for 32, makes shards 4 and 8 % slower
+
 
 class HashedFile:
     """A new file; once the block has ended it survives a power cut, and `digest` is the sha256 of all that was written.
@@ -20,6 +22,7 @@ class HashedFile:
     def __init__(self, path: Path) -> None:
         self.digest = hashlib.sha256()
         self.num_bytes = 0
+        self._num_held_bytes = 0  # that the kernel was not asked to write back yet
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tta-shard")
         self._pending: Future[None] | None = None
@@ -59,4 +62,7 @@ class HashedFile:
             written = 0
             while written < len(view):
                 written += self._file.write(view[written:]) or 0
-        start_writing_back(self._file.fileno())
+        self._num_held_bytes += len(data)
+        if self._num_held_bytes >= _WRITE_BACK_BYTES:
+            self._num_held_bytes = 0
+            start_writing_back(self._file.fileno())

@@ -34,7 +34,7 @@ from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenS
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.sources.class_map import ClassMap
-from tta_pipeline.sources.listing import Listing, SourceImage
+from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
 
 WRITER_VERSION = "2"
 
@@ -92,6 +92,7 @@ def write_shards(
         workers.start(write_shard)  # what they need is imported while the images are put in order
     else:
         workers = None
+    read_ahead(listing.images)
     images, source = _chosen(listing, target, version, class_map, settings)
     members = _members(images, settings)
     started = time.perf_counter()

@@ -8,11 +8,13 @@ flat          <name> alone, with the classes given, as ILSVRC2012_img_val.tar
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise, repeat
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -23,8 +25,8 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
 from tta_pipeline.sources.labels import class_by_pattern
-from tta_pipeline.sources.listing import Listing
-from tta_pipeline.sources.spill import SpillFile, SpillFolder, offered, prepared_listing, spill_folder
+from tta_pipeline.sources.listing import Listing, SourceImage
+from tta_pipeline.sources.spill import SpillFolder, offered, prepared_listing, spill_folder
 from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _INDEX_FILE = "archive_index.json"
@@ -39,7 +41,7 @@ class ArchiveSource:
     archives: tuple[Path, ...]
     cells: tuple[Cell, ...]
     spill_root: Path
-    """Where the images of prepared cells lie, a file for each cell, for as long as they are needed."""
+    """Where the images of prepared cells of a compressed archive lie, a file for each cell, while they are needed."""
     expected_md5: Mapping[str, str] = field(default_factory=dict)
     """By the archives' names."""
     layout: LayoutKind = "corruptions"
@@ -50,7 +52,7 @@ class ArchiveSource:
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What published archives hold, by their names; of others it is found by reading them once before."""
     progress: Progress | None = field(default=None, repr=False, compare=False)
-    """Told of every image that is copied."""
+    """Told of every image that is found."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -80,7 +82,9 @@ class ArchiveSource:
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Copy the images of *cells* from their archives into a temporary file for each cell, one pass an archive.
+        """Find the images of *cells*, one pass an archive; those of a compressed one are copied meanwhile.
+
+        What can be read where it lies is not copied: it would be read a second time all the same, from the copy.
 
         Raises:
             SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
@@ -89,7 +93,7 @@ class ArchiveSource:
         if not missing:
             yield
             return
-        with spill_folder(self.spill_root) as spill, offered(self._copied(missing, spill), to=self._listings):
+        with spill_folder(self.spill_root) as spill, offered(self._found(missing, spill), to=self._listings):
             yield
 
     def listing(self, cell: Cell) -> Listing:
@@ -103,7 +107,7 @@ class ArchiveSource:
             raise self._nothing(cell)
         return listing
 
-    def _copied(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+    def _found(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
         by_archive: dict[Path, list[Cell]] = {}
         for cell in cells:
             for path in self._archives_of(cell):
@@ -244,17 +248,18 @@ class _Layout:
 
 @dataclass(kw_only=True)
 class _Home:
-    """Where the files of one folder go: to the spill file of a cell, or into its counts."""
+    """What the files of one folder are, and what was found of their cell."""
 
     place: _Place
-    file: SpillFile
     found: "_Found"
 
 
 @dataclass
 class _Found:
-    """What a pass meets in one cell beside images."""
+    """What a pass meets in one cell."""
 
+    images: list[SourceImage] = field(default_factory=list)
+    """Those that can be read where they lie."""
     num_hidden: int = 0
     strays: list[Path] = field(default_factory=list)
 
@@ -266,6 +271,8 @@ class _Pass:
         self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder, progress: Progress | None
     ) -> None:
         self._path = path
+        self._name = str(path)  # one string for all images: there are millions
+        self._modified_ns = _status(path).st_mtime_ns
         self._layout = layout
         self._spill = spill
         self._progress = progress
@@ -275,7 +282,7 @@ class _Pass:
 
     @uncollected()
     def listings(self, *, expected_md5: str | None) -> dict[Cell, Listing]:
-        """Copy the images and return what there is of every cell, be it nothing."""
+        """Return what there is of every cell, be it nothing."""
         with opened(self._path, expected_md5=expected_md5) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
@@ -287,7 +294,7 @@ class _Pass:
         place = self._layout.place(folder)
         if place is None or place.cell not in self._found:
             return None
-        return _Home(place=place, file=self._spill.file(place.cell), found=self._found[place.cell])
+        return _Home(place=place, found=self._found[place.cell])
 
     def _add(self, entry: Entry, read: Callable[[], bytes]) -> None:
         folder, _, file_name = entry.name.rpartition("/")
@@ -302,7 +309,12 @@ class _Pass:
             self._links.setdefault(entry.link, []).append(entry)
         elif class_name := self._layout.image_class(home.place, file_name, path=self._path):
             self._require_bounded(entry)
-            home.file.append(class_name, file_name, read())
+            if entry.offset is None:
+                self._spill.file(home.place.cell).append(class_name, file_name, read())
+            else:
+                home.found.images.append(
+                    SourceImage(class_name, file_name, self._name, entry.size_bytes, self._modified_ns, entry.offset)
+                )
             if self._progress is not None:
                 self._progress.advance(1, entry.size_bytes)
         else:
@@ -316,7 +328,7 @@ class _Pass:
                 if entry.name in links and not entry.link:
                     read = cache(source.read)  # the same bytes for each of the links
                     for link in links.pop(entry.name):
-                        self._add(link._replace(link="", size_bytes=entry.size_bytes), read)
+                        self._add(link._replace(link="", size_bytes=entry.size_bytes, offset=entry.offset), read)
         for target, (link, *_) in links.items():
             raise SourceError(
                 f"{self._path}: {link.name} links to {target}, which is no file of this archive; expected a file of "
@@ -331,14 +343,14 @@ class _Pass:
             )
 
     def _listing(self, cell: Cell) -> Listing:
-        images = self._spill.file(cell).images()
+        found = self._found[cell]
+        images = self._spill.images(cell) or tuple(sorted(found.images, key=attrgetter("name")))
         for image, following in pairwise(images):
             # Also two folders of one class, with a wrapper around one of them, must not hold the same name.
             if image[:2] == following[:2]:
                 raise SourceError(
                     f"{self._path}: {image.name} of {cell.key} stands twice; expected each name once: take one out"
                 )
-        found = self._found[cell]
         return Listing(
             cell=cell, root=self._path, images=images, num_hidden=found.num_hidden, strays=tuple(found.strays)
         )
@@ -354,7 +366,7 @@ def _nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
         if entry.link or name.suffix != ".tar" or name.name.startswith("."):
             yield entry, stream
         else:
-            inner = TarStream(stream, f"{path}/{name}")
+            inner = TarStream(stream, f"{path}/{name}", begins_at=entry.offset)
             yield from ((_under(name.stem, member), inner) for member in inner)
 
 
@@ -365,11 +377,15 @@ def _under(class_name: str, member: Entry) -> Entry:
 
 
 def _stamp(path: Path) -> list[str | int]:
+    status = _status(path)
+    return [path.name, status.st_size, status.st_mtime_ns]
+
+
+def _status(path: Path) -> os.stat_result:
     try:
-        status = path.stat()
+        return path.stat()
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
-    return [path.name, status.st_size, status.st_mtime_ns]
 
 
 def _digest(facts: Sequence[object]) -> str:

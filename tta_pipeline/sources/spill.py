@@ -78,6 +78,10 @@ class SpillFolder:
             self._files[cell] = SpillFile(self.path / f"{cell.corruption}-{cell.severity}")
         return self._files[cell]
 
+    def images(self, cell: Cell) -> tuple[SourceImage, ...]:
+        """Return the images in the file of *cell*, sorted by name; none if there is no such file."""
+        return self._files[cell].images() if cell in self._files else ()
+
     def close(self) -> None:
         """Close every file."""
         for file in self._files.values():

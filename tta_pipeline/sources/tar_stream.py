@@ -45,6 +45,8 @@ class Entry(NamedTuple):
     """Name, within the archive, of what a link leads to; empty for a file."""
     size_bytes: int
     """0 for a link."""
+    offset: int | None = None
+    """Where a file's data begins in the archive; None for a link, and where the archive is compressed."""
 
 
 @contextmanager
@@ -58,10 +60,11 @@ def opened(path: Path, *, expected_md5: str | None = None) -> Iterator["TarStrea
         _refuse_compression(path, start)
         hashed = _Hashed(raw, thread) if expected_md5 else raw
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
-        if start.startswith(_GZIP):
+        is_compressed = start.startswith(_GZIP)
+        if is_compressed:
             # A buffer of its own: gzip's is 8 KiB before Python 3.12.
             file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
-        stream = TarStream(file, str(path))
+        stream = TarStream(file, str(path), begins_at=None if is_compressed else 0)
         yield stream
         if isinstance(hashed, _Hashed):
             stream.drain()
@@ -76,11 +79,13 @@ class TarStream:
     Args:
         file: Open at the archive's first byte.
         where: What an error calls the archive.
+        begins_at: The byte of the file on disk at which this tar begins; None if its bytes are not there as they are.
     """
 
-    def __init__(self, file: "BinaryIO | TarStream", where: str) -> None:
+    def __init__(self, file: "BinaryIO | TarStream", where: str, *, begins_at: int | None) -> None:
         self._file = file
         self._where = where
+        self._begins_at = begins_at
         self._seek = file.seek if not isinstance(file, TarStream) and file.seekable() else None
         self._offset = 0
         self._left = self._padding = 0  # of the latest member
@@ -205,7 +210,7 @@ class TarStream:
         if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name told a folder
             return None
         if header.kind in FILE_KINDS:
-            return Entry(name, "", self._left)
+            return Entry(name, "", self._left, None if self._begins_at is None else self._begins_at + self._offset)
         if header.kind not in (HARD_LINK, SYMBOLIC_LINK):
             raise SourceError(
                 f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"

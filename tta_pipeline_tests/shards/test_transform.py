@@ -211,7 +211,7 @@ def test_shards_that_change_while_they_are_transformed_are_refused(shard_set, tm
         def advance(self, *_: int) -> None:
             path.write_bytes(bytes(path.stat().st_size))
 
-    with pytest.raises(SourceError, match=f"{path.name} .* was changed"):
+    with pytest.raises(SourceError, match=f"{path.name} was changed"):
         transform_shard_set(
             shard_set.folder, tmp_path / "t", Transform(labels=True), lambda *_: Replacing(print, what="", total=0)
         )

@@ -428,12 +428,13 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
     assert 95 == verified.stdout.count(": intact")
 
 
-def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The archive is opened once, a folder and at most 95 files exist meanwhile, none afterwards, and none is loose."""
+@pytest.mark.parametrize(("mode", "num_files"), [("w", 0), ("w:gz", 95)])
+def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, num_files: int):
+    """The archive is opened once and nothing is loose; only of a compressed one there is a file a cell meanwhile."""
     wanted = cells(CORRUPTIONS, SEVERITIES)
     members = {f"{cell.path}/n0{c}/{i}.JPEG": f"{cell.key}{c}{i}".encode() for i in (0, 1) for c in (1, 2)
                for cell in wanted}  # fmt: skip
-    found = source(archive(tmp_path / "all.tar", members), cells=wanted)
+    found = source(archive(tmp_path / "all.tar", members, mode=mode), cells=wanted)
     readings = []
     monkeypatch.setattr(
         archive_module, "opened", lambda path, *, expected_md5, whole=archive_module.opened: (
@@ -442,7 +443,7 @@ def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.M
     )  # fmt: skip
     with found.prepared(wanted):
         there = list((tmp_path / "spill").rglob("*"))
-        assert (1, 95) == (sum(path.is_dir() for path in there), sum(path.is_file() for path in there))
+        assert (1, num_files) == (sum(path.is_dir() for path in there), sum(path.is_file() for path in there))
         assert wanted == found.cells_found()
         assert ("n01", "n02") == found.class_names()
         for cell in wanted:
@@ -451,6 +452,17 @@ def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.M
             ]
     assert 1 == len(readings)
     assert not list((tmp_path / "spill").iterdir())
+
+
+def test_an_archive_that_changes_after_its_pass_is_refused(tmp_path: Path):
+    """What was listed is read where it lies, so another file in its place must not pass for it."""
+    path = archive(tmp_path / "a.tar", IMAGES)
+    found = source(path)
+    with found.prepared([FOG]):
+        (image, *_) = found.listing(FOG).images
+        os.utime(path, ns=(1, 1))
+        with pytest.raises(SourceError, match=r"a\.tar was changed since n01/image_0\.JPEG was listed with 931 bytes"):
+            image.read()
 
 
 def test_a_listing_is_there_only_while_it_is_prepared(tmp_path: Path):
@@ -528,7 +540,7 @@ def test_progress_counts_images_and_bytes(tmp_path: Path):
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_exception_leaves_no_spill_files(tmp_path: Path, error: type[BaseException]):
     """Whatever ends the block, the files are gone and the cell is not prepared any more."""
-    found = source(archive(tmp_path / "a.tar", IMAGES))
+    found = source(archive(tmp_path / "a.tar.gz", IMAGES, mode="w:gz"))
 
     with pytest.raises(error), found.prepared([FOG]):
         raise error
@@ -539,7 +551,7 @@ def test_an_exception_leaves_no_spill_files(tmp_path: Path, error: type[BaseExce
 
 def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path):
     """After SIGKILL there is a folder that nothing mistakes for shards, and the next preparation takes it away."""
-    path, spill = archive(tmp_path / "a.tar", IMAGES), tmp_path / "spill"
+    path, spill = archive(tmp_path / "a.tar.gz", IMAGES, mode="w:gz"), tmp_path / "spill"
     with subprocess.Popen([sys.executable, "-c", KILLED, path, spill], stdout=subprocess.PIPE, text=True) as killed:
         killed.stdout.readline()
         (left,) = spill.iterdir()
@@ -554,8 +566,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path):
 
 
 def test_spill_files_are_one_for_each_cell_and_gone_afterwards(tmp_path: Path):
-    """While cells are prepared there is a file for each, and none when they are done or the reading failed."""
-    found = source(archive(tmp_path / "a.tar", IMAGES))
+    """While cells of a compressed archive are prepared there is a file for each, and none when they are done."""
+    found = source(archive(tmp_path / "a.tar.gz", IMAGES, mode="w:gz"))
     with found.prepared([FOG, SNOW]):
         assert 2 == len([path for path in (tmp_path / "spill").rglob("*") if path.is_file()])
 
