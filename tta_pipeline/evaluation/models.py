@@ -87,7 +87,27 @@ def _of_some_classes(
             f"{model.num_classes} outputs of model {model.name}, in their order"
         )
     outputs = [own_classes.index(name) for name in classes]
-    return replace(model, make=lambda: _SomeOutputs(model.make(), outputs), num_classes=len(outputs))
+    return replace(
+        model,
+        make=lambda: _with_outputs(model.make(), outputs, of=model.num_classes),
+        num_classes=len(outputs),
+    )
+
+
+def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Module:
+    """Return *network*, a classifier of so many classes, with some of its outputs.
+
+    The last layer itself is cut where it is plain which one that is, so that methods which work on its input find it.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and layer.out_features == of]
+    if len(layers) != 1:
+        return _SomeOutputs(network, outputs)
+    (layer,) = layers
+    layer.out_features = len(outputs)
+    layer.weight = nn.Parameter(layer.weight.detach()[outputs])
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(layer.bias.detach()[outputs])
+    return network
 
 
 def _trained(name: str, path: Path) -> LoadedModel:

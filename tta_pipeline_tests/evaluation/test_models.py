@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from torchvision.models import ResNet18_Weights, resnet18
+from torchvision.models import ResNet18_Weights, get_model, resnet18
 
+from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.models import load_model
@@ -152,6 +153,34 @@ def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch
         )
     with pytest.raises(EvaluationError, match=r"lacks \['n9'\] of the class map"):
         load_model("r18", spec, source_model=Path(), classes=("n9",))
+
+
+@pytest.mark.parametrize("architecture", ["resnet18", "squeezenet1_1"])
+def test_any_architecture_serves_a_benchmark_of_some_of_its_classes(tmp_path: Path, architecture: str):
+    """The outputs are left out also where the last layer is no linear one."""
+    torch.manual_seed(2)
+    state, images = get_model(architecture, num_classes=50).state_dict(), torch.rand(2, 3, 64, 64)
+    (tmp_path / "wnids.json").write_text(json.dumps(THOUSAND[:50]))
+    spec = checkpoint(tmp_path / "a.pth", state, architecture=architecture)
+    some = spec.model_copy(update={"classes": tmp_path / "wnids.json"})
+    whole = load_model("mine", spec, source_model=Path(), classes=THOUSAND[:50]).make().eval()
+    cut = load_model("mine", some, source_model=Path(), classes=(THOUSAND[40], THOUSAND[2])).make().eval()
+
+    with torch.inference_mode():
+        torch.testing.assert_close(whole(images)[:, [40, 2]], cut(images))
+
+
+@pytest.mark.parametrize("method", ["lame", "t3a", "adacontrast"])
+def test_methods_that_need_the_last_layer_take_a_model_of_more_classes(tmp_path: Path, method: str):
+    """The layer is cut to the benchmark's classes, so it is found."""
+    (tmp_path / "wnids.json").write_text(json.dumps(THOUSAND[:50]))
+    spec = checkpoint(tmp_path / "a.pth", resnet18(num_classes=50).state_dict(), classes=tmp_path / "wnids.json")
+    model = load_model("mine", spec, source_model=Path(), classes=THOUSAND[20:30])
+
+    predicted = build(method, model.make(), num_classes=10).predict(torch.rand(8, 3, 32, 32))
+
+    assert (8, 10) == predicted.shape
+    assert predicted.isfinite().all()
 
 
 def test_a_timm_model_is_one_more_library(tmp_path: Path):
