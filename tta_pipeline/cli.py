@@ -96,7 +96,7 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     if form == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
     locations = Locations.from_environment()
-    for note in require_current_schema(locations, told_to(_say, unit="records")):
+    for note in require_current_schema(locations, told_to(_say)):
         _say(note)
     table = _answer(locations, by=by, runs=runs, sql=sql)
     if form in FOR_PEOPLE and sql is None:
@@ -153,7 +153,7 @@ def rebuild_metrics(*, told: "Told") -> None:
     from tta_pipeline.metrics.database import publish_metrics
 
     locations = Locations.from_environment()
-    publication = publish_metrics(locations, rebuild=True, tell=told.records)
+    publication = publish_metrics(locations, rebuild=True, tell=told.progress)
     for note in publication.notes:
         told.say(note)
     facts = {"database": str(locations.metrics), "num_records": publication.num_added}
@@ -210,7 +210,7 @@ def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
 
     named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
     order = ShardOrder(**named, expected_md5=dict(md5.split("=", 1) for md5 in md5s), settings=_shard_settings(options))
-    for number, total, published in shard_everything(order, told.images):
+    for number, total, published in shard_everything(order, told.progress):
         manifest = published.shard_set.manifest
         size = (
             f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
@@ -267,7 +267,7 @@ def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
 
     found = find_shard_sets(folders)
     num_problems = 0
-    for number, verdict in enumerate(verify(found, told.images), start=1):
+    for number, verdict in enumerate(verify(found, told.progress), start=1):
         num_problems += len(verdict.problems)
         for problem in verdict.problems:
             click.echo(problem, err=True)
@@ -295,7 +295,7 @@ def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
     """
     from tta_pipeline.shards.command import adopt_everything
 
-    for number, total, published in adopt_everything(folder, _class_map(class_map), told.images):
+    for number, total, published in adopt_everything(folder, _class_map(class_map), told.progress):
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
         line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}"
@@ -324,7 +324,7 @@ def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
 
     found = [location for pattern in locations for location in expanded(pattern)]
     for number, location in enumerate(found, start=1):
-        shard_set, was_copied = fetch_shard_set(location, output, told.images)
+        shard_set, was_copied = fetch_shard_set(location, output, told.progress)
         size_mb = shard_set.manifest.shard_bytes / 1e6
         did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
         facts = {**_shard_set_facts(shard_set), "was_copied": was_copied}
@@ -346,7 +346,7 @@ def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> 
     """
     from tta_pipeline.shards.command import split
 
-    for number, total, published in split(folder, output, instances, told.images):
+    for number, total, published in split(folder, output, instances, told.progress):
         line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
         told.done(line, _shard_set_facts(published.shard_set), number=number, total=total)
 
@@ -378,7 +378,7 @@ def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: i
     from tta_pipeline.shards.transformation import transform_everything
 
     settings = _transform_settings({**options, "format": storage})
-    every = transform_everything(folder, output, settings, jobs=jobs, progress=told.images)
+    every = transform_everything(folder, output, settings, jobs=jobs, progress=told.progress)
     for number, total, transformed in every:
         shard_set, was_written = transformed.published.shard_set, transformed.was_written
         size = f"{shard_set.manifest.num_samples:,} samples in {len(shard_set.manifest.shards)} shards"

@@ -29,18 +29,11 @@ class Told:
         self._sets: Any = None
         self.facts: list[Mapping[str, Any]] = []
 
-    def images(self, what: str, total: int) -> Progress:
-        """Return what counts the images of *what*: a bar, or a line every few seconds."""
-        return self._counted(what, total, unit="images")
-
-    def records(self, what: str, total: int) -> Progress:
-        """Return what counts the records of *what*, as `images` does."""
-        return self._counted(what, total, unit="records")
-
-    def _counted(self, what: str, total: int, *, unit: str) -> Progress:
+    def progress(self, what: str, total: int, *, unit: str = "images") -> Progress:
+        """Return what counts the images of *what*, or whatever *unit* says: a bar, or a line every few seconds."""
         if self._bars:
             return _Bar(self._bars, what, total, unit=unit)
-        return told_to(self.say, unit=unit)(what, total)
+        return told_to(self.say)(what, total, unit=unit)
 
     def say(self, line: str) -> None:
         """Print *line*, which is not part of the answer, unless all is to be quiet."""

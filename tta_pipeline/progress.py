@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 _T = TypeVar("_T")
 
@@ -50,18 +50,26 @@ class Progress:
         )
 
 
-Tell = Callable[[str, int], Progress]
-"""Makes a `Progress` for something with a name and a number of images or, with the metrics, of records."""
+class Tell(Protocol):
+    """Makes a `Progress` for something with a name and a number of images, or of *unit*."""
+
+    def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
+        """Return it."""
+        ...
 
 
-def quiet(what: str, total: int) -> Progress:
+def quiet(what: str, total: int, *, unit: str = "images") -> Progress:
     """Return what counts and tells nobody, as in a process without a terminal."""
-    return Progress(lambda _: None, what=what, total=total)
+    return Progress(lambda _: None, what=what, total=total, unit=unit)
 
 
-def told_to(say: Callable[[str], None], *, unit: str = "images") -> Tell:
-    """Return a function that makes a `Progress` for something with a name and a number of images, or of *unit*."""
-    return lambda what, total: Progress(say, what=what, total=total, unit=unit)
+def told_to(say: Callable[[str], None]) -> Tell:
+    """Return what makes a `Progress` that calls *say*."""
+
+    def tell(what: str, total: int, *, unit: str = "images") -> Progress:
+        return Progress(say, what=what, total=total, unit=unit)
+
+    return tell
 
 
 class Pace:

@@ -89,7 +89,10 @@ class FolderSource(Section):
 
 
 class ArchiveSource(Section):
-    """Tar archives as downloaded, read in one pass and never unpacked."""
+    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell where they lie.
+
+    Leave them there until the shards are written. A compressed one is copied while it is read.
+    """
 
     kind: Literal["archive"]
     archives: tuple[Path, ...] = Field(min_length=1)

@@ -227,7 +227,7 @@ def _add_records(connection: duckdb.DuckDBPyConnection, data_root: Path, tell: T
     }
     rows: dict[str, list[Mapping[str, Any]]] = {"ingested": []}
     unread = tuple(unread_records(data_root, known))
-    progress = tell("metrics.duckdb", len(unread))
+    progress = tell("metrics.duckdb", len(unread), unit="records")
     for path in unread:
         record = read_record(path)
         progress.advance(1)

@@ -79,7 +79,7 @@ def _source(found: Survey) -> Iterator[str]:
 def _source_of_kind(found: Survey) -> Iterator[str]:
     path = _quoted(found.paths[0])
     if found.kind == "archive":
-        yield "  kind: archive  # tar or tar.gz as downloaded, read in one pass and never unpacked"
+        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
         yield "  archives:  # each cell in one of them"
         yield from (f"    - {_quoted(archive)}" for archive in found.paths)
         if found.published:

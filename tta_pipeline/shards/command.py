@@ -63,7 +63,7 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Publish
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
-    with Workers(order.jobs) as workers, _open(order, workers) as opened:
+    with Workers(order.jobs) as workers, _open(order, workers, progress) as opened:
         class_map = pin_class_map(order.output / "class_map.json", partial(_classes, order, opened))
         conversion = Conversion(
             source=opened.source,
@@ -161,7 +161,7 @@ def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Ite
 
 
 @contextmanager
-def _open(order: ShardOrder, workers: Workers) -> Iterator[_Opened]:
+def _open(order: ShardOrder, workers: Workers, progress: Tell) -> Iterator[_Opened]:
     folders = [source for source in order.sources if source.is_dir()]
     if len(folders) == len(order.sources) == 1:
         (root,) = folders
@@ -171,7 +171,7 @@ def _open(order: ShardOrder, workers: Workers) -> Iterator[_Opened]:
     else:
         if workers.are_worth(sum(archive.stat().st_size for archive in order.sources if archive.exists())):
             workers.start(_convert)  # what they need is imported while the archives are read
-        with _open_archives(order) as opened:
+        with _open_archives(order, progress) as opened:
             yield opened
 
 
@@ -197,7 +197,7 @@ def _open_npy(root: Path, order: ShardOrder) -> _Opened:
 
 
 @contextmanager
-def _open_archives(order: ShardOrder) -> Iterator[_Opened]:
+def _open_archives(order: ShardOrder, progress: Tell) -> Iterator[_Opened]:
     from tta_pipeline.sources.archive import ArchiveSource
 
     missing = [str(path) for path in order.sources if not path.is_file()]
@@ -214,6 +214,7 @@ def _open_archives(order: ShardOrder) -> Iterator[_Opened]:
         layout=layout,
         classes_by_file=_ground_truth(order),
         class_pattern=order.class_pattern,
+        progress=progress,
     )
     # The pass over a single archive finds its cells; of several it must be known before which has which.
     with source.prepared(wanted if len(order.sources) == 1 else ()):

@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.spec import Benchmark, ShardSettings
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Tell
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources import benchmark_class_map, open_source
@@ -52,8 +52,8 @@ class Conversion:
     settings: ShardSettings
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
-    progress: Callable[[str, int], Progress]
-    """What to tell, given the name of a cell and its number of images."""
+    progress: Tell
+    """Told of the images of each cell."""
 
     @contextmanager
     def session(
@@ -105,7 +105,7 @@ class Conversion:
         )
 
 
-def convert(task: Task, progress: Callable[[str, int], Progress], workers: Workers | None = None) -> Converted:
+def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Converted:
     """Write the shards of a cell, unless they stand there.
 
     Raises:
@@ -126,11 +126,9 @@ def convert(task: Task, progress: Callable[[str, int], Progress], workers: Worke
     return Converted(record=record, was_written=True, strays=task.listing.strays)
 
 
-def benchmark_conversion(
-    benchmark: Benchmark, locations: Locations, progress: Callable[[str, int], Progress]
-) -> Conversion:
+def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Tell) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
-    source = open_source(benchmark, locations)
+    source = open_source(benchmark, locations, progress)
     assert benchmark.shards is not None
     return Conversion(
         source=source,

@@ -92,10 +92,10 @@ def write_shards(
         workers.start(write_shard)  # what they need is imported while the images are put in order
     else:
         workers = None
-    read_ahead(listing.images)
     images, source = _chosen(listing, target, version, class_map, settings)
     members = _members(images, settings)
     started = time.perf_counter()
+    read_ahead(images)
     try:
         with published_folder(target.folder) as folder:
             written = _write_all(

@@ -8,6 +8,7 @@ from tta_pipeline.benchmarks import spec
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
@@ -31,17 +32,20 @@ def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
     return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
 
 
-def open_source(benchmark: Benchmark, locations: Locations) -> Source:
-    """Return the images that *benchmark* names; for generated digits, the files that were generated."""
+def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = quiet) -> Source:
+    """Return the images that *benchmark* names; for generated digits, the files that were generated.
+
+    *progress* is told how far an archive is read.
+    """
     source = benchmark.source
     assert not isinstance(source, spec.ShardsSource), "shards are linked to and adopted, not converted"
     if isinstance(source, spec.DigitsSource):
         return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
     spill_root = locations.root / benchmark.name
-    corrupted = _corrupted(benchmark, source, spill_root=spill_root)
+    corrupted = _corrupted(benchmark, source, spill_root, progress)
     if isinstance(source, spec.GeneratedSource) or source.clean is None:
         return corrupted
-    return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root)})
+    return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root, progress)})
 
 
 def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
@@ -57,7 +61,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     return pin_class_map(locations.class_map(benchmark.name), find)
 
 
-def _corrupted(benchmark: Benchmark, source: _Corrupted, *, spill_root: Path) -> Source:
+def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Tell) -> Source:
     if isinstance(source, spec.FolderSource):
         root = source.root.expanduser()
         is_flat = source.group_depth == len(("corruption", "severity"))
@@ -68,15 +72,15 @@ def _corrupted(benchmark: Benchmark, source: _Corrupted, *, spill_root: Path) ->
 
         return NpySource(root=source.root.expanduser(), cells=benchmark.cells, spill_root=spill_root)
     if isinstance(source, spec.GeneratedSource):
-        return _generated(benchmark, source, spill_root)
-    return _archived(benchmark, source, spill_root)
+        return _generated(benchmark, source, spill_root, progress)
+    return _archived(benchmark, source, spill_root, progress)
 
 
-def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path) -> Source:
+def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
     from tta_pipeline.sources.generated import GeneratedSource
 
     return GeneratedSource(
-        clean=_clean(source.clean, spill_root),
+        clean=_clean(source.clean, spill_root, progress),
         cells=benchmark.cells,
         table=source.severity_table,
         seed=source.seed,
@@ -87,7 +91,7 @@ def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: P
     )
 
 
-def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path) -> Source:
+def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path, progress: Tell) -> Source:
     from tta_pipeline.sources.archive import ArchiveSource
     from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
@@ -98,10 +102,11 @@ def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path
         expected_md5=MD5_BY_ARCHIVE[source.published] if source.published else {},
         known_corruptions=CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}),
         class_pattern=source.class_pattern,
+        progress=progress,
     )
 
 
-def _clean(clean: spec.CleanImages, spill_root: Path) -> Source:
+def _clean(clean: spec.CleanImages, spill_root: Path, progress: Tell) -> Source:
     """Return the uncorrupted images."""
     path = clean.path.expanduser()
     if path.suffix in (".tar", ".gz", ".tgz"):
@@ -113,6 +118,7 @@ def _clean(clean: spec.CleanImages, spill_root: Path) -> Source:
             spill_root=spill_root / "clean",
             layout=clean.layout,
             classes_by_file=_ground_truth(clean),
+            progress=progress,
         )
     # torchvision's ImageNet has the training images beside them.
     folder = path / "val" if (path / "val").is_dir() else path

@@ -22,7 +22,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import Progress
+from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
 from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing, SourceImage
@@ -51,8 +51,8 @@ class ArchiveSource:
     """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What published archives hold, by their names; of others it is found by reading them once before."""
-    progress: Progress | None = field(default=None, repr=False, compare=False)
-    """Told of every image that is found."""
+    progress: Tell = field(default=quiet, repr=False, compare=False)
+    """Told of the MiB of each archive that are read."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -115,8 +115,8 @@ class ArchiveSource:
         # A cell that is nowhere has an empty listing: it was prepared, and asking for it is another error.
         listings = {cell: Listing(cell=cell, root=self.archives[0].parent, images=()) for cell in cells}
         for path, here in by_archive.items():
-            one_pass = _Pass(path, here, layout=self._layout, spill=spill, progress=self.progress)
-            listings |= one_pass.listings(expected_md5=self.expected_md5.get(path.name))
+            one_pass = _Pass(path, here, layout=self._layout, spill=spill)
+            listings |= one_pass.listings(expected_md5=self.expected_md5.get(path.name), progress=self.progress)
         return listings
 
     @property
@@ -166,7 +166,7 @@ class ArchiveSource:
         except (OSError, ValueError, TypeError):
             known = {}
         if key not in known:
-            known[key] = self._layout.index(path)
+            known[key] = self._layout.index(path, self.progress)
             write_atomically(index_path, json.dumps(known, indent=1).encode())
         index: Mapping[str, Sequence[str]] = known[key]
         return index
@@ -226,11 +226,11 @@ class _Layout:
             )
         return self.classes_by_file[file_name]
 
-    def index(self, path: Path) -> dict[str, list[str]]:
+    def index(self, path: Path, progress: Tell) -> dict[str, list[str]]:
         """Return which cells and classes the archive *path* has."""
         place_of = cache(self.place)
         found: set[tuple[Cell, str]] = set()
-        with opened(path) as stream:
+        with opened(path, progress=progress) as stream:
             for entry, _ in self.members(stream, path):
                 folder, _, file_name = entry.name.rpartition("/")
                 place = place_of(folder)
@@ -267,27 +267,24 @@ class _Found:
 class _Pass:
     """One reading of one archive, for as many of its cells as are wanted; a second one where it has links."""
 
-    def __init__(
-        self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder, progress: Progress | None
-    ) -> None:
+    def __init__(self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder) -> None:
         self._path = path
         self._name = str(path)  # one string for all images: there are millions
         self._modified_ns = _status(path).st_mtime_ns
         self._layout = layout
         self._spill = spill
-        self._progress = progress
         self._found = {cell: _Found() for cell in cells}
         self._links: dict[str, list[Entry]] = {}
         self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
 
     @uncollected()
-    def listings(self, *, expected_md5: str | None) -> dict[Cell, Listing]:
+    def listings(self, *, expected_md5: str | None, progress: Tell) -> dict[Cell, Listing]:
         """Return what there is of every cell, be it nothing."""
-        with opened(self._path, expected_md5=expected_md5) as stream:
+        with opened(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
         if self._links:
-            self._resolve_links()
+            self._resolve_links(progress)
         return {cell: self._listing(cell) for cell in self._found}
 
     def _find_home(self, folder: str) -> _Home | None:
@@ -315,20 +312,18 @@ class _Pass:
                 home.found.images.append(
                     SourceImage(class_name, file_name, self._name, entry.size_bytes, self._modified_ns, entry.offset)
                 )
-            if self._progress is not None:
-                self._progress.advance(1, entry.size_bytes)
         else:
             home.found.strays.append(self._path / entry.name)
 
-    def _resolve_links(self) -> None:
+    def _resolve_links(self, progress: Tell) -> None:
         """Add what links lead to, which may lie before or behind them or in no cell, in a reading of its own."""
         links = dict(self._links)
-        with opened(self._path) as stream:
+        with opened(self._path, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 if entry.name in links and not entry.link:
                     read = cache(source.read)  # the same bytes for each of the links
                     for link in links.pop(entry.name):
-                        self._add(link._replace(link="", size_bytes=entry.size_bytes, offset=entry.offset), read)
+                        self._add(entry._replace(name=link.name), read)
         for target, (link, *_) in links.items():
             raise SourceError(
                 f"{self._path}: {link.name} links to {target}, which is no file of this archive; expected a file of "

@@ -134,8 +134,8 @@ def _names(images: Sequence[SourceImage]) -> tuple[str, ...]:
         other = by_name.setdefault(f"{image.class_name}/{name}", image)
         if other is not image:
             raise SourceError(
-                f"{image.path} and {other.path} would both become {image.class_name}/{name}; expected one file for "
-                "each name in a class: rename or remove one"
+                f"{image.path} ({image.name}) and {other.path} ({other.name}) would both become "
+                f"{image.class_name}/{name}; expected one file for each name in a class: rename or remove one"
             )
     return tuple(name.removeprefix(f"{image.class_name}/") for name, image in by_name.items())
 
@@ -239,7 +239,8 @@ def _intact(image: SourceImage) -> Iterator[None]:
         yield
     except (OSError, ValueError, SyntaxError) as error:
         raise SourceError(
-            f"{image.path} is no intact image: found {error}; expected a clean image to corrupt: replace or remove it"
+            f"{image.path} ({image.name}) is no intact image: found {error}; expected a clean image to corrupt: "
+            "replace or remove it"
         ) from error
 
 

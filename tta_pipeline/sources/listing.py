@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, Self
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 
-_MAX_AHEAD_BYTES = 4 * 2**30
-"""A cell of ImageNet-C is 1 GiB; a whole training set would push itself out of memory."""
+_MAX_AHEAD_BYTES = 8 * 2**30
+"""A cell of ImageNet-C is 1 GiB, ILSVRC's validation set 6.3; its training set would push itself out of memory."""
+_GAP_BYTES = 2**14
 _AHEAD_STEP_BYTES = 2**17
 """Linux reads no more at one request than it reads ahead by itself, which is this unless somebody changed it."""
 
@@ -26,8 +27,8 @@ class SourceImage(NamedTuple):
     file_name: str
     path: str
     size_bytes: int
-    modified_ns: int
-    """Time of change of *path*; 0 for a slice of a temporary file of ours, which grows while it is listed."""
+    modified_ns: int | None
+    """Time of change of *path*; None for a slice of a temporary file of ours, which grows while it is listed."""
     offset: int | None = None
     """Where its bytes begin in *path*; None if the whole file is the image."""
 
@@ -73,10 +74,12 @@ class ImageReader:
             # One byte more than a whole file should have tells whether it has grown.
             whole = image.offset is None
             data = os.pread(self._descriptor, image.size_bytes + whole, image.offset or 0)
-            has_changed = (whole or image.modified_ns) and os.fstat(self._descriptor).st_mtime_ns != image.modified_ns
+            is_watched = image.modified_ns is not None
+            has_changed = is_watched and os.fstat(self._descriptor).st_mtime_ns != image.modified_ns
         except OSError as error:
             raise SourceError(
-                f"{image.path} cannot be read ({error.strerror}); expected an image of {image.size_bytes} bytes"
+                f"{image.path} ({image.name}) cannot be read ({error.strerror}); expected an image of "
+                f"{image.size_bytes} bytes"
             ) from error
         if len(data) != image.size_bytes or has_changed:
             found = "more" if len(data) > image.size_bytes else str(len(data))
@@ -100,14 +103,22 @@ def read_ahead(images: Sequence[SourceImage]) -> None:
     paths = {image.path for image in images if image.offset is not None}
     if len(paths) != 1 or sum(image.size_bytes for image in images) > _MAX_AHEAD_BYTES:
         return
-    slices = sorted((image.offset, image.size_bytes) for image in images if image.offset is not None)
-    asked = 0
     with contextlib.suppress(OSError), Path(paths.pop()).open("rb", buffering=0) as file:
-        for offset, size_bytes in slices:
-            while asked < offset + size_bytes:
-                asked = max(asked, offset)
-                os.posix_fadvise(file.fileno(), asked, _AHEAD_STEP_BYTES, os.POSIX_FADV_WILLNEED)
-                asked += _AHEAD_STEP_BYTES
+        for start, end in _runs(images):
+            for offset in range(start, end, _AHEAD_STEP_BYTES):
+                size_bytes = min(_AHEAD_STEP_BYTES, end - offset)
+                os.posix_fadvise(file.fileno(), offset, size_bytes, os.POSIX_FADV_WILLNEED)
+
+
+def _runs(images: Sequence[SourceImage]) -> Iterator[tuple[int, int]]:
+    """Yield where runs of slices begin and end that lie side by side but for their headers, in their order."""
+    start = end = 0
+    for offset, size_bytes in sorted((image.offset or 0, image.size_bytes) for image in images):
+        if offset > end + _GAP_BYTES:
+            yield start, end
+            start = offset
+        end = max(end, offset + size_bytes)
+    yield start, end
 
 
 @dataclass(frozen=True, kw_only=True)

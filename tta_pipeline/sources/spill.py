@@ -1,4 +1,4 @@
-"""Temporary files of many images each, for sources whose images are no files of their own."""
+"""Temporary files of many images each, for sources whose images lie nowhere as they are."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ class SpillFile:
         with self._writing():
             self._file.write(data)
         # One string for the path of all images: there are millions.
-        image = SourceImage(class_name, file_name, os.fspath(self.path), len(data), 0, self._end)
+        image = SourceImage(class_name, file_name, os.fspath(self.path), len(data), None, self._end)
         self._images.append(image)
         self._end += len(data)
 

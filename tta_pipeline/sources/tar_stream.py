@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.tar_format import (
     BLOCK_BYTES,
     EXTENSION_KINDS,
@@ -46,17 +47,19 @@ class Entry(NamedTuple):
     size_bytes: int
     """0 for a link."""
     offset: int | None = None
-    """Where a file's data begins in the archive; None for a link, and where the archive is compressed."""
+    """Where a file's data begins in the file on disk; None for a link, and where that file is compressed."""
 
 
 @contextmanager
-def opened(path: Path, *, expected_md5: str | None = None) -> Iterator["TarStream"]:
+def opened(path: Path, *, expected_md5: str | None = None, progress: Tell = quiet) -> Iterator["TarStream"]:
     """Open an archive for one reading; at the end, having read whatever is left, compare its md5 if one is expected.
+
+    *progress* is told of the MiB that are read.
 
     Raises:
         SourceError: it cannot be read, is compressed by something other than gzip, or has another md5.
     """
-    with _raw(path) as (raw, start), ThreadPoolExecutor(1) as thread:
+    with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         _refuse_compression(path, start)
         hashed = _Hashed(raw, thread) if expected_md5 else raw
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
@@ -252,10 +255,10 @@ class TarStream:
 
 
 @contextmanager
-def _raw(path: Path) -> Iterator[tuple[io.FileIO, bytes]]:
+def _raw(path: Path, progress: Tell) -> Iterator[tuple[io.FileIO, bytes]]:
     """Yield the file at its first byte, and what it begins with."""
     try:
-        raw = path.open("rb", buffering=0)
+        raw = _Told(path, progress)
         start = os.pread(raw.fileno(), 8, 0)
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
@@ -272,6 +275,22 @@ def _refuse_compression(path: Path, start: bytes) -> None:
 def _compare_md5(path: Path, found: str, expected: str) -> None:
     if found != expected.lower():
         raise SourceError(f"{path} has md5 {found}; expected {expected}: download it again")
+
+
+class _Told(io.FileIO):
+    """A file that tells how far it is read."""
+
+    def __init__(self, path: Path, progress: Tell) -> None:
+        super().__init__(path)
+        self._progress = progress(path.name, path.stat().st_size // 2**20, unit="MiB")
+        self._told = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        position = self.tell() // 2**20
+        self._progress.advance(position - self._told, count or 0)
+        self._told = position
+        return count
 
 
 class _Hashed(io.RawIOBase):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources import archive as archive_module
 from tta_pipeline.sources.archive import ArchiveSource
+from tta_pipeline.sources.listing import read_ahead
 from tta_pipeline_tests.conftest import Project, jpeg
 
 FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
@@ -437,8 +438,8 @@ def test_95_cells_are_prepared_in_one_pass(tmp_path: Path, monkeypatch: pytest.M
     found = source(archive(tmp_path / "all.tar", members, mode=mode), cells=wanted)
     readings = []
     monkeypatch.setattr(
-        archive_module, "opened", lambda path, *, expected_md5, whole=archive_module.opened: (
-            readings.append(path) or whole(path, expected_md5=expected_md5)
+        archive_module, "opened", lambda path, whole=archive_module.opened, **settings: (
+            readings.append(path) or whole(path, **settings)
         )
     )  # fmt: skip
     with found.prepared(wanted):
@@ -525,16 +526,40 @@ def test_the_version_changes_with_the_archive(tmp_path: Path):
     assert before != source(path).version(FOG)
 
 
-def test_progress_counts_images_and_bytes(tmp_path: Path):
-    """Only what is copied counts."""
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz"])
+def test_how_far_an_archive_is_read_is_told(tmp_path: Path, name: str):
+    """In MiB of the file on disk, also where a cell's images are few of many."""
     lines: list[str] = []
-    progress = Progress(lines.append, what="reading", total=6, interval_s=0)
+    noise = {f"{SNOW.path}/n01/{number}.JPEG": random.Random(number).randbytes(2**20) for number in range(20)}
+    path = archive(tmp_path / name, {**noise, **IMAGES}, mode="w:gz" if name.endswith("gz") else "w")
 
-    contents(source(archive(tmp_path / "a.tar", IMAGES), progress=progress), FOG)
+    def tell(what: str, total: int, *, unit: str) -> Progress:
+        return Progress(lines.append, what=what, total=total, unit=unit, interval_s=0)
 
-    assert 6 == progress.num_done
-    assert "6 of 6 images" in lines[-1]
+    contents(source(path, progress=tell), FOG)
+
+    assert lines[-1].startswith(f"{name}: 20 of 20 MiB")
     assert "MB/s" in lines[-1]
+
+
+@pytest.mark.parametrize(("arranged", "num_requests"), [(sorted, 4), (list, 8)])
+def test_a_cell_is_asked_for_ahead_from_front_to_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arranged: Callable[..., list], num_requests: int
+):
+    """In few requests where its images lie side by side, and never for what lies between them."""
+    members = {f"{cell.path}/n01/{i}.JPEG": bytes(50_000) for i in range(8) for cell in (FOG, SNOW)}
+    path = archive(tmp_path / "a.tar", dict(arranged(members.items())))
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, offset, size, __: asked.append((offset, size)))
+    found = source(path)
+    with found.prepared([FOG]):
+        images = found.listing(FOG).images
+        read_ahead(images[::-1])
+
+    assert asked == sorted(asked)
+    assert sum(size for _, size in asked) in range(400_000, 412_000)
+    assert num_requests == len(asked)
+    assert all(any(o <= i.offset < o + size for o, size in asked) for i in images)
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])

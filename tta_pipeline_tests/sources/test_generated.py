@@ -121,7 +121,7 @@ def test_two_files_of_one_stem_are_refused(source: GeneratedSource):
     image_file(Path(source.clean.listing(CLEAN).root, "n01", "image_000.png"), size=(32, 32))
 
     with (
-        pytest.raises(SourceError, match=r"image_000.png and .*image_000.JPEG would both become n01/image_000.JPEG"),
+        pytest.raises(SourceError, match=r"image_000.png .*image_000.JPEG\) would both become n01/image_000.JPEG"),
         source.prepared([NOISE_5]),
     ):
         pass
@@ -133,7 +133,7 @@ def test_a_damaged_clean_image_is_named(source: GeneratedSource, cell: Cell, dat
     """An empty, foreign or cut file stops the generation, and nothing is left behind."""
     Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").write_bytes(data)
 
-    with pytest.raises(SourceError, match=r"n02/image_007.JPEG is no intact image: found"), source.prepared([cell]):
+    with pytest.raises(SourceError, match=r"n02/image_007.JPEG\) is no intact image: found"), source.prepared([cell]):
         pass
 
     assert [] == list(source.spill_root.iterdir())
