@@ -38,7 +38,7 @@ class Told:
     def say(self, line: str) -> None:
         """Print *line*, which is not part of the answer, unless all is to be quiet."""
         if not self._is_quiet:
-            click.echo(line, err=True)
+            self._print(line, is_answer=False)
 
     def done(self, line: str, facts: Mapping[str, Any], *, number: int, total: int) -> None:
         """Tell of one shard set of *total*: the line to a person, the facts to a program."""
@@ -48,7 +48,14 @@ class Told:
                 self._sets = self._bars.add_task("shard sets", total=total, speed="")
             self._bars.update(self._sets, completed=number)
         if not self._is_quiet and not self._as_json:
-            click.echo(f"{number} of {total}: {line}" if total > 1 else line)
+            self._print(f"{number} of {total}: {line}" if total > 1 else line, is_answer=True)
+
+    def _print(self, line: str, *, is_answer: bool) -> None:
+        if self._bars and (sys.stdout if is_answer else sys.stderr).isatty():
+            # Above the bars, which stand where the terminal would print it.
+            self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            click.echo(line, err=not is_answer)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -71,12 +72,13 @@ def test_what_is_wrong_is_said_all_the_same(project: Project, shards: Path):
 
 
 def test_a_person_sees_bars(project: Project, shards: Path, tmp_path: Path):
-    """On a terminal there are bars for images and shard sets, which are gone at the end."""
+    """On a terminal there are bars for images and shard sets, gone at the end; lines stand above, not behind them."""
     shown = on_terminal(project, "transform", str(shards), str(tmp_path / "small"), "--resize", "16", "--jobs", "1")
 
     assert "shard sets" in shown
     assert "3/3" in shown
-    assert "3 of 3: " in shown
+    erased_line = r"\x1b\[2K"
+    assert ["1", "2", "3"] == re.findall(rf"{erased_line}(\d) of 3: ", shown)
 
 
 def on_terminal(project: Project, *arguments: str) -> str:

@@ -288,7 +288,7 @@ class _Told(io.FileIO):
     def readinto(self, buffer: Any) -> int | None:
         count = super().readinto(buffer)
         position = self.tell() // 2**20
-        self._progress.advance(position - self._told, count or 0)
+        self._progress.advance(position - self._told)
         self._told = position
         return count
 

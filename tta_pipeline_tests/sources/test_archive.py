@@ -539,7 +539,6 @@ def test_how_far_an_archive_is_read_is_told(tmp_path: Path, name: str):
     contents(source(path, progress=tell), FOG)
 
     assert lines[-1].startswith(f"{name}: 20 of 20 MiB")
-    assert "MB/s" in lines[-1]
 
 
 @pytest.mark.parametrize(("arranged", "num_requests"), [(sorted, 4), (list, 8)])
