@@ -142,7 +142,7 @@ def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> 
 def picture_png(image: Image.Image) -> bytes:
     """Return *image* as PNG bytes."""
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
+    image.save(buffer, "PNG")
     return buffer.getvalue()
 
 
