@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import pairwise, repeat
-from operator import attrgetter
+from itertools import repeat
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -25,8 +24,9 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
 from tta_pipeline.sources.labels import class_by_pattern
-from tta_pipeline.sources.listing import Listing, SourceImage
-from tta_pipeline.sources.spill import SpillFolder, offered, prepared_listing, spill_folder
+from tta_pipeline.sources.listing import Listing
+from tta_pipeline.sources.slices import Slices
+from tta_pipeline.sources.spill import SpillFolder, offered, prepared_for, spill_folder
 from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _INDEX_FILE = "archive_index.json"
@@ -53,18 +53,18 @@ class ArchiveSource:
     """What published archives hold, by their names; of others it is found by reading them once before."""
     progress: Tell = field(default=quiet, repr=False, compare=False)
     """Told of the MiB of each archive that are read."""
-    _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted union of the classes in all archives."""
         if self._is_wholly_prepared():
-            return tuple(sorted({image.class_name for found in self._listings.values() for image in found.images}))
+            return tuple(sorted({name for found in self._prepared.values() for name in found.images.class_names}))
         return tuple(sorted({name for path in self.archives for name in self._index(path)["classes"]}))
 
     def cells_found(self) -> tuple[Cell, ...]:
         """Return those of the cells that the archives have."""
         if self._is_wholly_prepared():
-            return tuple(cell for cell in self.cells if self._listings[cell].images)
+            return tuple(cell for cell in self.cells if self._prepared[cell].images)
         found = {key for path in self.archives for key in self._index(path)["cells"]}
         return tuple(cell for cell in self.cells if cell.key in found)
 
@@ -89,11 +89,11 @@ class ArchiveSource:
         Raises:
             SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
         """
-        missing = [cell for cell in cells if cell not in self._listings]
+        missing = [cell for cell in cells if cell not in self._prepared]
         if not missing:
             yield
             return
-        with spill_folder(self.spill_root) as spill, offered(self._found(missing, spill), to=self._listings):
+        with spill_folder(self.spill_root) as spill, offered(self._found(missing, spill), to=self._prepared):
             yield
 
     def listing(self, cell: Cell) -> Listing:
@@ -102,22 +102,28 @@ class ArchiveSource:
         Raises:
             SourceError: *cell* is not prepared, or the archives have no image of it.
         """
-        listing = prepared_listing(self._listings, cell, root=self.archives[0].parent)
-        if not listing.images:
+        found = prepared_for(self._prepared, cell, root=self.archives[0].parent)
+        if not found.images:
             raise self._nothing(cell)
-        return listing
+        return Listing(
+            cell=cell,
+            root=found.path,
+            images=found.images,
+            num_hidden=found.num_hidden,
+            strays=tuple(found.strays),
+        )
 
-    def _found(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, Listing]:
+    def _found(self, cells: Sequence[Cell], spill: SpillFolder) -> dict[Cell, "_Found"]:
         by_archive: dict[Path, list[Cell]] = {}
         for cell in cells:
             for path in self._archives_of(cell):
                 by_archive.setdefault(path, []).append(cell)
-        # A cell that is nowhere has an empty listing: it was prepared, and asking for it is another error.
-        listings = {cell: Listing(cell=cell, root=self.archives[0].parent, images=()) for cell in cells}
+        # Of a cell that is nowhere nothing is found: it was prepared, and asking for it is another error.
+        found = {cell: _Found(self.archives[0]) for cell in cells}
         for path, here in by_archive.items():
             one_pass = _Pass(path, here, layout=self._layout, spill=spill)
-            listings |= one_pass.listings(expected_md5=self.expected_md5.get(path.name), progress=self.progress)
-        return listings
+            found |= one_pass.found(expected_md5=self.expected_md5.get(path.name), progress=self.progress)
+        return found
 
     @property
     def _what_decides_classes(self) -> list[object]:
@@ -133,7 +139,7 @@ class ArchiveSource:
         )
 
     def _is_wholly_prepared(self) -> bool:
-        return all(cell in self._listings for cell in self.cells)
+        return all(cell in self._prepared for cell in self.cells)
 
     def _nothing(self, cell: Cell) -> SourceError:
         names = ", ".join(map(str, self.archives))
@@ -254,14 +260,14 @@ class _Home:
     found: "_Found"
 
 
-@dataclass
 class _Found:
-    """What a pass meets in one cell."""
+    """What a pass meets of one cell in the archive *path*."""
 
-    images: list[SourceImage] = field(default_factory=list)
-    """Those that can be read where they lie."""
-    num_hidden: int = 0
-    strays: list[Path] = field(default_factory=list)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.images = Slices(path, modified_ns=_status(path).st_mtime_ns)
+        self.num_hidden = 0
+        self.strays: list[Path] = []
 
 
 class _Pass:
@@ -269,23 +275,24 @@ class _Pass:
 
     def __init__(self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder) -> None:
         self._path = path
-        self._name = str(path)  # one string for all images: there are millions
-        self._modified_ns = _status(path).st_mtime_ns
         self._layout = layout
         self._spill = spill
-        self._found = {cell: _Found() for cell in cells}
+        self._found = {cell: _Found(path) for cell in cells}
         self._links: dict[str, list[Entry]] = {}
         self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
 
     @uncollected()
-    def listings(self, *, expected_md5: str | None, progress: Tell) -> dict[Cell, Listing]:
+    def found(self, *, expected_md5: str | None, progress: Tell) -> dict[Cell, _Found]:
         """Return what there is of every cell, be it nothing."""
         with opened(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
         if self._links:
             self._resolve_links(progress)
-        return {cell: self._listing(cell) for cell in self._found}
+        for cell, found in self._found.items():
+            found.images = self._spill.images(cell) or found.images
+            self._require_each_once(cell, found.images)
+        return self._found
 
     def _find_home(self, folder: str) -> _Home | None:
         place = self._layout.place(folder)
@@ -309,9 +316,7 @@ class _Pass:
             if entry.offset is None:
                 self._spill.file(home.place.cell).append(class_name, file_name, read())
             else:
-                home.found.images.append(
-                    SourceImage(class_name, file_name, self._name, entry.size_bytes, self._modified_ns, entry.offset)
-                )
+                home.found.images.append(class_name, file_name, size_bytes=entry.size_bytes, offset=entry.offset)
         else:
             home.found.strays.append(self._path / entry.name)
 
@@ -337,18 +342,11 @@ class _Pass:
                 f"{_MAX_IMAGE_BYTES}: take it out"
             )
 
-    def _listing(self, cell: Cell) -> Listing:
-        found = self._found[cell]
-        images = self._spill.images(cell) or tuple(sorted(found.images, key=attrgetter("name")))
-        for image, following in pairwise(images):
-            # Also two folders of one class, with a wrapper around one of them, must not hold the same name.
-            if image[:2] == following[:2]:
-                raise SourceError(
-                    f"{self._path}: {image.name} of {cell.key} stands twice; expected each name once: take one out"
-                )
-        return Listing(
-            cell=cell, root=self._path, images=images, num_hidden=found.num_hidden, strays=tuple(found.strays)
-        )
+    def _require_each_once(self, cell: Cell, images: Slices) -> None:
+        # Also two folders of one class, with a wrapper around one of them, must not hold the same name.
+        name = images.name_that_stands_twice()
+        if name is not None:
+            raise SourceError(f"{self._path}: {name} of {cell.key} stands twice; expected each name once: take one out")
 
 
 def _place(cell: Cell, below: Sequence[str]) -> _Place:

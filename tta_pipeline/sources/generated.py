@@ -24,7 +24,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.images import decode_with_pillow, read_image_header
 from tta_pipeline.sources.listing import Listing, Source, SourceImage
-from tta_pipeline.sources.spill import SpillFile, offered, prepared_listing, spill_folder
+from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
 GENERATOR_VERSION = 1
 """Counts the changes to this module or the corruptions that give other bytes for the same settings."""
@@ -97,7 +97,7 @@ class GeneratedSource:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        return prepared_listing(self._listings, cell, root=self.spill_root)
+        return prepared_for(self._listings, cell, root=self.spill_root)
 
     def _made(
         self, cell: Cell, clean: Listing, *, names: Sequence[str], spill: SpillFile, executor: Executor | None

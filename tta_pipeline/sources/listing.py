@@ -127,7 +127,7 @@ class Listing:
 
     cell: Cell
     root: Path
-    images: tuple[SourceImage, ...]
+    images: Sequence[SourceImage]
     num_hidden: int = 0
     """Hidden files, AppleDouble files among them."""
     strays: tuple[Path, ...] = ()
@@ -135,7 +135,7 @@ class Listing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # On the way to another process named tuples, of which there may be millions, take five times as long as tuples.
-        flat = [tuple(image) for image in self.images]
+        flat = [tuple(image) for image in self.images] if isinstance(self.images, tuple) else self.images
         return _listing, (self.cell, self.root, flat, self.num_hidden, self.strays)
 
     @cached_property
@@ -145,8 +145,8 @@ class Listing:
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _listing(cell: Cell, root: Path, flat: list[Any], num_hidden: int, strays: tuple[Path, ...]) -> Listing:
-    images = tuple(SourceImage._make(image) for image in flat)
+def _listing(cell: Cell, root: Path, flat: Sequence[Any], num_hidden: int, strays: tuple[Path, ...]) -> Listing:
+    images = tuple(SourceImage._make(image) for image in flat) if isinstance(flat, list) else flat
     return Listing(cell=cell, root=root, images=images, num_hidden=num_hidden, strays=strays)
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import SEVERITIES, Cell
 from tta_pipeline.sources.listing import Listing
-from tta_pipeline.sources.spill import SpillFile, offered, prepared_listing, spill_folder
+from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
 LABELS_FILE = "labels.npy"
 _PNG_LEVEL = 1
@@ -83,7 +83,7 @@ class NpySource:
         Raises:
             SourceError: *cell* is not prepared.
         """
-        return prepared_listing(self._listings, cell, root=self.root)
+        return prepared_for(self._listings, cell, root=self.root)
 
     def _images_path(self, cell: Cell) -> Path:
         return self.root / f"{cell.corruption}.npy"

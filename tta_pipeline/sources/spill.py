@@ -1,17 +1,18 @@
 """Temporary files of many images each, for sources whose images lie nowhere as they are."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import temporary_folder
 from tta_pipeline.partitions import Cell
-from tta_pipeline.sources.listing import Listing, SourceImage
+from tta_pipeline.sources.slices import Slices
 
 _BUFFER_BYTES = 2**18
+Prepared = TypeVar("Prepared")
 
 
 class SpillFile:
@@ -19,7 +20,7 @@ class SpillFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._images: list[SourceImage] = []
+        self._images = Slices(path, modified_ns=None)
         self._end = 0
         with self._writing():
             self._file = path.open("xb", buffering=_BUFFER_BYTES)
@@ -32,20 +33,18 @@ class SpillFile:
         """
         with self._writing():
             self._file.write(data)
-        # One string for the path of all images: there are millions.
-        image = SourceImage(class_name, file_name, os.fspath(self.path), len(data), None, self._end)
-        self._images.append(image)
+        self._images.append(class_name, file_name, size_bytes=len(data), offset=self._end)
         self._end += len(data)
 
-    def images(self) -> tuple[SourceImage, ...]:
-        """Return the images written so far, sorted by name; their bytes can be read from now on.
+    def images(self) -> Slices:
+        """Return the images written so far; their bytes can be read from now on.
 
         Raises:
             SourceError: the disk is full or not writable.
         """
         with self._writing():
             self._file.flush()
-        return tuple(sorted(self._images, key=lambda image: image.name))
+        return self._images
 
     def close(self) -> None:
         """Close the file; what cannot be written any more is lost."""
@@ -78,9 +77,9 @@ class SpillFolder:
             self._files[cell] = SpillFile(self.path / f"{cell.corruption}-{cell.severity}")
         return self._files[cell]
 
-    def images(self, cell: Cell) -> tuple[SourceImage, ...]:
-        """Return the images in the file of *cell*, sorted by name; none if there is no such file."""
-        return self._files[cell].images() if cell in self._files else ()
+    def images(self, cell: Cell) -> Slices | None:
+        """Return the images in the file of *cell*, None if there is no such file."""
+        return self._files[cell].images() if cell in self._files else None
 
     def close(self) -> None:
         """Close every file."""
@@ -103,26 +102,26 @@ def spill_folder(root: Path) -> Iterator[SpillFolder]:
 
 
 @contextlib.contextmanager
-def offered(listings: Mapping[Cell, Listing], *, to: dict[Cell, Listing]) -> Iterator[None]:
-    """Add *listings* to those that a source has prepared, until the block ends."""
-    to.update(listings)
+def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> Iterator[None]:
+    """Add *prepared* to what a source has prepared, until the block ends."""
+    to.update(prepared)
     try:
         yield
     finally:
-        for cell in listings:
+        for cell in prepared:
             to.pop(cell, None)
 
 
-def prepared_listing(listings: Mapping[Cell, Listing], cell: Cell, *, root: Path) -> Listing:
-    """Return the prepared listing of *cell*.
+def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
+    """Return what is prepared of *cell*, among *every*.
 
     Raises:
         SourceError: *cell* is not prepared.
     """
-    if cell not in listings:
-        prepared = ", ".join(other.key for other in listings) or "none"
+    if cell not in every:
+        prepared = ", ".join(other.key for other in every) or "none"
         raise SourceError(
             f"{cell.key} of {root} is not prepared (prepared: {prepared}); expected a listing to be asked for inside "
             "prepared(cells) with its cell among them"
         )
-    return listings[cell]
+    return every[cell]
