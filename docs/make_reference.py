@@ -30,9 +30,9 @@ def commands() -> str:
     parts = ["# Commands\n\n`tta-pipeline <verb> --help` shows the same."]
     for name, command in main.commands.items():
         parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
-        context = click.Context(command, parent=parent, info_name=name, max_content_width=110)
-        # Under which names help itself goes depends on who has asked for it first.
-        lines = [line.rstrip() for line in command.get_help(context).splitlines() if "Show this message" not in line]
+        # Without help itself: its names, and so the width of their column, depend on who has asked for it first.
+        context = click.Context(command, parent=parent, info_name=name, max_content_width=110, help_option_names=[])
+        lines = [line.rstrip() for line in command.get_help(context).splitlines()]
         shown = "\n".join(lines)
         parts.append(f"## {name}\n\n```\n{shown}\n```")
     return "\n\n".join(parts) + "\n"
