@@ -5,7 +5,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -88,8 +88,7 @@ def write_shards(
         SourceError: an image is damaged, and the settings do not allow to skip it; or two would have one key.
         ShardError: the shards cannot be written, for want of space or permission.
     """
-    with uncollected():
-        listing = replace(listing, images=tuple(listing.images))  # gone through several times
+    listing = listing.in_memory()
     if workers and workers.are_worth(sum(image.size_bytes for image in listing.images)):
         workers.start(write_shard)  # what they need is imported while the images are put in order
     else:

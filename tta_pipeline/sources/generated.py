@@ -77,7 +77,7 @@ class GeneratedSource:
             SourceError: a clean image is missing or damaged, two would have one name, or a setting is unknown.
         """
         with self.clean.prepared((CLEAN,)), spill_folder(self.spill_root) as spill:
-            clean = self.clean.listing(CLEAN)
+            clean = self.clean.listing(CLEAN).in_memory()
             names = _names(clean.images)
             with _executor(self.jobs) as executor:
                 listings = {

@@ -5,12 +5,13 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 
 _MAX_AHEAD_BYTES = 8 * 2**30
@@ -132,6 +133,11 @@ class Listing:
     """Hidden files, AppleDouble files among them."""
     strays: tuple[Path, ...] = ()
     """Files that are no image by their suffix, or lie outside any class folder."""
+
+    @uncollected()
+    def in_memory(self) -> "Listing":
+        """Return it with every image made, for who goes through them more than once."""
+        return replace(self, images=tuple(self.images))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # On the way to another process named tuples, of which there may be millions, take five times as long as tuples.

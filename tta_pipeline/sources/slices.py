@@ -13,7 +13,7 @@ from tta_pipeline.sources.listing import SourceImage
 
 
 class Slices(Sequence[SourceImage]):
-    """Images sorted by name, made anew whenever they are gone through: what goes through them twice makes a tuple.
+    """Images sorted by name, made anew whenever they are gone through: see `Listing.in_memory`.
 
     Args:
         path: The file that they are slices of.
