@@ -1,16 +1,15 @@
 """Python functions that a benchmark file names, `module:name`: found without being imported until they run."""
 
-import hashlib
 import importlib
 import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ShardError
+from tta_pipeline.source_code import find_module
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -26,22 +25,10 @@ def function_file(reference: str) -> Path:
     if not _REFERENCE.fullmatch(reference):
         raise ValueError(f"found {reference!r}; expected module:name, such as my_transforms:grey")
     module = reference.partition(":")[0]
-    search, found = [*sys.path, str(Path.cwd())], None
-    for depth, _ in enumerate(parts := module.split("."), start=1):
-        found = PathFinder.find_spec(".".join(parts[:depth]), search)
-        search = list(found.submodule_search_locations or []) if found else []
+    found = find_module(module)
     if found is None or found.origin is None or not found.origin.endswith(".py"):
         raise ValueError(f"found no module {module} for {reference!r}; expected a .py file that Python finds by name")
     return Path(found.origin)
-
-
-def function_sha256(reference: str) -> str:
-    """Return the hash of the source file that *reference* leads to; what that file imports is not part of it.
-
-    Raises:
-        ValueError: see `function_file`.
-    """
-    return hashlib.sha256(function_file(reference).read_bytes()).hexdigest()
 
 
 @cache

@@ -109,7 +109,7 @@ class StoredEncoding(Section):
     function: str | None = None
     """`module:name` of the function that was given each decoded image, before it was resized and cropped."""
     function_sha256: Sha256 | None = None
-    """Of the function's source file."""
+    """Of the code that the function runs, without comments: its module and what that imports from beside it."""
 
 
 class SetFacts(Section):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tta_pipeline.benchmarks.functions import function_sha256
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
@@ -33,6 +32,7 @@ from tta_pipeline.shards.naming import member_name, sample_key
 from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, write_shard
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
+from tta_pipeline.source_code import source_sha256
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
 
@@ -291,7 +291,7 @@ def _encoding(settings: ShardSettings) -> StoredEncoding:
         center_crop=settings.center_crop,
         quality=quality,
         function=settings.function,
-        function_sha256=function_sha256(settings.function) if settings.function else None,
+        function_sha256=source_sha256(settings.function) if settings.function else None,
     )
 
 

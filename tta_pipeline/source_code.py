@@ -1,0 +1,187 @@
+"""What the source code behind a reference `module:name` does, as a hash, without importing anything.
+
+The hash is of syntax trees without comments and docstrings, so that rewording outdates nothing. It covers the file of
+the module and every file that is imported from there, directly or not, of this project or beside it: installed
+packages and the standard library are known by their versions, which each record has. What code imports by a computed
+name, or reads from a file, is not seen.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+_PROJECT = "tta_pipeline"
+_STATED_ELSEWHERE = frozenset({"tta_pipeline.adaptation.catalogue", "tta_pipeline.errors", "tta_pipeline.sections"})
+"""Declarations: the values that they give stand in a fingerprint themselves, and a new entry outdates no other."""
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def source_sha256(*references: str) -> str:
+    """Return the hash of the code that *references*, each `module:name`, run.
+
+    Raises:
+        ValueError: there is no such module, it is no Python source, or a file in it is none.
+    """
+    files: dict[str, str] = {}
+    for reference in references:
+        module = reference.partition(":")[0]
+        files |= {found.name: found.code.sha256 for found in _reached(module)}
+    return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Return where the module *name* is, also in the working directory; None if there is none. It is not imported."""
+    top, *rest = name.split(".")
+    found = _find_top(top)
+    for depth in range(len(rest)):
+        search = list(found.submodule_search_locations or []) if found else []
+        found = PathFinder.find_spec(".".join([top, *rest[: depth + 1]]), search)
+    return found
+
+
+def _find_top(name: str) -> ModuleSpec | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # of a module without a spec, such as __main__
+        found = None
+    return found or PathFinder.find_spec(name, [str(Path.cwd())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Module:
+    """One module that was reached."""
+
+    name: str
+    path: Path
+    is_package: bool
+
+    @cached_property
+    def code(self) -> "_Code":
+        data = self.path.read_bytes()
+        if self.path.suffix != ".py":
+            return _Code(sha256=hashlib.sha256(data).hexdigest(), imports=())
+        try:
+            return _code(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(f"{self.path} cannot be parsed ({error}); expected Python: correct it") from None
+
+    @property
+    def package(self) -> str:
+        """Where its relative imports begin."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+
+class _Code(NamedTuple):
+    """What stands in a file."""
+
+    sha256: str
+    """Of what it does; of its bytes if it is compiled."""
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+
+
+@lru_cache(maxsize=256)
+def _code(data: bytes) -> _Code:
+    tree = ast.parse(data)
+    digest = hashlib.sha256()
+    for token in _tokens(tree):
+        digest.update(token.encode("utf-8", "surrogatepass") + b"\0")
+    imports = tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return _Code(sha256=digest.hexdigest(), imports=imports)
+
+
+def _reached(root: str) -> Iterator[_Module]:
+    """Yield the module *root* and all of the project or beside it that it imports, each once."""
+    first = _module(root)
+    if first is None or first.path.suffix != ".py":
+        raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
+    home = first.path.parents[root.count(".") + (1 if first.is_package else 0)]
+    todo, seen = [first], {first.name}
+    while todo:
+        module = todo.pop()
+        yield module
+        for name in (*_packages_around(module), *_imported(module)):
+            other = None if name in seen or name in _STATED_ELSEWHERE else _module(name)
+            if other and other.name not in seen and _is_own(other, home, root):
+                seen.add(other.name)
+                todo.append(other)
+
+
+def _packages_around(module: _Module) -> Iterator[str]:
+    """Yield the packages whose `__init__` runs before *module*; this project's do nothing for a module in them."""
+    parts = module.name.split(".")
+    if parts[0] != _PROJECT:
+        yield from (".".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _module(name: str) -> _Module | None:
+    found = find_module(name)
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        return None
+    return _Module(name=name, path=Path(found.origin), is_package=found.submodule_search_locations is not None)
+
+
+def _is_own(module: _Module, home: Path, root: str) -> bool:
+    """Return whether *module* is of this project, or lies in *home*, the folder of the package or file of *root*."""
+    top = module.name.partition(".")[0]
+    if top in (_PROJECT, root.partition(".")[0]):
+        return True
+    if top in sys.stdlib_module_names or not module.path.is_relative_to(home):
+        return False
+    return not _INSTALLED & {home.name, *module.path.relative_to(home).parts}
+
+
+def _imported(module: _Module) -> Iterator[str]:
+    """Yield the names of the modules that *module* may import, wherever in it: what is none is passed over later."""
+    for node in module.code.imports:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        else:
+            yield from _imported_from(node, module)
+
+
+def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
+    parts = module.package.split(".")
+    base = parts[: len(parts) - node.level + 1] if node.level else []
+    origin = ".".join([*base, *([node.module] if node.module else [])])
+    # What is imported from a package is a module of it, or stands in its __init__.
+    modules = [f"{origin}.{alias.name}" for alias in node.names]
+    found = [name for name in modules if find_module(name)]
+    yield from found
+    if len(found) < len(modules):
+        yield origin
+
+
+def _tokens(tree: ast.AST) -> Iterator[str]:
+    """Yield *tree* as text, the same under every version of Python; not by recursion, which long sums exhaust."""
+    stack: list[object] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.AST):
+            yield type(node).__name__
+            stack.append(")")
+            for field, value in reversed(list(ast.iter_fields(node))):
+                content = _said(value) if isinstance(value, list) else value
+                if content is not None and content != []:  # newer versions have further fields, which are empty
+                    stack += [content, field]
+        elif isinstance(node, list):
+            stack += [")", *reversed(node), "("]
+        else:
+            yield repr(node)
+
+
+def _said(nodes: Iterable[object]) -> Sequence[object]:
+    """Return *nodes* without docstrings: texts that stand alone do nothing."""
+    return [
+        node
+        for node in nodes
+        if not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+    ]
