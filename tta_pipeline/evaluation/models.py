@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,22 @@ class LoadedModel:
     weights_sha256: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    architecture: str
+    """With the library that it is of, such as `timm resnet50`."""
+    outputs: tuple[int, ...] | None = None
+    """The positions that are taken of the network's outputs; None: all as they come."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides its logits, as plain JSON."""
+        return {
+            "architecture": self.architecture,
+            "weights_sha256": self.weights_sha256,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "num_classes": self.num_classes,
+            "outputs": None if self.outputs is None else list(self.outputs),
+        }
 
 
 def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...]) -> LoadedModel:
@@ -91,6 +108,7 @@ def _of_some_classes(
         model,
         make=lambda: _with_outputs(model.make(), outputs, of=model.num_classes),
         num_classes=len(outputs),
+        outputs=tuple(outputs),
     )
 
 
@@ -111,15 +129,16 @@ def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Modu
 
 
 def _trained(name: str, path: Path) -> LoadedModel:
-    _, facts = load_source_model(path)
+    network, facts = load_source_model(path)
     return LoadedModel(
         name=name,
-        make=lambda: load_source_model(path)[0],
+        make=lambda: deepcopy(network),  # not read again: another training may lie there by then
         num_classes=len(facts.classes),
         weights=path.name,
         weights_sha256=facts.weights_sha256,
         mean=facts.mean,
         std=facts.std,
+        architecture=f"tta_pipeline SmallConvNet, width {facts.width}",
     )
 
 
@@ -147,6 +166,7 @@ def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
         weights_sha256=_state_sha256(state),
         mean=mean,
         std=std,
+        architecture=f"torchvision {spec.architecture}",
     )
 
 
@@ -169,6 +189,7 @@ def _timm(name: str, spec: TimmModel) -> LoadedModel:
         weights_sha256=_state_sha256(state),
         mean=mean,
         std=std,
+        architecture=f"timm {spec.architecture}",
     )
 
 
@@ -190,6 +211,7 @@ def _checkpoint(name: str, spec: CheckpointModel, *, num_classes: int) -> Loaded
         weights_sha256=spec.sha256,
         mean=spec.mean,
         std=spec.std,
+        architecture=f"{spec.library} {spec.architecture}",
     )
 
 

@@ -1,0 +1,142 @@
+"""What decides the predictions of a visit, by parts that a person can compare; equal means nothing to evaluate.
+
+The version of a library is no part of it: records have it, `tta-pipeline why` names it, and it outdates nothing.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.shards.manifest import Manifest, file_sha256
+from tta_pipeline.source_code import source_sha256
+
+EVALUATION_VERSION = "3"
+"""Of the code that no part names: streams, feeding, the wrapping of models."""
+_NETWORK_CODE = "tta_pipeline.training.network:Normalized"
+_UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters")
+"""Settings that have a part of their own, name what has one, or say which other streams there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """The parts by name; each is plain JSON."""
+
+    parts: Mapping[str, Any]
+
+    @cached_property
+    def text(self) -> str:
+        """The parts as JSON, always in the same form."""
+        return json.dumps(self.parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The identity of what decides the predictions."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def fingerprint(
+    experiment: Experiment,
+    *,
+    seed: int,
+    model: LoadedModel,
+    code_sha256: str,
+    arithmetic: Mapping[str, Any],
+    device: str,
+    image_size: int,
+    manifests: Sequence[Manifest],
+    source: Manifest | None,
+) -> Fingerprint:
+    """Return everything that decides the predictions.
+
+    Args:
+        experiment: What is evaluated.
+        seed: The one of its seeds that it is about.
+        model: What it is besides its weights, too: normalisation, architecture, the outputs that are taken.
+        code_sha256: Of the method; see `method_code_sha256`.
+        arithmetic: How floats are computed with; see `arithmetic_flags`.
+        device: Its type.
+        image_size: Height and width in pixels.
+        manifests: Of all that the stream has had, the last being what is predicted.
+        source: What the method sees of clean images.
+    """
+    settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
+    if experiment.subset and experiment.subset.listed:
+        settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
+    return Fingerprint(
+        parts={
+            "version": EVALUATION_VERSION,
+            "method": {
+                "name": experiment.method,
+                "preset": experiment.preset,
+                "hyperparameters": experiment.configured().model_dump(mode="json"),
+            },
+            "code": code_sha256,
+            "settings": {**settings, "seed": seed, "order_is_seeded": experiment.seeds is not None},
+            "model": model.identity,
+            "arithmetic": {**arithmetic, "device": device},
+            "image_size": image_size,
+            "data": [[manifest.cell.key, manifest.sha256] for manifest in manifests],
+            "source": source.sha256 if source else None,
+        }
+    )
+
+
+def method_code_sha256(experiment: Experiment) -> str:
+    """Return the hash of the source code that the method of *experiment* runs.
+
+    Raises:
+        ValueError: a file of it cannot be parsed.
+    """
+    own = [experiment.method] if ":" in experiment.method else []  # with its defaults, which the catalogue's state
+    return source_sha256(experiment.entry.implementation, *own, _NETWORK_CODE)
+
+
+def arithmetic_flags() -> dict[str, Any]:
+    """Return how torch computes with float32, and whether it is told to do so in one way only."""
+    if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9, where reading the older flags may raise
+        everywhere = torch.backends.fp32_precision
+        precisions = {
+            "cuda_matmul": _set_precision(torch.backends.cuda.matmul.fp32_precision, everywhere),
+            "cudnn_conv": _set_precision(
+                torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.fp32_precision, everywhere
+            ),
+            "cpu_matmul": _set_precision(torch.backends.mkldnn.matmul.fp32_precision, everywhere),
+        }
+    else:
+        precisions = {
+            "cuda_matmul": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+            "cudnn_conv": "tf32" if torch.backends.cudnn.allow_tf32 else "ieee",
+            "cpu_matmul": {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()],
+        }
+    return {
+        **precisions,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE"),
+    }
+
+
+def _set_precision(*from_inner: str) -> str:
+    """Return the innermost precision that is set; IEEE's if none is."""
+    return next((precision for precision in from_inner if precision != "none"), "ieee")
+
+
+def differing(stored: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what is not the same in two fingerprints, by dotted name: what is stored, and what is present."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for name in sorted(stored.keys() | present.keys()):
+        before, now = stored.get(name), present.get(name)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            found |= {f"{name}.{inner}": values for inner, values in differing(before, now).items()}
+        elif before != now:
+            found[name] = (before, now)
+    return found

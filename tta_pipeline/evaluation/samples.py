@@ -1,0 +1,84 @@
+"""What is predicted for each sample of an evaluation: a small Parquet file that its record has the hash of.
+
+Keys and labels stand in the sample index of the shard set, at the same positions, so that a sample takes less than 8
+bytes here: `position` in that index, `prediction` and `confidence`, one row a sample in stream order.
+"""
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.shards.manifest import SampleIndex
+
+_SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplePredictions:
+    """Of each sample in stream order, shape (N,)."""
+
+    positions: npt.NDArray[np.int64]
+    """In the sample index of the shard set."""
+    predictions: npt.NDArray[np.int64]
+    """Predicted label."""
+    confidences: npt.NDArray[np.float32]
+    """Probability of the predicted class; no number where the model gave none."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the predicted labels in stream order, int64 little-endian, as records have it."""
+        return hashlib.sha256(self.predictions.astype("<i8").tobytes()).hexdigest()
+
+    def num_correct(self, index: SampleIndex) -> int:
+        """Return how many predictions are the labels in *index*."""
+        return int((index.labels[self.positions] == self.predictions).sum())
+
+    def encoded(self) -> bytes:
+        """Return the bytes of the Parquet file."""
+        table = pa.table([self.positions, self.predictions, self.confidences], schema=_SCHEMA)
+        buffer = io.BytesIO()
+        pq.write_table(
+            table,
+            buffer,
+            compression="zstd",
+            use_dictionary=["prediction"],
+            column_encoding={"position": "DELTA_BINARY_PACKED", "confidence": "BYTE_STREAM_SPLIT"},
+            write_statistics=False,
+            store_schema=False,
+        )
+        return buffer.getvalue()
+
+    @classmethod
+    def read(cls, path: Path, *, sha256: str) -> Self:
+        """Read the file at *path*, which must hash to *sha256*.
+
+        Raises:
+            RecordError: it is missing, or other bytes than were written.
+        """
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be read ({error.strerror}); expected the predictions of each sample, which a record "
+                "names: put it back, or evaluate the cell again with `remeasure`"
+            ) from error
+        found = hashlib.sha256(data).hexdigest()
+        if found != sha256:
+            raise RecordError(
+                f"{path} hashes to {found}; expected {sha256} as its record says: it was changed after it was written, "
+                "so put the right one back, or evaluate the cell again with `remeasure`"
+            )
+        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
+        return cls(
+            positions=table["position"].to_numpy().astype(np.int64),
+            predictions=table["prediction"].to_numpy().astype(np.int64),
+            confidences=table["confidence"].to_numpy(),
+        )
