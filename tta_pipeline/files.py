@@ -6,16 +6,54 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _UNPUBLISHED = ".unpublished-"
 _ABANDONED_AFTER_S = 60.0  # between the making of a folder and its lock lie microseconds; a minute is beyond doubt
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}  # fmt: skip
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Return *path* open for reading, once it is known to be a regular file or a link to one; this never waits.
+
+    Opening a pipe by the ordinary way waits for a writer, which may never come.
+
+    Raises:
+        OSError: it cannot be opened, or it is a folder (`IsADirectoryError`), a pipe, a socket or a device;
+            `strerror` says which.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        code = errno.EISDIR if kind == stat.S_IFDIR else errno.EINVAL
+        raise OSError(code, f"it is {_KINDS.get(kind, 'of another kind')}; expected a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_file(path: Path, *, limit_bytes: int) -> bytes:
+    """Return what the regular file *path* holds.
+
+    Raises:
+        OSError: it cannot be read, is no regular file (see `open_file`), or holds more than *limit_bytes*;
+            `strerror` says which.
+    """
+    with open_file(path) as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it holds more than {limit_bytes:,} bytes; expected no more", str(path))
+    return data
 
 
 def fsync_path(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline import files
-from tta_pipeline.files import published_folder, remove_abandoned, write_atomically, write_once
+from tta_pipeline.files import published_folder, read_file, remove_abandoned, write_atomically, write_once
 
 WRITER = """
 import sys, time
@@ -25,6 +26,33 @@ with published_folder(Path(sys.argv[1])) as folder:
 def hidden(parent: Path) -> list[str]:
     """Return the names of what is not published in *parent*."""
     return [path.name for path in parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_regular_file_is_read_up_to_a_limit(tmp_path: Path):
+    """A file and a link to it are read whole; one that holds a byte more than it may is refused."""
+    (tmp_path / "a").write_bytes(b"four")
+    (tmp_path / "link").symlink_to("a")
+
+    assert b"four" == read_file(tmp_path / "link", limit_bytes=4)
+    with pytest.raises(OSError, match="more than 3 bytes"):
+        read_file(tmp_path / "a", limit_bytes=3)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path):
+    """A folder, a pipe that nobody writes to, a device and a socket are refused in words; nothing waits for them."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+
+        with pytest.raises(OSError, match="it is a pipe; expected a file"):
+            read_file(tmp_path / "pipe", limit_bytes=10)
+        with pytest.raises(IsADirectoryError, match="it is a folder"):
+            read_file(tmp_path / "folder", limit_bytes=10)
+        with pytest.raises(OSError, match="it is a device"):
+            read_file(Path("/dev/zero"), limit_bytes=10)
+        with pytest.raises(OSError, match="socket"):
+            read_file(tmp_path / "socket", limit_bytes=10)
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path):
