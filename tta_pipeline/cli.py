@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tta_pipeline.reports.tables import Table
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.sources.class_map import ClassMap
+    from tta_pipeline.unreferenced import Unreferenced
 
 
 def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -575,6 +576,107 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
         click.echo(f"{path}\nNext, one cell and then all of them:")
     for command in commands:
         click.echo(f"  {command}", err=output == "-")
+
+
+@main.command()
+@click.argument("benchmark")
+@click.argument("experiment")
+@click.argument("key", metavar="CELL")
+@click.option("--device", default="auto", show_default=True, help="Where it would be evaluated: auto, cpu or cuda.")
+@click.option("--all", "shows_all", is_flag=True, help="Every part, the equal ones too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
+@_plain_errors
+def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
+    r"""Say why a cell of an experiment is finished or not: what decided its result, and what would decide it now.
+
+    CELL is a partition key: fog|5, clean|0, or that of a stream, such as 5 or all. The exit status is 0 if there is
+    nothing to evaluate, 1 if there is. Versions of libraries are told where they differ, and outdate nothing.
+
+    \b
+    Examples:
+      tta-pipeline why imagenet_c tent 'fog|5'
+      tta-pipeline why digits_c tent_continual 5 --all
+    """
+    from tta_pipeline.benchmarks.lookup import find_benchmark
+    from tta_pipeline.evaluation.explaining import COLUMNS, explain
+    from tta_pipeline.reports.tables import Table
+
+    locations = Locations.from_environment()
+    found = explain(find_benchmark(benchmark, locations), experiment, key, locations, device=device)
+    if as_json:
+        click.echo(json.dumps([cell.facts for cell in found], indent=1))
+    else:
+        for cell in found:
+            click.echo(f"{cell.name}: {'finished' if cell.is_finished else 'not finished'}: {cell.reason}")
+            if rows := tuple(cell.rows(shows_all=shows_all)):
+                _print(Table(columns=COLUMNS, rows=rows))
+    sys.exit(0 if all(cell.is_finished for cell in found) else 1)
+
+
+@main.command()
+@click.argument("kinds", metavar="[KIND...]", nargs=-1,
+                type=click.Choice(["superseded", "gone", "predictions", "states", "decoded"]))  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+              metavar="FOLDER", help="Look for decoded cells there too, the resource's `decoded_folder`.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
+@_plain_errors
+def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Path, ...], as_json: bool) -> None:
+    r"""List what nothing refers to any more, with its size, and remove it on request.
+
+    \b
+    superseded   records of which there is a newer one; the history of speed and error goes with them
+    gone         records of experiments, cells and streams that the benchmark file does not name any more
+    predictions  predictions of each sample that no record names
+    states       states of streams that no record would go on from
+    decoded      decoded cells of shard sets that are no more
+
+    Of benchmarks that have a file; others are not looked at. Do it while no run is at work.
+
+    \b
+    Examples:
+      tta-pipeline clean --dry-run
+      tta-pipeline clean gone predictions states --yes
+      tta-pipeline clean decoded --decoded /scratch/me/decoded
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.benchmarks.lookup import benchmark_paths
+    from tta_pipeline.benchmarks.spec import load_benchmark
+    from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.unreferenced import find_unreferenced, remove
+
+    locations = Locations.from_environment()
+    benchmarks = [load_benchmark(path) for path in benchmark_paths(locations).values()]
+    everything = find_unreferenced(benchmarks, locations, decoded=decoded)
+    found = [each for each in everything if not kinds or each.kind in kinds]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], default=str, indent=1))
+    else:
+        _print_unreferenced(found, locations)
+    if dry_run or not found:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
+    if yes or click.confirm(f"Remove these {len(found):,} files?"):
+        remove(found, locations)
+        for line in publish_metrics(locations).notes:
+            _say(line)
+
+
+def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -> None:
+    from tta_pipeline.reports.tables import Table
+
+    groups: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        inside = each.path.is_relative_to(locations.root)
+        where = "/".join(each.path.relative_to(locations.root).parts[:4][:-1]) if inside else str(each.path.parent)
+        groups.setdefault((each.kind, where), []).append(each.size_bytes)
+    rows = tuple((*group, len(sizes), round(sum(sizes) / 1e6, 3)) for group, sizes in sorted(groups.items()))
+    if rows:
+        _print(Table(columns=("kind", "folder", "num_files", "megabytes"), rows=rows))
+    click.echo(f"{len(found):,} files, {sum(each.size_bytes for each in found) / 1e6:,.1f} MB to which nothing refers")
 
 
 # In a raw docstring \b is two characters; click leaves lines alone only behind the one character that it stands for.

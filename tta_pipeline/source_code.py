@@ -23,17 +23,34 @@ _STATED_ELSEWHERE = frozenset({"tta_pipeline.adaptation.catalogue", "tta_pipelin
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
+_seen: dict[str, str] = {}
+"""Hash of each module when this process first asked for it."""
+
+
 def source_sha256(*references: str) -> str:
     """Return the hash of the code that *references*, each `module:name`, run.
 
+    Ask before the code is imported: from then on a file that was edited is refused, since the process goes on with what
+    it has imported.
+
     Raises:
-        ValueError: there is no such module, it is no Python source, or a file in it is none.
+        ValueError: there is no such module, it is no Python source, or a file in it is none or was edited meanwhile.
     """
     files: dict[str, str] = {}
     for reference in references:
-        module = reference.partition(":")[0]
-        files |= {found.name: found.code.sha256 for found in _reached(module)}
+        for module in _reached(reference.partition(":")[0]):
+            _require_as_imported(module)
+            files[module.name] = module.code.sha256
     return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
+
+
+def _require_as_imported(module: "_Module") -> None:
+    if module.name not in sys.modules:
+        _seen[module.name] = module.code.sha256
+    elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
+        raise ValueError(
+            f"{module.path} was changed after this process imported it; expected the code that runs: start again"
+        )
 
 
 def find_module(name: str) -> ModuleSpec | None:

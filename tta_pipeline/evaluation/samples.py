@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.files import read_file
 from tta_pipeline.shards.manifest import SampleIndex
 
+_MOST_BYTES = 2**36
 _SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
 
 
@@ -64,7 +66,7 @@ class SamplePredictions:
             RecordError: it is missing, or other bytes than were written.
         """
         try:
-            data = path.read_bytes()
+            data = read_file(path, limit_bytes=_MOST_BYTES)
         except OSError as error:
             raise RecordError(
                 f"{path} cannot be read ({error.strerror}); expected the predictions of each sample, which a record "

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import read_file, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}\.state")
 _HEAD_BYTES = 64
+_MOST_BYTES = 2**38
 NUM_KEPT = 2
 """Of a stream: the newest, and the one before, should the newest be damaged."""
 
@@ -47,7 +48,7 @@ class States:
         for number in range(len(fingerprints), 0, -1):
             path = self._path(fingerprints[number - 1])
             try:
-                data = path.read_bytes()
+                data = read_file(path, limit_bytes=_MOST_BYTES)
             except FileNotFoundError:
                 continue
             except OSError as error:

@@ -1,38 +1,45 @@
 """One experiment over many streams: what is finished is not done again, and the next cell is opened ahead."""
 
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
-
-from tta_pipeline.benchmarks.spec import Benchmark, Experiment
+from tta_pipeline.benchmarks.spec import Benchmark, Experiment, TrainedModel
 from tta_pipeline.benchmarks.streams import Plan, Visit, plans
-from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.evaluate import Evaluator, Identity, Result, fingerprint
+from tta_pipeline.errors import EvaluationError, RecordError
+from tta_pipeline.evaluation.evaluate import Evaluator, Identity, Result
+from tta_pipeline.evaluation.fingerprint import (
+    Fingerprint,
+    arithmetic_flags,
+    fingerprint,
+    method_code_sha256,
+)
 from tta_pipeline.evaluation.machine import Machine, device_type, leased_device
 from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.opening import Opened, open_sets
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.standing import Standing
+from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import latest_record, now, publish_record
-from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.metrics.records import Record, latest_record, now, publish_record
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.staging import Stage, node_local_folder
+from tta_pipeline.training.source_model import require_trained_so
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,26 +92,64 @@ class Subject:
 
     def record_name(self, plan: Plan, visit: Visit, cell: Cell) -> str:
         """Return what the records of *cell* are called."""
+        return self.record_name_of(self.experiment, plan, visit, cell)
+
+    def record_name_of(self, experiment: str, plan: Plan, visit: Visit, cell: Cell) -> str:
+        """Return what the records of *cell* would be called if the experiment were called *experiment*."""
         spec = self.spec
-        folders = [self.experiment, *([f"seed-{plan.seed}"] if spec.seeds else [])]
+        folders = [experiment, *([f"seed-{plan.seed}"] if spec.seeds else [])]
         name = f"{cell.corruption}-{cell.severity}"
         if spec.protocol.partitioned_by == "cell":
             return "/".join([*folders, name])
         return "/".join([*folders, plan.key, f"{visit.position:03d}-{name}"])
 
-    def latest(self, plan: Plan, visit: Visit, cell: Cell) -> Mapping[str, Any] | None:
-        """Return the facts of the newest evaluation of *cell*, or None if it has none."""
-        results = self.locations.results(self.benchmark.name)
-        record = latest_record(results, kind="evaluations", name=self.record_name(plan, visit, cell))
-        return record.facts if record else None
+    def newest_record(self, plan: Plan, visit: Visit, cell: Cell) -> Record | None:
+        """Return the newest record of *cell*, or None if it has none.
+
+        Raises:
+            RecordError: it is damaged or foreign.
+        """
+        return latest_record(self._results, kind="evaluations", name=self.record_name(plan, visit, cell))
+
+    def latest(self, plan: Plan, visit: Visit, cell: Cell) -> Evaluation | None:
+        """Return the newest evaluation of *cell*, or None if it has none.
+
+        Raises:
+            RecordError: its record is damaged or foreign.
+        """
+        record = self.newest_record(plan, visit, cell)
+        return record.evaluation if record else None
+
+    def under_another_name(self, plan: Plan, visit: Visit, cell: Cell, *, fingerprint: str) -> Record | None:
+        """Return the record of *cell* with *fingerprint* of an experiment that the benchmark file has no more."""
+        evaluations = self._results / "evaluations"
+        names = sorted(path.name for path in evaluations.iterdir()) if evaluations.is_dir() else []
+        for name in names:
+            if name in self.benchmark.experiments:
+                continue
+            with suppress(RecordError):  # a damaged one is named when records are published
+                place = self.record_name_of(name, plan, visit, cell)
+                record = latest_record(self._results, kind="evaluations", name=place)
+                if record and record.evaluation and record.evaluation.fingerprint == fingerprint:
+                    return record
+        return None
+
+    def samples_path(self, name: str, sha256: str) -> Path:
+        """Return where the predictions of each sample lie that hash to *sha256*, of the evaluation called *name*."""
+        return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
+
+    @property
+    def _results(self) -> Path:
+        return self.locations.results(self.benchmark.name)
 
     def load_model(self) -> LoadedModel:
         """Return the experiment's model.
 
         Raises:
-            EvaluationError: see `load_model`.
+            EvaluationError: see `load_model`; or the benchmark's own was trained otherwise than it says now.
         """
         name = self.spec.model
+        self._require_trained_so(self.benchmark.models[name])
         class_map = benchmark_class_map(self.benchmark, self.locations)
         return load_model(
             name,
@@ -112,6 +157,14 @@ class Subject:
             source_model=self.locations.source_model(self.benchmark.name),
             classes=class_map.classes,
         )
+
+
+    def _require_trained_so(self, model: object) -> None:
+        train = self.locations.shards(self.benchmark.name, TRAIN)
+        # Whoever has the weights alone evaluates them as they are.
+        if isinstance(model, TrainedModel) and (train / MANIFEST_FILE).exists():
+            manifest = read_record(train / MANIFEST_FILE, Manifest)
+            require_trained_so(self.locations.source_model(self.benchmark.name), manifest, model)
 
 
 class _Held(NamedTuple):
@@ -139,7 +192,7 @@ class Sweep:
         run_id: str,
         tell: Callable[[str], None],
         ranks: Ranks = ALONE,
-        keeps_predictions: bool = False,
+        keeps_predictions: bool = True,
     ) -> None:
         self._subject = subject
         self._machine = machine
@@ -147,6 +200,7 @@ class Sweep:
         self._tell = tell
         self._ranks = ranks
         self._keeps_predictions = keeps_predictions
+        self._unproven: list[Evaluation] = []
         self._to_come: list[Step] = []
         self._opening: dict[Step, Future[_Held]] = {}
         self._manifests: dict[Cell, Manifest] = {}
@@ -165,8 +219,46 @@ class Sweep:
         self._stack.close()
 
     def unfinished(self, key: str) -> tuple[Plan, ...]:
-        """Return the streams at *key* whose newest records are not of data, weights and settings as they are now."""
-        return tuple(plan for plan in self._subject.plans(key) if self._num_finished(plan) < len(plan.visits))
+        """Return the streams at *key* whose newest records are not of all that decides predictions as it is now.
+
+        Results that an experiment had under another name become its own first.
+        """
+        todo = []
+        for plan in self._subject.plans(key):
+            standings = [self._taken_over(plan, standing) for standing in self.standings(plan)]
+            left = [standing for standing in standings if not standing.is_finished]
+            if left:
+                todo.append(plan)
+                self._unproven += [standing.stored for standing in left if standing.stored and standing.is_unproven]
+                self._say_why(plan, left[0])
+        return tuple(todo)
+
+    def say_what_is_unproven(self) -> None:
+        """Tell how many of the cells found unfinished have results of an earlier version, and what they took."""
+        if self._unproven:
+            hours = sum(row.wall_s for row in self._unproven) / 3600
+            self._tell(
+                f"{len(self._unproven)} cells have results of an earlier version of tta_pipeline, which did not record "
+                f"all that decides them: they are evaluated again, about {hours:,.1f} h by what they took then"
+            )
+
+    def standings(self, plan: Plan) -> Iterator[Standing]:
+        """Yield each cell of *plan* in its order: its newest record, and what decides its predictions now."""
+        for visit, present in zip(plan.visits, self._fingerprints(plan), strict=True):
+            for cell in visit.cells:
+                yield self._standing(plan, visit, cell, present)
+
+    def _standing(self, plan: Plan, visit: Visit, cell: Cell, present: Fingerprint) -> Standing:
+        try:
+            record = self._subject.newest_record(plan, visit, cell)
+        except RecordError as error:
+            return Standing(visit=visit, cell=cell, present=present, stored=None, versions={}, problem=str(error))
+        stored, versions = (record.evaluation, record.versions) if record else (None, {})
+        return Standing(visit=visit, cell=cell, present=present, stored=stored, versions=versions)
+
+    def _say_why(self, plan: Plan, standing: Standing) -> None:
+        if standing.problem or (standing.stored and not standing.is_unproven):
+            self._tell(f"stream {plan.key}, {standing.cell.key} is evaluated anew: {standing.reason}")
 
     def expect(self, plans: Iterable[Plan]) -> None:
         """Be told what will be evaluated, so that each visit is opened while the one before computes."""
@@ -196,6 +288,7 @@ class Sweep:
                 position=step.visit.position,
                 seed=step.plan.seed,
                 fingerprint=self._fingerprints(step.plan)[step.visit.position],
+                code_sha256=self._code_sha256,
             )
             what = ", ".join(dict.fromkeys(cell.key for cell in step.visit.cells[:3]))
             progress = Progress(self._tell, what=what, total=len(opened.order))
@@ -206,55 +299,76 @@ class Sweep:
     def _record(self, step: Step, results: Sequence[Result], started_at: str) -> None:
         """Record *results*; if the stream goes on, save before from where, so that a kill loses a visit only."""
         states = self._states(step.plan)
-        state = states / f"{results[0].row.fingerprint}.pt"
         goes_on = step.visit is not step.plan.visits[-1]
         if goes_on:
-            write_atomically(state, _saved(self._evaluator.state()))
-        benchmark, locations = self._subject.benchmark.name, self._subject.locations
+            states.save(results[0].row.fingerprint, self._evaluator.state())
         for result in results:
             cell = Cell(corruption=result.row.corruption, severity=result.row.severity)
             name = self._subject.record_name(step.plan, step.visit, cell)
-            if self._keeps_predictions:
-                folder = locations.predictions(benchmark) / name
-                write_atomically(folder / f"{result.row.predictions_sha256}.parquet", _as_parquet(result.samples))
+            row = self._with_samples(name, result) if self._keeps_predictions else result.row
             publish_record(
-                locations.results(benchmark),
-                kind="evaluations",
-                name=name,
-                run_id=self._run_id,
-                started_at=started_at,
-                facts=asdict(result.row),
+                self._results, kind="evaluations", name=name, run_id=self._run_id, started_at=started_at, facts=row
             )
-        for older in states.glob("*.pt"):
-            if older != state or not goes_on:
-                older.unlink()
+        done = self._fingerprints(step.plan)[: step.visit.position + 1] if goes_on else []
+        states.keep_only([each.sha256 for each in done[-NUM_KEPT:]])
+
+    def _with_samples(self, name: str, result: Result) -> Evaluation:
+        """Write what is predicted for each sample, and return the row with its hash."""
+        data = result.samples.encoded()
+        sha256 = hashlib.sha256(data).hexdigest()
+        write_atomically(self._subject.samples_path(name, sha256), data)
+        return replace(result.row, samples_sha256=sha256)
 
     def _resumed(self, plan: Plan) -> int:
         """Bring the method to where *plan* was broken off, and return the position of the visit to make."""
         num_finished = self._num_finished(plan)
         if num_finished in (0, len(plan.visits)):
             return 0
-        path = self._states(plan) / f"{self._fingerprints(plan)[num_finished - 1]}.pt"
-        if not path.exists():
+        done = [each.sha256 for each in self._fingerprints(plan)[:num_finished]]
+        found = self._states(plan).newest(done, self._evaluator.device, self._tell)
+        if found is None:
             return 0
-        manifest = self._manifest(plan.visits[0].cells[0])
-        state = torch.load(path, map_location=self._evaluator.device, weights_only=True)
-        self._evaluator.resume(state, manifest, seed=plan.seed)
-        self._tell(f"stream {plan.key} goes on at {num_finished} of {len(plan.visits)}")
-        return num_finished
+        position, state = found
+        self._evaluator.resume(state, self._manifest(plan.visits[0].cells[0]), seed=plan.seed)
+        self._tell(f"stream {plan.key} goes on at {position} of {len(plan.visits)}")
+        return position
 
     def _num_finished(self, plan: Plan) -> int:
-        """Return how many visits from the first on have records of data, weights and settings as they are now."""
-        for visit, expected in zip(plan.visits, self._fingerprints(plan), strict=True):
-            for cell in visit.cells:
-                latest = self._subject.latest(plan, visit, cell)
-                if latest is None or latest["fingerprint"] != expected:
-                    return visit.position
-        return len(plan.visits)
+        """Return how many visits from the first on have records of all that decides predictions as it is now."""
+        left = (standing.visit.position for standing in self.standings(plan) if not standing.is_finished)
+        return next(left, len(plan.visits))
 
-    def _fingerprints(self, plan: Plan) -> list[str]:
+    def _taken_over(self, plan: Plan, standing: Standing) -> Standing:
+        """Return *standing* with the result that the experiment had under another name, which becomes its own."""
+        if standing.stored or standing.problem or not self._ranks.is_first:
+            return standing
+        subject, place = self._subject, (plan, standing.visit, standing.cell)
+        record = subject.under_another_name(*place, fingerprint=standing.present.sha256)
+        if record is None or record.evaluation is None:
+            return standing
+        before, name = record.evaluation, subject.record_name(*place)
+        samples_sha256 = before.samples_sha256
+        if samples_sha256:
+            kept = subject.samples_path(subject.record_name_of(before.experiment, *place), samples_sha256)
+            if kept.exists():
+                write_atomically(subject.samples_path(name, samples_sha256), kept.read_bytes())
+        row = replace(before, experiment=subject.experiment, model=subject.spec.model, copied_from=record.sha256)
+        self._tell(f"stream {plan.key}, {standing.cell.key}: the result of {before.experiment} is the same; taken over")
+        publish_record(
+            self._results,
+            kind="evaluations",
+            name=name,
+            run_id=record.run_id,
+            started_at=record.started_at,
+            facts=row,
+            versions_then=record.versions,
+        )
+        return replace(standing, stored=row, versions=record.versions)
+
+    def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
         """Return what decides the predictions of each visit: all that its stream has had until then."""
         subject = self._subject
+        code_sha256, arithmetic = self._code_sha256, self._arithmetic
         so_far: list[Manifest] = []
         found = []
         for visit in plan.visits:
@@ -263,9 +377,12 @@ class Sweep:
                 fingerprint(
                     subject.spec,
                     seed=plan.seed,
-                    weights_sha256=self._model.weights_sha256,
+                    model=self._model,
+                    code_sha256=code_sha256,
+                    arithmetic=arithmetic,
                     device=device_type(self._machine.device),
-                    manifests=so_far,
+                    image_size=subject.benchmark.image_size_of(subject.experiment),
+                    manifests=tuple(so_far),
                     source=self._source.manifests[0] if self._source else None,
                 )
             )
@@ -276,9 +393,10 @@ class Sweep:
             self._manifests[cell] = self._subject.manifest(cell)
         return self._manifests[cell]
 
-    def _states(self, plan: Plan) -> Path:
+    def _states(self, plan: Plan) -> States:
         subject = self._subject
-        return subject.locations.states(subject.benchmark.name) / subject.experiment / f"{plan.key}-seed-{plan.seed}"
+        folder = subject.locations.states(subject.benchmark.name) / subject.experiment
+        return States(folder=folder / f"{plan.key}-seed-{plan.seed}")
 
     def _opened(self, step: Step) -> _Held:
         return self._opening.pop(step).result() if step in self._opening else self._open(step)
@@ -306,9 +424,27 @@ class Sweep:
         for other in following[:1]:
             self._opening[other] = self._thread.submit(self._open, other)
 
+    @property
+    def _results(self) -> Path:
+        return self._subject.locations.results(self._subject.benchmark.name)
+
     @cached_property
     def _model(self) -> LoadedModel:
         return self._subject.load_model()
+
+    @cached_property
+    def _code_sha256(self) -> str:
+        """Of the method, asked before it is imported."""
+        try:
+            return method_code_sha256(self._subject.spec)
+        except ValueError as error:
+            raise EvaluationError(f"method {self._subject.spec.method}: {error}") from error
+
+    @cached_property
+    def _arithmetic(self) -> Mapping[str, Any]:
+        """As it is once the method is imported, which may set some; what it sets later is part of its code."""
+        importlib.import_module(self._subject.spec.entry.implementation.partition(":")[0])
+        return arithmetic_flags()
 
     @cached_property
     def _source(self) -> Opened | None:
@@ -340,15 +476,3 @@ def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
     is_default = machine.stage_folder == "$TMPDIR"
     root = node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
     return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell)
-
-
-def _as_parquet(table: pa.Table) -> bytes:
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd")
-    return buffer.getvalue()
-
-
-def _saved(state: dict[str, Any]) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    return buffer.getvalue()

@@ -16,7 +16,7 @@ from tta_pipeline.benchmarks.spec import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.sections import Section
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized, SmallConvNet
@@ -44,7 +44,7 @@ def train_source_model(
     path: Path, shard_set: ShardSet, settings: TrainedModel, *, image_size: int, say: Callable[[str], None]
 ) -> SourceModelFacts:
     """Train on the clean images of *shard_set* and save to *path*, unless the same training lies there."""
-    fingerprint = _fingerprint(shard_set, settings)
+    fingerprint = _fingerprint(shard_set.manifest, settings)
     existing = _existing(path)
     if existing is not None and existing.fingerprint == fingerprint:
         return existing
@@ -83,6 +83,20 @@ def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
     return Normalized(network, mean=facts.mean, std=facts.std), facts
 
 
+def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -> None:
+    """Make sure that the model at *path* was trained on the images of *manifest* with *settings*.
+
+    Raises:
+        EvaluationError: it was not, or it is missing.
+    """
+    facts = _existing(path)
+    if facts is None or facts.fingerprint != _fingerprint(manifest, settings):
+        raise EvaluationError(
+            f"{path} was trained on other images or with other settings than the benchmark has now; expected "
+            f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize the source_model"
+        )
+
+
 def _existing(path: Path) -> SourceModelFacts | None:
     try:
         facts = SourceModelFacts.model_validate_json(_facts_path(path).read_bytes())
@@ -96,8 +110,8 @@ def _facts_path(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _fingerprint(shard_set: ShardSet, settings: TrainedModel) -> str:
-    decisive = [TRAINING_VERSION, shard_set.manifest.sha256, settings.model_dump(mode="json")]
+def _fingerprint(manifest: Manifest, settings: TrainedModel) -> str:
+    decisive = [TRAINING_VERSION, manifest.sha256, settings.model_dump(mode="json")]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,0 +1,98 @@
+"""Why cells are finished or not, for a person: the parts of what decided a result beside those of now."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.errors import PartitionKeyError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.standing import Standing, shown
+from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.records import versions
+from tta_pipeline.partitions import CLEAN
+
+COLUMNS = ("part", "stored", "present", "means")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """One cell of one stream."""
+
+    name: str
+    standing: Standing
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to evaluate."""
+        return self.standing.is_finished
+
+    @property
+    def reason(self) -> str:
+        """Why, in a few words."""
+        return self.standing.reason
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """All of it, as plain JSON."""
+        stored = self.standing.stored
+        return {
+            "cell": self.name,
+            "is_finished": self.is_finished,
+            "reason": self.reason,
+            "stored": json.loads(stored.fingerprint_parts) if stored and stored.fingerprint_parts else None,
+            "present": dict(self.standing.present.parts),
+            "stored_versions": dict(self.standing.versions),
+            "present_versions": versions(),
+        }
+
+    def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
+        """Yield `COLUMNS` of the parts that differ, or of all, and of the libraries that have another version."""
+        differences = self.standing.differences
+        for name, value in _flat(self.standing.present.parts) if shows_all else ():
+            if name not in differences:
+                yield name, shown(value) if self.standing.stored else "-", shown(value), ""
+        for name, (stored, present) in differences.items():
+            yield name, shown(stored), shown(present), "differs"
+        present_versions = versions()
+        for name, stored_version in self.standing.versions.items():
+            if name in present_versions and present_versions[name] != stored_version:
+                yield f"version of {name}", stored_version, present_versions[name], "outdates nothing"
+
+
+def explain(
+    benchmark: Benchmark, experiment: str, key: str, locations: Locations, *, device: str
+) -> tuple[Explained, ...]:
+    """Return how each cell of the streams at *key* stands.
+
+    Raises:
+        PartitionKeyError: there is no such experiment, or it has no such cell or stream.
+        EvaluationError, ManifestError: model or shards, which decide the result, are not there.
+    """
+    if experiment not in benchmark.experiments:
+        raise PartitionKeyError(
+            f"{benchmark.name} has no experiment {experiment!r}; expected one of {', '.join(benchmark.experiments)}"
+        )
+    subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
+    known = stream_keys(benchmark, experiment)
+    if benchmark.has_clean and subject.spec.protocol.partitioned_by == "cell":
+        known = (*known, CLEAN.key)
+    if key not in known:
+        raise PartitionKeyError(f"{experiment} has no cell {key!r}; expected one of {', '.join(known)}")
+    with Sweep(subject, machine=Machine(device=device), run_id="", tell=lambda _: None) as sweep:
+        return tuple(
+            Explained(name=subject.record_name(plan, standing.visit, standing.cell), standing=standing)
+            for plan in subject.plans(key)
+            for standing in sweep.standings(plan)
+        )
+
+
+def _flat(parts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in sorted(parts.items()):
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,72 @@
+"""Whether a cell is finished, and if not, why: its newest record beside what decides the predictions now."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tta_pipeline.benchmarks.streams import Visit
+from tta_pipeline.evaluation.fingerprint import Fingerprint, differing
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.partitions import Cell
+
+_NUM_NAMED = 3
+_SHOWN_CHARACTERS = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """One cell of a visit."""
+
+    visit: Visit
+    cell: Cell
+    present: Fingerprint
+    stored: Evaluation | None
+    """Its newest record; None if there is none that can be believed."""
+    versions: Mapping[str, str]
+    """Of the libraries when it was evaluated; they outdate nothing."""
+    problem: str = ""
+    """What is wrong with the newest record."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is nothing to evaluate."""
+        return self.stored is not None and self.stored.fingerprint == self.present.sha256
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its record is of an earlier version, which did not say all that decides the predictions."""
+        return self.stored is not None and self.stored.fingerprint_parts is None
+
+    @property
+    def differences(self) -> Mapping[str, tuple[Any, Any]]:
+        """What decides the predictions and is not what it was, by name: what is stored, and what is present."""
+        if self.stored is None or self.stored.fingerprint_parts is None:
+            return {}
+        return differing(json.loads(self.stored.fingerprint_parts), self.present.parts)
+
+    @property
+    def reason(self) -> str:
+        """Why it is finished or not, in a few words."""
+        if self.problem:
+            return self.problem
+        if self.stored is None:
+            return "it has no result yet"
+        if self.is_unproven:
+            return "its result is of an earlier version of tta_pipeline, which did not record all that decides it"
+        if self.is_finished:
+            return "nothing that decides its predictions has changed"
+        return f"changed since: {'; '.join(self._named_differences())}"
+
+    def _named_differences(self) -> Iterator[str]:
+        found = list(self.differences.items())
+        for name, (before, now) in found[:_NUM_NAMED]:
+            yield f"{name} was {shown(before)}, is {shown(now)}"
+        if len(found) > _NUM_NAMED:
+            yield f"and {len(found) - _NUM_NAMED} more"
+
+
+def shown(value: Any) -> str:
+    """Return *value*, of a fingerprint, short enough for a line."""
+    text = json.dumps(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,123 @@
+"""What nothing refers to any more: found, with its size, and removed on request.
+
+Only files that this project names are ever looked at: numbered records, kept predictions, states, decoded cells.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.records import KINDS, numbered_records, read_record
+from tta_pipeline.partitions import CLEAN
+
+Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]
+_SETTLED_AFTER_S = 3600.0
+"""A run writes predictions and states before the record that names them."""
+_PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
+_STATE = re.compile(r"[0-9a-f]{64}\.state")
+_DECODED = re.compile(r"(?P<manifest>[0-9a-f]{64})-.*\.pixels")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unreferenced:
+    """One file."""
+
+    kind: Kind
+    benchmark: str
+    path: Path
+    size_bytes: int
+
+
+def find_unreferenced(
+    benchmarks: Sequence[Benchmark], locations: Locations, *, decoded: Sequence[Path] = ()
+) -> Iterator[Unreferenced]:
+    """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
+
+    Raises:
+        RecordError: the newest record of something cannot be read, so that nobody knows what it refers to.
+    """
+    for benchmark in benchmarks:
+        yield from _of_benchmark(benchmark, locations)
+    manifests = {_sha256_of(path) for path in locations.root.glob("*/*/**/manifest.json")} if decoded else set()
+    for folder in decoded:
+        for path in sorted(folder.rglob("*.pixels")):
+            match = _DECODED.fullmatch(path.name)
+            if match and match["manifest"] not in manifests:
+                yield _found("decoded", "", path)
+
+
+def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
+    """Remove the files, and the folders of results, predictions and states that they leave empty."""
+    for each in found:
+        each.path.unlink(missing_ok=True)
+    for each in found:
+        if each.benchmark:
+            _remove_empty(each.path.parent, below=locations.root / each.benchmark)
+
+
+def _of_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Unreferenced]:
+    results = locations.results(benchmark.name)
+    named = _names(benchmark, locations)
+    samples, fingerprints = set[str](), set[str]()
+    for kind in KINDS:
+        for folder in sorted({path.parent for path in (results / kind).rglob("[0-9]*.json")}):
+            records = numbered_records(folder)
+            if kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
+                yield from (_found("gone", benchmark.name, path) for path in records)
+                continue
+            yield from (_found("superseded", benchmark.name, path) for path in records[:-1])
+            if kind == "evaluations":
+                evaluation = read_record(records[-1]).evaluation
+                samples.add(evaluation.samples_sha256 or "")
+                fingerprints.add(evaluation.fingerprint)
+    for path in _settled(locations.predictions(benchmark.name), _PREDICTIONS):
+        if path.stem not in samples:
+            yield _found("predictions", benchmark.name, path)
+    for path in _settled(locations.states(benchmark.name), _STATE):
+        if path.stem not in fingerprints:
+            yield _found("states", benchmark.name, path)
+
+
+def _names(benchmark: Benchmark, locations: Locations) -> frozenset[str]:
+    """Return the names of all evaluations that *benchmark* can have."""
+    from tta_pipeline.benchmarks.streams import stream_keys
+    from tta_pipeline.evaluation.sweep import Subject
+
+    found = []
+    for experiment in benchmark.experiments:
+        subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
+        keys = {*stream_keys(benchmark, experiment)}
+        if subject.spec.protocol.partitioned_by == "cell" and benchmark.has_clean:
+            keys.add(CLEAN.key)
+        plans = (plan for key in keys for plan in subject.plans(key))
+        found += [
+            subject.record_name(plan, visit, cell) for plan in plans for visit in plan.visits for cell in visit.cells
+        ]
+    return frozenset(found)
+
+
+def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+    """Yield the files in *folder* that are called so and that no run can be about to name."""
+    for path in sorted(folder.rglob("*")):
+        if name.fullmatch(path.name) and time.time() - path.stat().st_mtime > _SETTLED_AFTER_S:
+            yield path
+
+
+def _found(kind: Kind, benchmark: str, path: Path) -> Unreferenced:
+    return Unreferenced(kind=kind, benchmark=benchmark, path=path, size_bytes=path.stat().st_size)
+
+
+def _remove_empty(folder: Path, *, below: Path) -> None:
+    while folder != below and folder.is_relative_to(below):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:  # removed for another file
+            pass
+        except OSError:  # there is still something in it
+            return
+        folder = folder.parent
