@@ -1,0 +1,265 @@
+"""Whatever is damaged, exchanged, edited or lost, no number becomes another without an error."""
+
+import importlib
+import random
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.sweep import Step, Subject, Sweep
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.progress import quiet
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.sources import benchmark_class_map
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
+
+METHOD = """
+from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.adaptation.norm import Norm
+
+
+class Mine(Norm):
+    def _predict(self, images):
+        return SHARPNESS * super()._predict(images)
+
+
+SHARPNESS = 2.0
+MINE = MethodEntry(
+    implementation="damaged_method:Mine", summary="Sharper.", presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters())
+)
+"""
+EXPERIMENTS = """
+  mine: {model: cnn, method: 'damaged_method:MINE', batch_size: 50}
+  rising: {model: cnn, method: tent, preset: cifar, batch_size: 50, protocol: gradual, hyperparameters: {lr: 0.05}}
+"""
+BENCHMARK = SMALL.partition("experiments:")[0] + f"experiments:{EXPERIMENTS}"
+NUMBERS = "experiment, stream, position, corruption, severity, num_samples, error, ece, nll, predictions_sha256"
+LIMIT_S = 20
+Numbers = dict[tuple[object, ...], tuple[object, ...]]
+
+
+@dataclass
+class Outcome:
+    """What a person saw who ran everything again."""
+
+    numbers: Numbers = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    tracebacks: list[str] = field(default_factory=list)
+    wall_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class World:
+    """A data root, and beside it the method that its benchmark names."""
+
+    root: Path
+
+    @property
+    def locations(self) -> Locations:
+        """The data root."""
+        return Locations(root=self.root / "data")
+
+    def machine(self) -> Machine:
+        """Where decoded cells are kept too."""
+        folder = str(self.locations.root / "decoded")
+        return Machine(device="cpu", num_threads=1, decoded_folder=folder, decoded_limit_bytes=2**30)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of a user's."""
+        path = self.root / "data" / "benchmarks" / "small.yaml" if name == "small.yaml" else self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@contextmanager
+def imported_from(folder: Path) -> Iterator[None]:
+    """Find modules in *folder*, and import them anew."""
+    sys.modules.pop("damaged_method", None)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = written
+        sys.path.remove(str(folder))
+        sys.modules.pop("damaged_method", None)
+
+
+def run(world: World) -> Outcome:
+    """Do what the assets do over the whole benchmark, each after an error of another too, and ask the database."""
+    outcome, started = Outcome(), time.monotonic()
+    locations = world.locations
+
+    @contextmanager
+    def step(what: str) -> Iterator[None]:
+        signal.alarm(LIMIT_S)
+        try:
+            yield
+        except PipelineError as error:
+            outcome.errors.append(f"{what}: {error}")
+        except Exception as error:  # noqa: BLE001 - counted
+            outcome.tracebacks.append(f"{what}: {error!r}")
+        finally:
+            signal.alarm(0)
+
+    with imported_from(world.root), step("benchmark file"):
+        benchmark = load_benchmark(locations.benchmark_files / "small.yaml")
+        for cell in (*SMALL_CELLS, CLEAN):
+            with step(f"manifest of {cell.key}"):
+                class_map = benchmark_class_map(benchmark, locations)
+                folder = locations.shards("small", cell)
+                publish_shard_set(folder, class_map, quiet("", 0))
+        for experiment in benchmark.experiments:
+            subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
+            for key in stream_keys(benchmark, experiment):
+                with step(f"{experiment} {key}"):
+                    evaluate(world, subject, key)
+        with step("publication"):
+            outcome.errors += publish_metrics(locations).set_aside
+        with step("question"), open_metrics(locations.metrics) as connection:
+            rows = connection.execute(f"SELECT {NUMBERS} FROM latest_evaluations").fetchall()
+            outcome.numbers = {row[:5]: row[5:] for row in rows}
+    outcome.wall_s = time.monotonic() - started
+    return outcome
+
+
+def evaluate(world: World, subject: Subject, key: str, *, num_visits: int | None = None) -> None:
+    """Evaluate the streams at *key*, or so many visits of them only, as if killed behind these."""
+    with Sweep(subject, machine=world.machine(), run_id="damaged", tell=lambda _: None) as sweep:
+        for plan in sweep.unfinished(key):
+            if num_visits is None:
+                sweep.evaluate(plan)
+            for visit in plan.visits[: num_visits or 0]:
+                sweep._evaluate(Step(plan, visit))
+    if num_visits is None:
+        subject.rows(key)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _timed() -> Iterator[None]:
+    """Turn what hangs into an error that is counted."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"still at it after {LIMIT_S} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def whole(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The small benchmark with an experiment of a user's own, and a stream that was broken off behind four of six visits."""
+    world = World(root=tmp_path_factory.mktemp("whole"))
+    world.write("small.yaml", BENCHMARK)
+    world.write("damaged_method.py", METHOD)
+    ignored = shutil.ignore_patterns("results", "report", "predictions", "train", "source")
+    shutil.copytree(sweep.locations.root / "small", world.locations.root / "small", ignore=ignored)
+    with imported_from(world.root):
+        benchmark = load_benchmark(world.locations.benchmark_files / "small.yaml")
+        rising = Subject(benchmark=benchmark, experiment="rising", locations=world.locations)
+        mine = Subject(benchmark=benchmark, experiment="mine", locations=world.locations)
+        for key in stream_keys(benchmark, "mine"):
+            evaluate(world, mine, key)
+        evaluate(world, rising, "all", num_visits=4)
+    publish_metrics(world.locations)
+    return world
+
+
+def copy_of(whole: World, folder: Path) -> World:
+    """Return another world with the same files, in which everything was looked at once: caches believe what they saw."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(whole.root, folder)
+    world = World(root=folder)
+    for cell in (*SMALL_CELLS, CLEAN):
+        ShardSet.open(world.locations.shards("small", cell)).remember_verified()
+    publish_metrics(world.locations)
+    return world
+
+
+@pytest.fixture(scope="module")
+def expected(whole: World, tmp_path_factory: pytest.TempPathFactory) -> Numbers:
+    """The numbers where nothing is damaged, the stream gone on to its end."""
+    outcome = run(copy_of(whole, tmp_path_factory.mktemp("undamaged") / "world"))
+
+    assert not outcome.errors
+    assert not outcome.tracebacks
+    assert 4 + 6 == len(outcome.numbers)
+    return outcome.numbers
+
+
+def soak(whole: World, expected: Numbers, folder: Path, *, seed: int, num_each: int) -> tuple[list[str], Counter[str]]:
+    """Do so many damages of each kind; return what went wrong, and how often there was an error."""
+    rng, faults, told = random.Random(seed), list[str](), Counter[str]()
+    for kind in KINDS:
+        for _ in range(num_each):
+            world = copy_of(whole, folder / "world")
+            damage = damaged(world.locations, kind, rng)
+            outcome = run(world)
+            told[kind] += bool(outcome.errors)
+            faults += judged(damage, outcome, expected)
+    return faults, told
+
+
+def judged(damage: Damage, outcome: Outcome, expected: Numbers) -> list[str]:
+    """Return what a person would have been led into: a wrong number, a traceback, a hang."""
+    found = [f"{damage}: {traceback}" for traceback in outcome.tracebacks]
+    if not outcome.errors and outcome.numbers != expected:
+        others = [key for key in {*expected, *outcome.numbers} if expected.get(key) != outcome.numbers.get(key)]
+        found.append(f"{damage}: {len(others)} other numbers without an error, such as {others[0]}")
+    return found
+
+
+def test_no_damage_becomes_a_number(whole: World, expected: Numbers, tmp_path: Path):
+    """Three hundred random damages, of each kind as many: no other number without an error, no traceback, no hang."""
+    faults, told = soak(whole, expected, tmp_path, seed=1, num_each=24)
+
+    assert not faults, "\n".join(faults)
+    assert all(told[kind] for kind in ("flip in a shard", "swap of blocks", "swap of folders", "cut", "edit"))
+
+
+@pytest.mark.slow
+def test_no_damage_becomes_a_number_in_a_long_soak(whole: World, expected: Numbers, tmp_path: Path):
+    """The same with a thousand."""
+    faults, told = soak(whole, expected, tmp_path, seed=int(time.time()), num_each=77)
+
+    print(dict(told))
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("change", ["sharpness", "lr", "batch_size"])
+def test_what_a_person_changes_changes_the_numbers(whole: World, expected: Numbers, tmp_path: Path, change: str):
+    """An edited method or setting gives the numbers that it gives where nothing was evaluated before."""
+    edits = {
+        "sharpness": ("damaged_method.py", METHOD, METHOD.replace("SHARPNESS = 2.0", "SHARPNESS = 0.5")),
+        "lr": ("small.yaml", BENCHMARK, BENCHMARK.replace("lr: 0.05", "lr: 0.2")),
+        "batch_size": ("small.yaml", BENCHMARK, BENCHMARK.replace("batch_size: 50", "batch_size: 25")),
+    }
+    name, before, after = edits[change]
+    assert before != after
+    world, anew = copy_of(whole, tmp_path / "world"), copy_of(whole, tmp_path / "anew")
+    shutil.rmtree(anew.locations.results("small"))
+    for each in (world, anew):
+        each.write(name, after)
+
+    outcome, from_nothing = run(world), run(anew)
+
+    assert not outcome.errors + outcome.tracebacks
+    assert from_nothing.numbers == outcome.numbers != expected
