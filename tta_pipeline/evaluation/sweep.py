@@ -1,10 +1,10 @@
 """One experiment over many streams: what is finished is not done again, and the next cell is opened ahead."""
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +22,11 @@ from tta_pipeline.evaluation.machine import Machine, device_type, leased_device
 from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.opening import Opened, open_sets
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import latest_record, now, publish_record
+from tta_pipeline.metrics.records import latest_evaluation, now, publish_record
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
@@ -70,18 +71,18 @@ class Subject:
         """Return the streams at *key*, one for each seed."""
         return plans(self.benchmark, self.experiment, key)
 
-    def rows(self, key: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the facts of the newest evaluation of each cell in each stream at *key*; none is missing.
+    def rows(self, key: str) -> tuple[Evaluation, ...]:
+        """Return the newest evaluation of each cell in each stream at *key*; none is missing.
 
         Raises:
-            RecordError: a cell has none.
+            RecordError: a cell has none, or the newest is damaged.
         """
         every = [(plan, visit, cell) for plan in self.plans(key) for visit in plan.visits for cell in visit.cells]
         found = [(place, self.latest(*place)) for place in every]
-        for (_, _, cell), facts in found:
-            if facts is None:
+        for (_, _, cell), row in found:
+            if row is None:
                 raise RecordError(f"found no evaluation of {cell.key} by {self.experiment}; expected one: evaluate it")
-        return tuple(facts for _, facts in found if facts is not None)
+        return tuple(row for _, row in found if row is not None)
 
     def record_name(self, plan: Plan, visit: Visit, cell: Cell) -> str:
         """Return what the records of *cell* are called."""
@@ -92,11 +93,13 @@ class Subject:
             return "/".join([*folders, name])
         return "/".join([*folders, plan.key, f"{visit.position:03d}-{name}"])
 
-    def latest(self, plan: Plan, visit: Visit, cell: Cell) -> Mapping[str, Any] | None:
-        """Return the facts of the newest evaluation of *cell*, or None if it has none."""
-        results = self.locations.results(self.benchmark.name)
-        record = latest_record(results, kind="evaluations", name=self.record_name(plan, visit, cell))
-        return record.facts if record else None
+    def latest(self, plan: Plan, visit: Visit, cell: Cell) -> Evaluation | None:
+        """Return the newest evaluation of *cell*, or None if it has none.
+
+        Raises:
+            RecordError: its record is damaged or foreign.
+        """
+        return latest_evaluation(self.locations.results(self.benchmark.name), self.record_name(plan, visit, cell))
 
     def load_model(self) -> LoadedModel:
         """Return the experiment's model.
@@ -223,7 +226,7 @@ class Sweep:
                 name=name,
                 run_id=self._run_id,
                 started_at=started_at,
-                facts=asdict(result.row),
+                facts=result.row,
             )
         for older in states.glob("*.pt"):
             if older != state or not goes_on:
@@ -247,8 +250,12 @@ class Sweep:
         """Return how many visits from the first on have records of data, weights and settings as they are now."""
         for visit, expected in zip(plan.visits, self._fingerprints(plan), strict=True):
             for cell in visit.cells:
-                latest = self._subject.latest(plan, visit, cell)
-                if latest is None or latest["fingerprint"] != expected:
+                try:
+                    latest = self._subject.latest(plan, visit, cell)
+                except RecordError as error:
+                    self._tell(f"{cell.key} counts as unfinished: {error}")
+                    return visit.position
+                if latest is None or latest.fingerprint != expected:
                     return visit.position
         return len(plan.visits)
 
