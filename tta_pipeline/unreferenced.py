@@ -12,8 +12,9 @@ from typing import Literal
 
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import KINDS, numbered_records, read_record
+from tta_pipeline.metrics.records import KINDS, file_name, numbers, read_record, record_folders
 from tta_pipeline.partitions import CLEAN
+from tta_pipeline.shards.manifest import MANIFEST_FILE, file_sha256
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]
 _SETTLED_AFTER_S = 3600.0
@@ -43,7 +44,7 @@ def find_unreferenced(
     """
     for benchmark in benchmarks:
         yield from _of_benchmark(benchmark, locations)
-    manifests = {_sha256_of(path) for path in locations.root.glob("*/*/**/manifest.json")} if decoded else set()
+    manifests = set(map(file_sha256, locations.root.rglob(MANIFEST_FILE))) if decoded else set[str]()
     for folder in decoded:
         for path in sorted(folder.rglob("*.pixels")):
             match = _DECODED.fullmatch(path.name)
@@ -65,14 +66,15 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Unrefe
     named = _names(benchmark, locations)
     samples, fingerprints = set[str](), set[str]()
     for kind in KINDS:
-        for folder in sorted({path.parent for path in (results / kind).rglob("[0-9]*.json")}):
-            records = numbered_records(folder)
+        for text, _ in record_folders(str(results / kind)):
+            folder = Path(text)
+            records = [folder / file_name(number) for number in numbers(folder)]
             if kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
                 yield from (_found("gone", benchmark.name, path) for path in records)
                 continue
             yield from (_found("superseded", benchmark.name, path) for path in records[:-1])
-            if kind == "evaluations":
-                evaluation = read_record(records[-1]).evaluation
+            evaluation = read_record(records[-1]).evaluation if records else None
+            if evaluation:
                 samples.add(evaluation.samples_sha256 or "")
                 fingerprints.add(evaluation.fingerprint)
     for path in _settled(locations.predictions(benchmark.name), _PREDICTIONS):

@@ -4,8 +4,9 @@ import gc
 import hashlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -18,6 +19,7 @@ from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, c
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.benchmarks.spec import TrainedModel
 from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.evaluation.record import SHOWN, SHOWN_OF_VISIT, Evaluation
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
@@ -27,20 +29,8 @@ if TYPE_CHECKING:
 
     from tta_pipeline.evaluation.sweep import Subject
 
-    Facts = Mapping[str, Any]
-
 EVERY_SAMPLE = "every_sample_evaluated_once"
 _PUBLISH_EVERY_S = 5.0
-_SHOWN = (
-    "error", "ece", "num_samples", "num_correct", "images_per_s", "wall_s", "data_wait_s", "compute_s",
-    "time_to_first_batch_s", "first_batch_compute_s", "peak_rss_gib", "num_forwards", "num_backwards", "device",
-    "diverged", "order_hash", "predictions_sha256",
-)  # fmt: skip
-
-
-_SHOWN_OF_VISITS = (
-    "position", "corruption", "severity", "seed", "error", "num_samples", "images_per_s", "num_resets", "diverged",
-)  # fmt: skip
 _NOT_ITS = CellReport(
     summary="not among the severities of the experiment",
     metadata={"is_of_the_experiment": False},
@@ -53,9 +43,9 @@ class EvaluationConfig(dg.Config):
 
     remeasure: bool = Field(default=False, description="Evaluate cells again that are finished, for another timing")
     keep_predictions: bool = Field(
-        default=False,
-        description="Write what is predicted for each sample to <benchmark>/predictions/ as Parquet, named after "
-        "predictions_sha256; of cells that are finished with `remeasure` only",
+        default=True,
+        description="Write what is predicted for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes "
+        "a sample, named after its hash, which the record has",
     )
 
 
@@ -125,6 +115,7 @@ def _evaluated(
         for key in keys:
             with way_out(scope, context.asset_key, key):
                 todo[key] = subject.plans(key) if config.remeasure else sweep.unfinished(key)
+        sweep.say_what_is_unproven()
         to_come = [key for key, plans in todo.items() if plans]
         if compute.launch and to_come:
             launch(context, compute.launch, subject, to_come, machine, config=config.model_dump())
@@ -173,8 +164,8 @@ class _Reporter:
         """Return what became of the streams at *key*."""
         rows = self._subject.rows(key)
         self._publish_now_and_then()
-        error = sum(row["error"] for row in rows) / len(rows)
-        did = f"{sum(row['num_samples'] for row in rows) / sum(row['wall_s'] for row in rows):,.0f} images/s"
+        error = sum(row.error for row in rows) / len(rows)
+        did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return CellReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
@@ -184,21 +175,20 @@ class _Reporter:
             data_version=_data_version(rows),
         )
 
-    def _of_cell(self, facts: "Facts") -> dict[str, Any]:
+    def _of_cell(self, row: Evaluation) -> dict[str, Any]:
         from tta_pipeline.reports.pictures import reliability_diagram, sample_row, timeline
 
         subject = self._subject
-        cell = Cell(corruption=facts["corruption"], severity=facts["severity"])
+        cell = Cell(corruption=row.corruption, severity=row.severity)
         image_size = subject.benchmark.image_size_of(subject.experiment)
-        samples = sample_row(subject.folder(cell), facts, image_size=image_size)
-        memory = {"peak_cuda_gib": facts["peak_cuda_gib"]} if facts["peak_cuda_gib"] is not None else {}
+        samples = sample_row(subject.folder(cell), row, image_size=image_size)
+        shown = {name: getattr(row, name) for name in SHOWN}
         return {
-            **{name: facts[name] for name in _SHOWN},
-            **memory,
-            "data_wait_share": facts["data_wait_s"] / facts["wall_s"],
+            **{name: value for name, value in shown.items() if value is not None},
+            "data_wait_share": row.data_wait_s / row.wall_s,
             "samples": _picture("first samples with their predictions", samples),
-            "calibration": _picture("accuracy at each confidence", reliability_diagram(facts)),
-            "timeline": _picture("where the time of each batch went", timeline(facts)),
+            "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
+            "timeline": _picture("where the time of each batch went", timeline(row)),
         }
 
     def _publish_now_and_then(self) -> None:
@@ -213,28 +203,28 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
 
 
-def _of_stream(rows: "Sequence[Facts]") -> dict[str, Any]:
+def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return what is shown of several rows: sums, means, and each of them."""
     from tta_pipeline.reports.tables import Table, as_markdown
 
-    wall_s = sum(row["wall_s"] for row in rows)
-    table = Table(columns=_SHOWN_OF_VISITS, rows=tuple(tuple(row[name] for name in _SHOWN_OF_VISITS) for row in rows))
+    wall_s = sum(row.wall_s for row in rows)
+    table = Table(columns=SHOWN_OF_VISIT, rows=tuple(attrgetter(*SHOWN_OF_VISIT)(row) for row in rows))
     return {
-        "error": sum(row["error"] for row in rows) / len(rows),
-        "num_samples": sum(row["num_samples"] for row in rows),
+        "error": sum(row.error for row in rows) / len(rows),
+        "num_samples": sum(row.num_samples for row in rows),
         "num_visits": len(rows),
         "wall_s": wall_s,
-        "images_per_s": sum(row["num_samples"] for row in rows) / wall_s,
-        "data_wait_share": sum(row["data_wait_s"] for row in rows) / wall_s,
-        "diverged": any(row["diverged"] for row in rows),
+        "images_per_s": sum(row.num_samples for row in rows) / wall_s,
+        "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
+        "diverged": any(row.diverged for row in rows),
         "visits": dg.MetadataValue.md(as_markdown(table)),
     }
 
 
-def _data_version(rows: "Sequence[Facts]") -> str:
+def _data_version(rows: Sequence[Evaluation]) -> str:
     if len(rows) == 1:
-        return str(rows[0]["predictions_sha256"])
-    return hashlib.sha256("".join(row["predictions_sha256"] for row in rows).encode()).hexdigest()
+        return rows[0].predictions_sha256
+    return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
 
 
 def _dependencies(scope: Scope, experiment: str) -> list[dg.AssetDep]:
@@ -255,15 +245,18 @@ def _check(scope: Scope, experiment: str, locations: Locations, key: str) -> Seq
     subject = Subject(benchmark=scope.benchmark, experiment=experiment, locations=locations)
     rows = subject.rows(key)
     manifests = {cell: subject.manifest(cell) for plan in subject.plans(key) for cell in plan.cells}
-    found = [(row, manifests[Cell(corruption=row["corruption"], severity=row["severity"])]) for row in rows]
+    found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
     # A subset and a slow stream have fewer samples, which the evaluation itself has counted against its plan.
     is_whole = not subject.spec.subset and subject.spec.protocol.shift != "slow"
     passed = all(
-        row["manifest_sha256"] == manifest.sha256 and (not is_whole or row["num_samples"] == manifest.num_samples)
+        row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)
         for row, manifest in found
     )
+    problems = [problem for row in rows for problem in subject.sample_problems(row)]
     metadata = {
-        "num_evaluated": sum(row["num_samples"] for row, _ in found),
+        "num_evaluated": sum(row.num_samples for row, _ in found),
         "num_samples": sum(manifest.num_samples for _, manifest in found),
+        "kept_predictions": "; ".join(problems) or "as recorded",
     }
+    passed = passed and not problems
     return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(subject, key))

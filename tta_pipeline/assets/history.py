@@ -5,23 +5,24 @@ Read from the record files, which are the truth; the database may be behind.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from tta_pipeline.assets.reporting import CheckReport
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.record import Evaluation
 
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.sweep import Subject
 
-Facts = Mapping[str, Any]
-
 THROUGHPUT = "throughput_regression"
 DRIFT = "accuracy_drift"
 HISTORY_CHECKS: Mapping[str, str] = {
-    THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history on the same device "
-    "with the same batch size.",
+    THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history under the same "
+    "conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
     DRIFT: "The newest evaluation has the error that the same data, weights and settings had before, and is within 0.5 "
     "points of the median of its history.",
 }
@@ -36,26 +37,31 @@ _REMEMBERED = 50
 class History:
     """The newest evaluation of a cell in one stream, and those before it."""
 
-    newest: Facts
-    earlier: tuple[Facts, ...]
+    newest: Evaluation
+    earlier: tuple[Evaluation, ...]
+
+    @property
+    def alike(self) -> tuple[Evaluation, ...]:
+        """The earlier ones whose speed compares with the newest's; none if its conditions are not known."""
+        conditions = self.newest.conditions
+        return tuple(row for row in self.earlier if conditions is not None and row.conditions == conditions)
 
     @property
     def usual_images_per_s(self) -> float | None:
-        """Median on the same device with the same settings of speed; None if there are less than three."""
-        same = ("device", "batch_size", "precision", "compile")
-        found = [row["images_per_s"] for row in self.earlier if all(row[name] == self.newest[name] for name in same)]
-        return median(found) if len(found) >= _ENOUGH else None
+        """Median of those alike; None if there are less than three."""
+        alike = self.alike
+        return median(row.images_per_s for row in alike) if len(alike) >= _ENOUGH else None
 
     @property
     def other_errors(self) -> tuple[float, ...]:
         """The errors, each once, that the same data, weights and settings had before, and have no more."""
-        same = [row for row in self.earlier if row["fingerprint"] == self.newest["fingerprint"]]
-        return tuple(dict.fromkeys(row["error"] for row in same if row["error"] != self.newest["error"]))
+        same = [row for row in self.earlier if row.fingerprint == self.newest.fingerprint]
+        return tuple(dict.fromkeys(row.error for row in same if row.error != self.newest.error))
 
     @property
     def distance(self) -> float:
         """How far the error is from the median of the earlier ones, signed; 0 if there are none."""
-        return self.newest["error"] - median(row["error"] for row in self.earlier) if self.earlier else 0.0
+        return self.newest.error - median(row.error for row in self.earlier) if self.earlier else 0.0
 
 
 def history_reports(subject: "Subject", key: str) -> Sequence[CheckReport]:
@@ -65,8 +71,11 @@ def history_reports(subject: "Subject", key: str) -> Sequence[CheckReport]:
 
 
 def _histories(subject: "Subject", key: str) -> tuple[History, ...]:
-    from tta_pipeline.metrics.records import read_record
+    """Return the histories of the cells that have one.
 
+    Raises:
+        RecordError: the newest record of a cell is damaged or foreign.
+    """
     folder = subject.locations.results(subject.benchmark.name) / "evaluations"
     names = [
         subject.record_name(plan, visit, cell)
@@ -74,38 +83,57 @@ def _histories(subject: "Subject", key: str) -> tuple[History, ...]:
         for visit in plan.visits
         for cell in visit.cells
     ]
-    found = []
-    for name in names:
-        paths = sorted((folder / name).glob("[0-9]*.json"))[-1 - _REMEMBERED :]
-        if paths:
-            *before, newest = [read_record(path).facts for path in paths]
-            earlier = tuple(row for row in before if row["subset"] == newest["subset"])
-            found.append(History(newest=newest, earlier=earlier))
-    return tuple(found)
+    found = (_history(folder / name) for name in names)
+    return tuple(history for history in found if history)
+
+
+def _history(folder: Path) -> History | None:
+    from tta_pipeline.metrics.records import file_name, numbers, read_record
+
+    paths = [folder / file_name(number) for number in numbers(folder)[-1 - _REMEMBERED :]]
+    newest = read_record(paths[-1]).evaluation if paths else None
+    if newest is None:
+        return None
+    earlier = (_of_before(path) for path in paths[:-1])
+    return History(newest=newest, earlier=tuple(row for row in earlier if row and row.subset == newest.subset))
+
+
+def _of_before(path: Path) -> Evaluation | None:
+    """Return the evaluation at *path*; None if it is damaged, which publishing tells."""
+    from tta_pipeline.metrics.records import read_record
+
+    try:
+        return read_record(path).evaluation
+    except RecordError:
+        return None
 
 
 def _throughput(histories: Sequence[History]) -> CheckReport:
     """Compare the time that the streams took with what they would have taken at their usual speeds."""
-    usual = [(each.newest, each.usual_images_per_s) for each in histories]
-    known = [(row, images_per_s) for row, images_per_s in usual if images_per_s]
+    usual = [(each, each.usual_images_per_s) for each in histories]
+    known = [(each, images_per_s) for each, images_per_s in usual if images_per_s]
+    conditions = "; ".join(dict.fromkeys(each.newest.conditions or "not known" for each in histories))
     if not known:
         return _report(
             THROUGHPUT,
             passed=True,
-            found=f"less than {_ENOUGH} earlier evaluations on this device with this batch size: nothing to compare",
+            found=f"less than {_ENOUGH} earlier evaluations under these conditions: nothing to compare",
+            compared=conditions,
         )
-    usual_s = sum(row["num_samples"] / images_per_s for row, images_per_s in known)
-    actual_s = sum(row["num_samples"] / row["images_per_s"] for row, _ in known)
-    num_samples = sum(row["num_samples"] for row, _ in known)
-    ratio = usual_s / actual_s
+    usual_s = sum(each.newest.num_samples / images_per_s for each, images_per_s in known)
+    actual_s = sum(each.newest.num_samples / each.newest.images_per_s for each, _ in known)
+    num_samples = sum(each.newest.num_samples for each, _ in known)
+    ratio, num_earlier = usual_s / actual_s, min(len(each.alike) for each, _ in known)
     return _report(
         THROUGHPUT,
         passed=ratio >= _SLOW,
-        found=f"{ratio:.2f} times as fast as usual; expected at least {_SLOW}",
+        found=f"{ratio:.2f} times as fast as usual; expected at least {_SLOW}. Compared with {num_earlier} or more "
+        "earlier evaluations under the same conditions",
+        compared=conditions,
         speed_ratio=ratio,
         images_per_s=num_samples / actual_s,
         usual_images_per_s=num_samples / usual_s,
-        num_earlier=min(len(each.earlier) for each in histories if each.usual_images_per_s),
+        num_earlier=num_earlier,
     )
 
 
@@ -115,14 +143,14 @@ def _drift(histories: Sequence[History]) -> CheckReport:
     furthest = max(histories, key=lambda each: abs(each.distance))
     other = [(each.newest, error) for each in histories for error in each.other_errors]
     problems = [
-        f"{row['corruption']} {row['severity']}: error {row['error']:.4f}, and {error:.4f} before, with the same data, "
+        f"{row.corruption} {row.severity}: error {row.error:.4f}, and {error:.4f} before, with the same data, "
         "weights and settings"
         for row, error in other
     ]
     if abs(furthest.distance) > _DRIFTED:
         row = furthest.newest
         problems.append(
-            f"{row['corruption']} {row['severity']}: error {row['error']:.4f}, {furthest.distance:+.4f} from the "
+            f"{row.corruption} {row.severity}: error {row.error:.4f}, {furthest.distance:+.4f} from the "
             f"median of {len(furthest.earlier)} earlier ones"
         )
     return _report(
@@ -130,7 +158,7 @@ def _drift(histories: Sequence[History]) -> CheckReport:
     )
 
 
-def _report(check: str, *, passed: bool, found: str, **metadata: float) -> CheckReport:
+def _report(check: str, *, passed: bool, found: str, **metadata: float | str) -> CheckReport:
     return CheckReport(
         check=check, passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata={"found": found, **metadata}
     )

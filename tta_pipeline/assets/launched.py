@@ -66,7 +66,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
                 sweep.evaluate(plan, anew=anew)
             if ranks.is_first:
                 rows = subject.rows(key)
-                tell(f"{key}: error {sum(row['error'] for row in rows) / len(rows):.1%}")
+                tell(f"{key}: error {sum(row.error for row in rows) / len(rows):.1%}")
 
 
 if __name__ == "__main__":

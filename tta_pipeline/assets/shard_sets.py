@@ -41,7 +41,11 @@ def record_shard_set(
     """
     from tta_pipeline.shards.facts import shard_set_facts
 
-    facts = shard_set_facts(published, record, shard_set=transform or "shards")
+    # Shards that somebody else made may be of a benchmark that was called otherwise.
+    facts = {
+        **shard_set_facts(published, record, shard_set=transform or "shards"),
+        "benchmark": scope.benchmark.name,
+    }
     cell = published.shard_set.manifest.cell
     if published.was_built:
         metrics.record(

@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -14,6 +14,9 @@ from tta_pipeline.doctor.mounts import file_system_of
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 
+if TYPE_CHECKING:
+    from tta_pipeline.metrics.listing import Listing
+
 _SETTLED_AFTER_S = 60.0  # such files are written, and such folders locked, in far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
@@ -21,7 +24,7 @@ _WRITTEN_FOLDERS = (
     "results/*/*", "results/*/*/*", "results/*/*/*/*", "states/*/*",
 )  # fmt: skip
 """Below a benchmark's folder, where runs write something beside its place."""
-_NUM_RECORDS_READ = 1_000
+_NUM_NAMED = 20
 
 
 def left_overs(locations: Locations) -> Iterator[Finding]:
@@ -47,58 +50,67 @@ def left_overs(locations: Locations) -> Iterator[Finding]:
 
 
 def result_records(locations: Locations) -> Iterator[Finding]:
-    """Look whether every result record is in the database."""
-    from tta_pipeline.metrics.records import read_record, unread_records
+    """Read every result record whole, and look whether the database has each as it is."""
+    from tta_pipeline.metrics.listing import list_records
+    from tta_pipeline.metrics.records import read_record
 
     subject = "results"
-    paths = {
-        (str(path.parent.relative_to(locations.root)), int(path.stem)): path
-        for path in unread_records(locations.root, {})
-    }
-    ingested = _ingested(locations)
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
         yield note(
             subject,
             f"{log} was left by a write session of somebody's own",
             "what it wrote is in no result record; remove it when nobody misses it",
         )
-    missing = [path for record, path in paths.items() if ingested is None or record not in ingested]
-    for path in missing[:_NUM_RECORDS_READ]:
+    listing, num_faults = list_records(locations.root), 0
+    for record in listing:
         try:
-            read_record(path)
+            read_record(locations.root / record.path)
         except RecordError as error:
-            yield fault(subject, str(error), "until then no result can be published")
-    if missing:
-        state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
-        why = f", which {state}" if ingested is None else ""
-        yield note(
+            num_faults += 1
+            if num_faults <= _NUM_NAMED:
+                yield fault(subject, str(error), "until then it is set aside, and counts nowhere")
+    if num_faults > _NUM_NAMED:
+        yield fault(
             subject,
-            f"{len(missing):,} of {len(paths):,} records are not in metrics.duckdb{why}",
-            "the next run adds them; or now: tta-pipeline rebuild-metrics",
+            f"{num_faults - _NUM_NAMED:,} more records are damaged or foreign",
+            "list them: tta-pipeline metrics --sql 'FROM set_aside'",
         )
-    elif ingested and (gone := ingested - set(paths)):
-        yield note(
-            subject,
-            f"metrics.duckdb has {len(gone):,} results whose records are gone",
-            "put the records back, or take the results out: tta-pipeline rebuild-metrics",
-        )
-    else:
-        yield ok(subject, f"{len(paths):,} records, all in metrics.duckdb" if paths else "no records yet")
+    yield from _compared(locations, listing, num_faults)
 
 
-def _ingested(locations: Locations) -> set[tuple[str, int]] | None:
-    """Return folder and sequence of the records that the database has; None if it is none of this schema."""
+def _compared(locations: Locations, listing: "Listing", num_faults: int) -> Iterator[Finding]:
+    """Compare the database with the records, of which *num_faults* are none."""
     import duckdb
 
-    from tta_pipeline.metrics.database import open_metrics, schema_version
+    from tta_pipeline.metrics.changes import compared
+    from tta_pipeline.metrics.database import open_metrics
+    from tta_pipeline.metrics.schema import schema_version
 
+    subject, changes = "results", None
     try:
         with open_metrics(locations.metrics) as connection:
-            if connection.execute("SELECT version FROM schema_version").fetchall() != [(schema_version(),)]:
-                return None
-            return set(connection.execute("SELECT folder, sequence FROM ingested").fetchall())
+            if connection.execute("SELECT version FROM schema_version").fetchall() == [(schema_version(),)]:
+                changes = compared(connection, listing, locations.root)
     except (RecordError, duckdb.Error):
-        return None
+        pass
+    if changes and changes.undone:
+        yield note(
+            subject,
+            f"of what is in metrics.duckdb {changes.undone}",
+            "put the records back; or the next run makes it anew from those that are there, and so does: tta-pipeline "
+            "rebuild-metrics",
+        )
+    num_missing = len(listing) if changes is None else len(changes.fresh)
+    if num_missing:
+        state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
+        yield note(
+            subject,
+            f"{num_missing:,} of {len(listing):,} records are not in metrics.duckdb"
+            f"{f', which {state}' if changes is None else ''}",
+            "the next run adds them; or now: tta-pipeline rebuild-metrics",
+        )
+    elif not num_faults and not (changes and changes.undone):
+        yield ok(subject, f"{len(listing):,} records, all in metrics.duckdb" if len(listing) else "no records yet")
 
 
 def dagster_storage() -> Iterator[Finding]:

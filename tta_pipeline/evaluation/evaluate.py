@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import torch
 from torch import nn
 
@@ -17,134 +16,29 @@ from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.calibration import CalibrationBins, calibration_bins
+from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.feeding import Feed, feed
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, run_pass
 from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.scores import METRICS_VERSION, TOP, ClassCounts, class_counts, finite_mean
+from tta_pipeline.evaluation.record import METRICS_VERSION, Batches, Evaluation, FirstSamples
+from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.scores import TOP, class_counts, finite_mean
 from tta_pipeline.evaluation.timing import Clock, Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
-from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet, file_sha256
+from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels
 from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 from tta_pipeline.streaming.reader import Stream
 
-EVALUATION_VERSION = "2"
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
 """A collapse: of so many samples one class has more than this share of the predictions, but none of the labels."""
 NUM_PREVIEWED = 10
 """Samples shown with their predictions."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluation:
-    """What one cell gave in one pass. Durations are defined as in the project's first system.
-
-    Those of a stream that mixes cells, and its counts, are divided among them by samples.
-    """
-
-    benchmark: str
-    experiment: str
-    stream: str
-    """Key of the stream: of a cell, `fog|5`; of a severity; or `all`."""
-    position: int
-    """Of this stretch in the stream, from 0."""
-    model: str
-    weights: str
-    weights_sha256: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    method: str
-    protocol: str
-    corruption: str
-    severity: int
-    subset: str
-    """Which samples of the cell count; `all`, or what they are called."""
-    subset_sha256: str | None
-    """Of their source names; None for all."""
-    generated: bool
-    seed: int
-    fingerprint: str
-    """Of everything that decides the predictions; equal means that there is nothing to evaluate."""
-    metrics_version: int
-    """Of the definitions of all that follows up to `class_counts`; they are in docs/metrics.md."""
-    num_samples: int
-    num_correct: int
-    num_correct_top5: int
-    error: float
-    """Top-1 error in [0, 1]."""
-    top5_error: float
-    nll: float | None
-    """Mean negative log-likelihood of the labels, in nats; None if one is infinite or no number."""
-    brier: float | None
-    """Mean Brier score, in [0, 2]; None if a probability is no number."""
-    ece: float
-    max_calibration_error: float
-    rms_calibration_error: float
-    calibration: CalibrationBins
-    class_counts: ClassCounts
-    order_hash: str
-    """sha256 of the samples' keys in stream order."""
-    predictions_sha256: str
-    """Of the predicted labels in stream order, int64 little-endian."""
-    manifest_sha256: str
-    device: str
-    batch_size: int
-    precision: str
-    """Of the forward pass: fp32, or what it is cast to where that is safe."""
-    compile: str
-    """Mode of `torch.compile`, or off."""
-    num_batches: int
-    metadata_scan_s: float
-    """Reading the manifest and making sure that the shards are the ones it describes."""
-    staging_s: float
-    """Copying the shards to node-local disk, while the cell before computed if there was one; 0 if read in place."""
-    pipeline_setup_s: float
-    """Constructing the stream."""
-    time_to_first_batch_s: float
-    """From the start of the pass until the first batch is there."""
-    first_batch_compute_s: float
-    """Computation of the first batch, cold caches included."""
-    wall_s: float
-    """The whole pass: fetching and computing, from before the first batch to after the last."""
-    images_per_s: float
-    """num_samples / wall_s."""
-    data_wait_s: float
-    """Sum over the batches."""
-    host_to_device_s: float
-    """Sum over the batches; 0 on a CPU."""
-    compute_s: float
-    """Sum over the batches."""
-    peak_cuda_gib: float | None
-    peak_rss_gib: float
-    num_forwards: int
-    """Samples, as are backwards."""
-    num_backwards: int
-    num_adapted_samples: int
-    """Those that a loss was taken of, which papers call backwards."""
-    num_unadapted: int
-    """Samples predicted without adaptation, since the stream did not wait."""
-    num_updates: int
-    num_resets: int
-    num_nonfinite_batches: int
-    num_predicted_classes: int
-    """Different classes among the predictions."""
-    diverged: bool
-    """Whether the error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in
-    one class for nearly everything."""
-    config: str
-    """Experiment as JSON, with all hyperparameters."""
-    batches: tuple[BatchTiming, ...]
-    """Of the stream; where it mixes cells, the first of them has all."""
-    first_positions: tuple[int, ...]
-    """Of the first samples of the cell in the stream, in its sample index; for a picture of them."""
-    first_predictions: tuple[int, ...]
-    """Predicted label of each."""
-    first_confidences: tuple[float, ...]
-    """Top-1 confidence of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +48,9 @@ class Identity:
     stream: str
     position: int
     seed: int
-    fingerprint: str
+    fingerprint: Fingerprint
+    code_sha256: str
+    """Of the method's source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +58,7 @@ class Result:
     """What came of one cell."""
 
     row: Evaluation
-    samples: pa.Table
-    """In stream order: key, source_name, label, prediction and its confidence, log_likelihood of the label."""
+    samples: SamplePredictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +113,7 @@ class Evaluator:
             StreamError: a sample cannot be read or decoded.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
+        load = load_average()
         with timed() as setup:
             stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
         feed = self._fed(opened.manifests[0], identity)
@@ -229,7 +125,7 @@ class Evaluator:
         collected, counters = self._ranks.gathered(collected, counters)
         if self._ranks.is_first:
             _require_every_sample_once(collected.indices, opened)
-        return tuple(self._rows(opened, identity, collected, counters, setup=setup))
+        return tuple(self._rows(opened, identity, collected, counters, setup=setup, load=load))
 
     def state(self) -> dict[str, Any]:
         """Return a copy of what the next visit of the stream depends on, as `torch.save` writes it."""
@@ -308,7 +204,14 @@ class Evaluator:
         return network
 
     def _rows(
-        self, opened: Opened, identity: Identity, collected: Pass, counters: dict[str, Any], *, setup: Lap
+        self,
+        opened: Opened,
+        identity: Identity,
+        collected: Pass,
+        counters: dict[str, Any],
+        *,
+        setup: Lap,
+        load: float | None,
     ) -> Iterator["Result"]:
         """Yield what came of each cell; what a stream of several took is divided among them by samples."""
         set_numbers = opened.joined.set_numbers(collected.indices)
@@ -323,12 +226,15 @@ class Evaluator:
             positions = own.indices - opened.joined.starts[number]
             row = Evaluation(
                 **self._what_was_evaluated(manifest, identity),
+                **_data_facts(opened, number),
                 **_outcome(own, num_classes=len(manifest.classes)),
-                first_positions=tuple(positions[:NUM_PREVIEWED].tolist()),
+                **self._machine_facts(),
+                load_average=load,
+                first_samples=_first(own, positions),
                 **_timing(collected, part),
                 **_parts(counters, part),
-                subset_sha256=opened.subset_sha256s[number],
-                order_hash=opened.order.sha256,
+                samples_sha256=None,
+                copied_from=None,
                 metadata_scan_s=part.of(opened.metadata_scan_s),
                 staging_s=part.of(opened.staging_s),
                 pipeline_setup_s=part.of(setup.wall_s),
@@ -336,15 +242,26 @@ class Evaluator:
                 peak_rss_gib=peak_rss_gib(),
                 diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
             )
-            yield Result(row=row, samples=_samples(opened.joined.sets[number].index, positions, own))
+            samples = SamplePredictions(
+                positions=positions,
+                predictions=own.predictions,
+                confidences=own.confidences.astype(np.float32),
+            )
+            yield Result(row=row, samples=samples)
 
     def _what_was_evaluated(self, manifest: Manifest, identity: Identity) -> dict[str, Any]:
         experiment = self._experiment
         return {
-            **asdict(identity),
+            "stream": identity.stream,
+            "position": identity.position,
+            "seed": identity.seed,
+            "fingerprint": identity.fingerprint.sha256,
+            "fingerprint_parts": identity.fingerprint.text,
+            "code_sha256": identity.code_sha256,
             "benchmark": self._benchmark,
             "experiment": self._name,
             "model": self._model.name,
+            "architecture": self._model.architecture,
             "weights": self._model.weights,
             "weights_sha256": self._model.weights_sha256,
             "mean": self._model.mean,
@@ -355,13 +272,46 @@ class Evaluator:
             "corruption": manifest.corruption,
             "severity": manifest.severity,
             "generated": manifest.source.generated,
-            "manifest_sha256": manifest.sha256,
-            "device": _device_name(self._device),
-            "batch_size": self._experiment.batch_size,
-            "precision": self._experiment.precision,
-            "compile": self._experiment.compile,
             "config": json.dumps(_config(self._experiment), sort_keys=True),
         }
+
+    def _machine_facts(self) -> dict[str, Any]:
+        experiment = self._experiment
+        return {
+            **machine_facts(self._device),
+            "decode_threads": self._num_threads,
+            "num_processes": self._ranks.num_ranks,
+            "batch_size": experiment.batch_size,
+            "precision": experiment.precision,
+            "compile": experiment.compile,
+            "pinned_memory": self._device.type == "cuda",
+        }
+
+
+def _data_facts(opened: Opened, number: int) -> dict[str, Any]:
+    """Return what was read: the *number*-th set that was opened, and the order of its samples."""
+    manifest, stored = opened.manifests[number], opened.manifests[number].order
+    return {
+        "manifest_sha256": manifest.sha256,
+        "num_images": manifest.num_samples,
+        "num_classes_found": len(np.unique(opened.joined.sets[number].index.labels)),
+        "num_shards": len(manifest.shards),
+        "payload_bytes": manifest.payload_bytes,
+        "shard_bytes": manifest.shard_bytes,
+        "stored_order": f"{stored.name}, seed {stored.seed}",
+        "stream_order": opened.order_name,
+        "order_hash": opened.order.sha256,
+        "subset_sha256": opened.subset_sha256s[number],
+    }
+
+
+def _first(own: Pass, positions: npt.NDArray[np.int64]) -> FirstSamples:
+    confidences = np.nan_to_num(own.confidences[:NUM_PREVIEWED])
+    return FirstSamples(
+        positions=tuple(positions[:NUM_PREVIEWED].tolist()),
+        predictions=tuple(own.predictions[:NUM_PREVIEWED].tolist()),
+        confidences=tuple(confidences.tolist()),
+    )
 
 
 def _outcome(collected: Pass, *, num_classes: int) -> dict[str, Any]:
@@ -387,8 +337,6 @@ def _outcome(collected: Pass, *, num_classes: int) -> dict[str, Any]:
         "num_predicted_classes": len(np.unique(collected.predictions)),
         "class_counts": class_counts(collected.labels, correct, num_classes=num_classes),
         "predictions_sha256": hashlib.sha256(collected.predictions.astype("<i8").tobytes()).hexdigest(),
-        "first_predictions": tuple(collected.predictions[:NUM_PREVIEWED].tolist()),
-        "first_confidences": tuple(confidences[:NUM_PREVIEWED].tolist()),
     }
 
 
@@ -399,13 +347,6 @@ def _collapsed(own: Pass) -> bool:
         np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
     ]
     return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
-
-
-def _samples(index: SampleIndex, positions: npt.NDArray[np.int64], own: Pass) -> pa.Table:
-    named = index.table.select(["key", "source_name", "label"]).take(positions)
-    for name in ("predictions", "confidences", "log_likelihoods"):
-        named = named.append_column(name.removesuffix("s"), pa.array(getattr(own, name)))
-    return named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,44 +382,12 @@ def _timing(collected: Pass, part: Share) -> dict[str, Any]:
         "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": () if part.num_before else collected.batches,
+        "batches": Batches() if part.num_before else _in_columns(collected.batches),
     }
 
 
-def fingerprint(
-    experiment: Experiment,
-    *,
-    seed: int,
-    weights_sha256: str,
-    device: str,
-    manifests: Sequence[Manifest],
-    source: Manifest | None,
-) -> str:
-    """Return the hash of everything that decides the predictions.
-
-    Args:
-        experiment: What is evaluated.
-        seed: The one of its seeds that it is about.
-        weights_sha256: Of the model.
-        device: Its type.
-        manifests: Of all that the stream has had, the last being what is predicted.
-        source: What the method sees of clean images.
-    """
-    decisive = [EVALUATION_VERSION, _decisive(experiment), seed, weights_sha256, device]
-    decisive += [manifest.sha256 for manifest in manifests]
-    with_source = [*decisive, source.sha256] if source else decisive
-    return hashlib.sha256(json.dumps(with_source, sort_keys=True).encode()).hexdigest()
-
-
-def _decisive(experiment: Experiment) -> dict[str, object]:
-    """Return the settings that decide predictions: not which further seeds and severities there are."""
-    config = _config(experiment)
-    config["order_is_seeded"] = experiment.seeds is not None
-    for name in ("group", "seed", "seeds", "severities"):
-        del config[name]
-    if experiment.subset and experiment.subset.listed:
-        config["listed_sha256"] = file_sha256(experiment.subset.listed.expanduser())
-    return config
+def _in_columns(batches: Sequence[BatchTiming]) -> Batches:
+    return Batches(**{field.name: tuple(getattr(batch, field.name) for batch in batches) for field in fields(Batches)})
 
 
 def _config(experiment: Experiment) -> dict[str, object]:
@@ -502,7 +411,3 @@ def _require_every_sample_once(seen: npt.NDArray[np.int64], opened: Opened) -> N
             f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
             f"stream's {expected}, each once: this is a fault of the stream, and no result was recorded"
         )
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

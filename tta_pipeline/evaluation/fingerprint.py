@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -102,13 +103,10 @@ def method_code_sha256(experiment: Experiment) -> str:
 def arithmetic_flags() -> dict[str, Any]:
     """Return how torch computes with float32, and whether it is told to do so in one way only."""
     if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9, where reading the older flags may raise
-        everywhere = torch.backends.fp32_precision
         precisions = {
-            "cuda_matmul": _set_precision(torch.backends.cuda.matmul.fp32_precision, everywhere),
-            "cudnn_conv": _set_precision(
-                torch.backends.cudnn.conv.fp32_precision, torch.backends.cudnn.fp32_precision, everywhere
-            ),
-            "cpu_matmul": _set_precision(torch.backends.mkldnn.matmul.fp32_precision, everywhere),
+            "cuda_matmul": _set_precision("cuda.matmul.", ""),
+            "cudnn_conv": _set_precision("cudnn.conv.", "cudnn.", ""),
+            "cpu_matmul": _set_precision("mkldnn.matmul.", ""),
         }
     else:
         precisions = {
@@ -125,9 +123,10 @@ def arithmetic_flags() -> dict[str, Any]:
     }
 
 
-def _set_precision(*from_inner: str) -> str:
-    """Return the innermost precision that is set; IEEE's if none is."""
-    return next((precision for precision in from_inner if precision != "none"), "ieee")
+def _set_precision(*places: str) -> str:
+    """Return the precision that is set at the innermost of *places*; IEEE's if none is."""
+    found = (attrgetter(f"{place}fp32_precision")(torch.backends) for place in places)
+    return next((str(precision) for precision in found if precision != "none"), "ieee")
 
 
 def differing(stored: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

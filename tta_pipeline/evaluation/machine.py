@@ -2,13 +2,15 @@
 
 import fcntl
 import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 
@@ -82,6 +84,37 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, folder: Path) -
             time.sleep(_ASK_EVERY_S)
             name = _free(files)
         yield name
+
+
+def machine_facts(device: torch.device) -> dict[str, Any]:
+    """Return what decides how fast this process computes on *device*, as the columns of an evaluation are called."""
+    gpu_name = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {
+        "device": gpu_name or "cpu",
+        "gpu_name": gpu_name,
+        "cpu_model": cpu_model(),
+        "num_cores": len(os.sched_getaffinity(0)),
+        "compute_threads": torch.get_num_threads(),
+    }
+
+
+@cache
+def cpu_model() -> str:
+    """Return the model of the processor, as the kernel calls it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine() or "unknown"  # some ARM kernels do not say
+
+
+def load_average() -> float | None:
+    """Return how many processes ran or waited over the last minute; None where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
 
 
 def _lock_file(path: Path) -> BinaryIO:

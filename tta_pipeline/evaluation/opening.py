@@ -26,6 +26,8 @@ class Opened:
     subset_sha256s: tuple[str | None, ...]
     """Of each set; None if all its samples count."""
     metadata_scan_s: float
+    order_name: str = "stored"
+    """Of the order within a visit: stored, shuffled, by_class, dirichlet or slow."""
     staging_s: float = 0.0
 
     @property
@@ -66,6 +68,7 @@ def open_sets(
             for shard_set, places in zip(sets, positions, strict=True)
         ),
         metadata_scan_s=scan.wall_s,
+        order_name=_order_name(experiment),
         staging_s=staging_s,
     )
 
@@ -85,9 +88,9 @@ def _chosen(shard_set: ShardSet, chosen: Subset | None) -> Indices:
 def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Experiment | None, seed: int) -> StreamOrder:
     index = joined.index
     everything = np.concatenate([places + start for places, start in zip(positions, joined.starts, strict=False)])
-    if experiment and experiment.protocol.shift == "slow":
+    name = _order_name(experiment)
+    if name == "slow":
         return _slow(joined, everything, seed)
-    name = _order_name(experiment) if experiment else "stored"
     if name == "stored" and len(everything) == len(index):
         return order.as_stored(index)
     makers: dict[str, Callable[[SampleIndex], StreamOrder]] = {
@@ -99,9 +102,13 @@ def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Exper
     return order.among(everything, index, makers[name])
 
 
-def _order_name(experiment: Experiment) -> str:
+def _order_name(experiment: Experiment | None) -> str:
     """Return the order within a visit: whoever mixes cells or asks for several seeds wants it shuffled."""
+    if experiment is None:
+        return "stored"
     protocol = experiment.protocol
+    if protocol.shift == "slow":
+        return "slow"
     is_shuffled = protocol.shift == "mixed" or experiment.seeds is not None
     return "shuffled" if is_shuffled and protocol.order == "stored" else protocol.order
 

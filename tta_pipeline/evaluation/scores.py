@@ -1,17 +1,17 @@
 """What is kept of each sample's prediction, and the means and counts made of it.
 
-Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION, which is stored with the values.
+Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION (`record.py`), which is stored with
+the values.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-METRICS_VERSION = 2
-"""1 had error and ece only; values of both are the same in 2."""
+from tta_pipeline.evaluation.record import ClassCounts
+
 TOP = 5
 
 
@@ -47,14 +47,6 @@ def sample_scores(log_probabilities: torch.Tensor, labels: torch.Tensor) -> Samp
         log_likelihoods=of_label[:, 0],
         brier_scores=distances.square().sum(1),
     )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClassCounts:
-    """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
-
-    num_samples: tuple[int, ...]
-    num_correct: tuple[int, ...]
 
 
 def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:

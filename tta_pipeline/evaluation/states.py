@@ -1,4 +1,4 @@
-"""States from which a stream goes on that was broken off, each with a hash of what it is and of what it is a state of."""
+"""States from which a broken-off stream goes on, each with a hash of itself and of what it is a state of."""
 
 import hashlib
 import io

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from tta_pipeline.benchmarks.spec import Benchmark, Experiment, TrainedModel
 from tta_pipeline.benchmarks.streams import Plan, Visit, plans
-from tta_pipeline.errors import EvaluationError, RecordError
+from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
 from tta_pipeline.evaluation.evaluate import Evaluator, Identity, Result
 from tta_pipeline.evaluation.fingerprint import (
     Fingerprint,
@@ -26,6 +26,7 @@ from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.opening import Opened, open_sets
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
@@ -34,7 +35,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, latest_record, now, publish_record
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet, read_record
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
@@ -77,18 +78,18 @@ class Subject:
         """Return the streams at *key*, one for each seed."""
         return plans(self.benchmark, self.experiment, key)
 
-    def rows(self, key: str) -> tuple[Mapping[str, Any], ...]:
-        """Return the facts of the newest evaluation of each cell in each stream at *key*; none is missing.
+    def rows(self, key: str) -> tuple[Evaluation, ...]:
+        """Return the newest evaluation of each cell in each stream at *key*; none is missing.
 
         Raises:
-            RecordError: a cell has none.
+            RecordError: a cell has none, or the newest is damaged.
         """
         every = [(plan, visit, cell) for plan in self.plans(key) for visit in plan.visits for cell in visit.cells]
         found = [(place, self.latest(*place)) for place in every]
-        for (_, _, cell), facts in found:
-            if facts is None:
+        for (_, _, cell), row in found:
+            if row is None:
                 raise RecordError(f"found no evaluation of {cell.key} by {self.experiment}; expected one: evaluate it")
-        return tuple(facts for _, facts in found if facts is not None)
+        return tuple(row for _, row in found if row is not None)
 
     def record_name(self, plan: Plan, visit: Visit, cell: Cell) -> str:
         """Return what the records of *cell* are called."""
@@ -134,6 +135,30 @@ class Subject:
                     return record
         return None
 
+    def sample_problems(self, row: Evaluation) -> Iterator[str]:
+        """Yield what is wrong with the predictions that were kept with *row*: they are counted once more."""
+        cell = Cell(corruption=row.corruption, severity=row.severity)
+        if row.samples_sha256 is None:
+            return
+        plan = next(plan for plan in self.plans(row.stream) if plan.seed == row.seed)
+        path = self.samples_path(self.record_name(plan, plan.visits[row.position], cell), row.samples_sha256)
+        try:
+            kept = SamplePredictions.read(path, sha256=row.samples_sha256)
+            index = ShardSet.open(self.folder(cell)).index
+        except (RecordError, ManifestError) as error:
+            yield str(error)
+            return
+        num_correct = kept.num_correct(index)
+        if (len(kept.positions), num_correct, kept.sha256) != (
+            row.num_samples,
+            row.num_correct,
+            row.predictions_sha256,
+        ):
+            yield (
+                f"{path} has {len(kept.positions)} predictions, {num_correct} of them correct; expected "
+                f"{row.num_samples} and {row.num_correct} as its record says"
+            )
+
     def samples_path(self, name: str, sha256: str) -> Path:
         """Return where the predictions of each sample lie that hash to *sha256*, of the evaluation called *name*."""
         return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
@@ -157,7 +182,6 @@ class Subject:
             source_model=self.locations.source_model(self.benchmark.name),
             classes=class_map.classes,
         )
-
 
     def _require_trained_so(self, model: object) -> None:
         train = self.locations.shards(self.benchmark.name, TRAIN)

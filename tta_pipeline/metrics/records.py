@@ -5,14 +5,21 @@
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
 
-The number is the order of the records of one cell; no clock is asked for it.
+The number is the order of the records of one cell; no clock is asked for it. A file is
+
+    {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
+
+so it proves itself, and it says what it is a record of: one that lies in another's place is foreign. Files of version 1
+are the record alone; they are read, and prove nothing.
 """
 
+import hashlib
 import json
 import os
 import platform
+import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,11 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.files import write_once
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
+MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = ("tta_pipeline", "torch", "torchvision", "numpy", "pillow", "simplejpeg", "dagster", "duckdb")
+_HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
+_BODY = len(_HEAD) + 64 + len(_MIDDLE)
+_FIELDS = {"kind", "run_id", "started_at", "versions", "facts"}
+_ADVICE = "move it out of the results folder, or put back the file as it was"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +51,13 @@ class Record:
     started_at: str
     """UTC, for people; never for order."""
     versions: Mapping[str, str]
+    version: int
+    """Of the record's form; one of version 1 does not prove itself."""
+    sha256: str
+    """Of the record; of all of the file in version 1."""
     facts: Mapping[str, Any]
+    evaluation: Evaluation | None
+    """The facts of a record of kind evaluations; None of others."""
     path: Path
 
 
@@ -48,12 +67,29 @@ def now() -> str:
 
 
 def publish_record(
-    results: Path, *, kind: str, name: str, run_id: str, started_at: str, facts: Mapping[str, Any]
+    results: Path,
+    *,
+    kind: str,
+    name: str,
+    run_id: str,
+    started_at: str,
+    facts: Mapping[str, Any] | Evaluation,
+    versions_then: Mapping[str, str] | None = None,
 ) -> Record:
     """Write one record of *kind* under *results*, after those that *name* has already.
 
+    Args:
+        results: Of the benchmark.
+        kind: One of `KINDS`.
+        name: What it is a record of.
+        run_id: Dagster run.
+        started_at: UTC.
+        facts: What was measured.
+        versions_then: Of libraries, where it was measured before and elsewhere; None: those of this process.
+
     Raises:
-        RecordError: a fact is no finite number, or the file cannot be written.
+        RecordError: a fact is no finite number, facts contradict each other or their place, or the file cannot be
+            written.
     """
     folder = results / kind / name
     content = {
@@ -61,12 +97,18 @@ def publish_record(
         "kind": kind,
         "run_id": run_id,
         "started_at": started_at,
-        "versions": versions(),
-        "facts": facts,
+        "versions": versions() if versions_then is None else dict(versions_then),
+        "facts": facts.facts() if isinstance(facts, Evaluation) else facts,
     }
     try:
-        data = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-        return read_record(_write_next(folder, data))
+        while True:
+            path = folder / file_name(_last_number(folder) + 1)
+            data = packed({**content, "sequence": int(path.stem)})
+            record = parsed(path, data)
+            if write_once(path, data):
+                return record
+    except RecordError as error:
+        raise RecordError(f"{folder}: a record of run {run_id} was not written: {error}") from error
     except (OSError, ValueError) as error:
         raise RecordError(
             f"{folder}: a record of run {run_id} cannot be written ({error}); expected finite numbers and room to write"
@@ -74,54 +116,148 @@ def publish_record(
 
 
 def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
-    """Return the newest record of *name*, or None if it has none."""
-    paths = _numbered(results / kind / name)
-    return read_record(paths[-1]) if paths else None
+    """Return the newest record of *name*, or None if it has none.
+
+    Raises:
+        RecordError: the newest is damaged or foreign; never is an older one returned in its place.
+    """
+    number = _last_number(results / kind / name)
+    return read_record(results / kind / name / file_name(number)) if number else None
+
+
+def latest_evaluation(results: Path, name: str) -> Evaluation | None:
+    """Return the newest evaluation that is recorded under *name*, or None if there is none.
+
+    Raises:
+        RecordError: see `latest_record`.
+    """
+    record = latest_record(results, kind="evaluations", name=name)
+    return record.evaluation if record else None
+
+
+def numbers(folder: Path) -> list[int]:
+    """Return the numbers of the records in *folder*, rising; it need not be there."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - an object for each name is what takes time
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(number for name in names if (number := number_of(name)))
 
 
 def record_paths(data_root: Path) -> Iterator[Path]:
     """Yield the paths of all records under *data_root*, in an order that is always the same."""
     for kind in KINDS:
-        yield from sorted(data_root.glob(f"*/results/{kind}/**/[0-9]*.json"))
-
-
-def unread_records(data_root: Path, known: Mapping[str, Sequence[int]]) -> Iterator[Path]:
-    """Yield the paths of the records under *data_root* that are not *known*, in an order that is always the same.
-
-    A folder in which nothing is new costs its listing and one comparison, so that a million records take a second.
-
-    Args:
-        data_root: What holds the benchmarks' results.
-        known: Numbers, rising, of the records of each folder, which is relative to *data_root*.
-    """
-    for kind in KINDS:
         for results in sorted(data_root.glob(f"*/results/{kind}")):
-            for folder, names in _listed(str(results.relative_to(data_root)), str(data_root)):
-                numbers = known.get(folder, ())
-                # A new record has a higher number than all others.
-                if len(names) == len(numbers) and max(names) == _file_name(numbers[-1]):
-                    continue
-                found = {int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdecimal()}
-                yield from (data_root / folder / _file_name(number) for number in sorted(found.difference(numbers)))
+            for folder, names in record_folders(str(results)):
+                yield from (Path(folder, file_name(number)) for number in sorted(filter(None, map(number_of, names))))
+
+
+def record_folders(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield every folder at or under *folder* that holds records, with all names in it.
+
+    Text all through, since an object for each of very many paths would take most of the time.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - see above
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if any(name.endswith(".json") for name in names):
+        yield folder, names
+    for name in sorted(name for name in names if not name.endswith(".json") and not name.startswith(".")):
+        yield from record_folders(f"{folder}/{name}")
 
 
 def read_record(path: Path) -> Record:
-    """Read one record.
+    """Read one record, compare it with its hash and its place, and its facts with each other.
 
     Raises:
-        RecordError: it is damaged or of another version.
+        RecordError: it cannot be read, is damaged, foreign or of another version; the message names it.
     """
     try:
-        content = json.loads(path.read_bytes())
-        version_found = content.pop("version")
-        record = Record(path=path, sequence=int(path.stem), **content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RecordError(f"{path} is no result record ({error!r}); move it out of the results folder") from error
-    if version_found != RECORD_VERSION:
+        return parsed(path, record_bytes(path))
+    except RecordError as error:
+        raise RecordError(f"{path} {error}; {_ADVICE}") from error
+
+
+def record_bytes(path: str | Path) -> bytes:
+    """Return what is in the file, of which nothing is known: a FIFO or a huge file does not stop us.
+
+    Raises:
+        RecordError: it is no regular file of at most 64 MiB, or cannot be read; the message does not name it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise RecordError("is no regular file; expected a result record")
+            if status.st_size > MAX_RECORD_BYTES:
+                raise RecordError(f"has {status.st_size:,} bytes; expected at most {MAX_RECORD_BYTES:,}")
+            data = os.read(descriptor, status.st_size + 1)
+            while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
+                data += more
+            return data
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise RecordError(f"cannot be read ({error.strerror})") from error
+
+
+def packed(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a file that holds *content* and its hash.
+
+    Raises:
+        ValueError: a number is infinite or none.
+    """
+    body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+    return b"".join((_HEAD, hashlib.sha256(body).hexdigest().encode(), _MIDDLE, body, _TAIL))
+
+
+def parsed(path: Path, data: bytes) -> Record:
+    """Return the record that *data* is, which lies at *path*.
+
+    Raises:
+        RecordError: it is damaged, foreign or of another version; the message does not name it.
+    """
+    sha256, body, version_expected = _unpacked(data)
+    try:
+        content = _DECODER.decode(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"is no result record ({error!r:.200})") from error
+    version_found = content.pop("version", None) if isinstance(content, dict) else None
+    if version_found != version_expected:
         raise RecordError(
-            f"{path} has version {version_found}; expected {RECORD_VERSION}: use the tta_pipeline that wrote it"
+            f"is no result record: its version is {version_found!r:.20}, "
+            f"{'with' if version_expected == RECORD_VERSION else 'without'} a hash; "
+            f"expected {version_expected}, or the tta_pipeline that wrote it"
         )
+    _require_frame(content, path)
+    content.setdefault("sequence", number_of(path.name))
+    kind, facts = content["kind"], content["facts"]
+    evaluation = Evaluation.from_facts(facts, version=version_expected) if kind == "evaluations" else None
+    record = Record(path=path, version=version_expected, sha256=sha256, evaluation=evaluation, **content)
+    _require_place(record)
     return record
+
+
+def content_sha256(data: bytes) -> str:
+    """Return the hash of the record that is in *data*, as the database remembers it.
+
+    Raises:
+        RecordError: it is another than the file says.
+    """
+    return _unpacked(data)[0]
+
+
+def number_of(name: str) -> int:
+    """Return the number of the record whose file is called *name*; 0 if no record is called so."""
+    stem = name.removesuffix(".json")
+    return int(stem) if stem != name and stem.isascii() and stem.isdecimal() and len(stem) < 18 else 0
+
+
+def file_name(number: int) -> str:
+    """Return what the file of the record with *number* is called."""
+    return f"{number:06d}.json"
 
 
 def versions() -> dict[str, str]:
@@ -137,33 +273,86 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _write_next(folder: Path, data: bytes) -> Path:
-    """Write *data* under the first free number, also when other processes write into *folder*."""
-    while True:
-        taken = _numbered(folder)
-        path = folder / _file_name(int(taken[-1].stem) + 1 if taken else 1)
-        if write_once(path, data):
-            return path
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"found the number {constant}")
 
 
-def _listed(folder: str, root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield every folder at or under *folder*, a path in *root*, that holds records, with the names in it.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
-    Text all through, since an object for each of very many paths would take most of the time.
-    """
+
+def _unpacked(data: bytes) -> tuple[str, bytes, int]:
+    """Return the hash of a record, its bytes, which are compared with it, and the version it has to be of."""
+    if not data.startswith(_HEAD):
+        return hashlib.sha256(data).hexdigest(), data, 1
+    body, claimed = data[_BODY : -len(_TAIL)], data[len(_HEAD) : len(_HEAD) + 64]
+    found = hashlib.sha256(body).hexdigest()
+    frame = _HEAD + claimed + _MIDDLE
+    if not (data.startswith(frame) and data.endswith(_TAIL) and found.encode() == claimed):
+        raise RecordError(f"is damaged: it hashes to {found[:12]}..., and says {claimed[:12].decode('latin-1')!a}...")
+    return found, body, RECORD_VERSION
+
+
+def _require_frame(content: Mapping[str, Any], path: Path) -> None:
+    """Look at what all kinds of records have."""
+    expected = _FIELDS | ({"sequence"} if "sequence" in content else set())
+    if content.keys() != expected:
+        odd = sorted(map(str, content.keys() ^ expected))
+        raise RecordError(
+            f"is no result record: {', '.join(odd[:5])} is missing or unknown; expected {sorted(expected)}"
+        )
+    for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
+        if type(content[name]) is not kind:
+            raise RecordError(f"is no result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
+    if "\0" in content["run_id"] or any(type(value) is not str for value in content["versions"].values()):
+        raise RecordError("is no result record: run_id or versions is no text")
     try:
-        names = os.listdir(f"{root}/{folder}")  # noqa: PTH208 - see above
-    except NotADirectoryError:
-        return
-    if any(name.endswith(".json") for name in names):
-        yield folder, names
-    for name in sorted(name for name in names if "." not in name):
-        yield from _listed(f"{folder}/{name}", root)
+        datetime.fromisoformat(content["started_at"])
+    except ValueError:
+        raise RecordError(
+            f"is no result record: started_at is {content['started_at']!r:.60}; expected a time as in ISO 8601"
+        ) from None
+    number = number_of(path.name)
+    if content.get("sequence", number) != number or type(content.get("sequence", number)) is not int:
+        raise RecordError(f"is foreign: it is number {content['sequence']!r:.20}; expected {number}, as it is called")
 
 
-def _file_name(number: int) -> str:
-    return f"{number:06d}.json"
+_IN_JSON = {str: "text", dict: "an object"}
 
 
-def _numbered(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[0-9]*.json"))
+def _require_place(record: Record) -> None:
+    """Compare what the record is of with the folders that it lies in."""
+    parts = record.path.parts
+    place = next((at for at in range(len(parts) - 2, 0, -1) if parts[at - 1] == "results" and parts[at] in KINDS), None)
+    if place is None or place < 2:
+        raise RecordError("is foreign: it lies in no folder results of a benchmark")
+    benchmark, kind, name = parts[place - 2], parts[place], "/".join(parts[place + 1 : -1])
+    if record.facts.get("benchmark") != benchmark:
+        raise RecordError(
+            f"is foreign: it is of benchmark {record.facts.get('benchmark')!r:.60}; expected {benchmark}, in whose "
+            "folder it lies"
+        )
+    if record.kind != kind:
+        raise RecordError(f"is foreign: its kind is {record.kind!r:.60}; expected {kind}, in whose folder it lies")
+    names = _names(record)
+    if name not in names:
+        raise RecordError(f"is foreign: it is of {names[0]}; expected {name}, in whose folder it lies")
+
+
+def _names(record: Record) -> tuple[str, ...]:
+    """Return how the folder of *record* may be called: which levels there are depends on seeds and protocol."""
+    row, facts = record.evaluation, record.facts
+    if row is None:
+        cell = f"{facts.get('corruption')}-{facts.get('severity')}"
+        shard_set = facts.get("shard_set", "shards")
+        return (cell if record.kind == "loader_benchmarks" or shard_set == "shards" else f"{shard_set}/{cell}",)
+    cell = f"{row.corruption}-{row.severity}"
+    return tuple(
+        f"{row.experiment}/{seed}{visit}"
+        for seed in ("", f"seed-{row.seed}/")
+        for visit in (cell, f"{row.stream}/{row.position:03d}-{cell}")
+    )
+
+
+def _last_number(folder: Path) -> int:
+    found = numbers(folder)
+    return found[-1] if found else 0

@@ -1,6 +1,6 @@
--- The tables of `metrics.duckdb`. They are derived: every row comes from a result record, and a database made with
--- another text of this file, views.sql or baselines.sql is made anew by itself. A test holds that every table, column,
--- view and macro has a comment.
+-- The tables of `metrics.duckdb` but `evaluations`, which follows from `evaluation/record.py`. They are derived: every row
+-- comes from a result record, and a database made with another text of these is made anew by itself. A test holds that
+-- every table, column, view and macro has a comment.
 
 -- In the canonical order, by which ORDER BY corruption sorts; any other name is refused.
 CREATE TYPE corruption AS ENUM (
@@ -16,11 +16,39 @@ COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and view
 
 CREATE TABLE ingested (
     folder VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0)
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    sha256 VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    mtime_ns BIGINT NOT NULL,
+    ctime_ns BIGINT NOT NULL,
+    inode BIGINT NOT NULL
 );
 COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
 COMMENT ON COLUMN ingested.folder IS 'Of the records of one thing, relative to the data root';
 COMMENT ON COLUMN ingested.sequence IS 'Number of the record in its folder, from 1';
+COMMENT ON COLUMN ingested.sha256 IS 'Of the record; of its whole file if it is of version 1';
+COMMENT ON COLUMN ingested.size_bytes IS 'Of the file';
+COMMENT ON COLUMN ingested.mtime_ns IS 'Time of its last change, which anybody can set';
+COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of its inode, which nobody can; 0 if it was so young that the next publication reads it again';
+COMMENT ON COLUMN ingested.inode IS 'Number of its inode';
+
+CREATE TABLE set_aside (
+    folder VARCHAR NOT NULL,
+    sequence BIGINT NOT NULL CHECK (sequence > 0),
+    reason VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    mtime_ns BIGINT NOT NULL,
+    ctime_ns BIGINT NOT NULL,
+    inode BIGINT NOT NULL
+);
+COMMENT ON TABLE set_aside IS 'Result records that are not in this database, since they are damaged or foreign; until they are restored or removed, no older one of their folder counts as the latest';
+COMMENT ON COLUMN set_aside.folder IS 'That the record lies in, relative to the data root';
+COMMENT ON COLUMN set_aside.sequence IS 'Number that it is called by';
+COMMENT ON COLUMN set_aside.reason IS 'What is wrong with it';
+COMMENT ON COLUMN set_aside.size_bytes IS 'Of the file';
+COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of its last change, which anybody can set';
+COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of its inode, which nobody can; 0 if it was so young that the next publication reads it again';
+COMMENT ON COLUMN set_aside.inode IS 'Number of its inode';
 
 CREATE TABLE corruptions (
     corruption corruption PRIMARY KEY,
@@ -123,203 +151,33 @@ COMMENT ON COLUMN shards.num_samples IS 'Images in it';
 COMMENT ON COLUMN shards.shard_bytes IS 'Size of the file';
 COMMENT ON COLUMN shards.sha256 IS 'Of the file';
 
-CREATE TABLE evaluations (
-    run_id VARCHAR NOT NULL,
-    sequence INTEGER NOT NULL CHECK (sequence > 0),
-    is_latest BOOLEAN NOT NULL DEFAULT TRUE,
-    benchmark VARCHAR NOT NULL,
-    experiment VARCHAR NOT NULL,
-    model VARCHAR NOT NULL,
-    weights VARCHAR NOT NULL,
-    weights_sha256 VARCHAR NOT NULL,
-    mean DOUBLE[] NOT NULL,
-    std DOUBLE[] NOT NULL,
-    method VARCHAR NOT NULL,
-    protocol VARCHAR NOT NULL,
-    subset VARCHAR NOT NULL DEFAULT 'all',
-    subset_sha256 VARCHAR,
-    stream VARCHAR NOT NULL,
-    position INTEGER NOT NULL DEFAULT 0 CHECK (position >= 0),
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
-    generated BOOLEAN NOT NULL,
-    seed BIGINT NOT NULL,
-    fingerprint VARCHAR NOT NULL,
-    metrics_version INTEGER NOT NULL DEFAULT 1 CHECK (metrics_version > 0),
-    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
-    num_correct BIGINT NOT NULL CHECK (num_correct BETWEEN 0 AND num_samples),
-    num_correct_top5 BIGINT CHECK (num_correct_top5 BETWEEN num_correct AND num_samples),
-    error DOUBLE NOT NULL CHECK (error BETWEEN 0 AND 1),
-    top5_error DOUBLE CHECK (top5_error BETWEEN 0 AND 1),
-    nll DOUBLE CHECK (nll >= 0 AND isfinite(nll)),
-    brier DOUBLE CHECK (brier BETWEEN 0 AND 2.00001),
-    ece DOUBLE NOT NULL CHECK (ece BETWEEN 0 AND 1),
-    max_calibration_error DOUBLE CHECK (max_calibration_error BETWEEN 0 AND 1),
-    rms_calibration_error DOUBLE CHECK (rms_calibration_error BETWEEN 0 AND 1),
-    bin_counts BIGINT[] NOT NULL,
-    bin_confidence_sums DOUBLE[] NOT NULL,
-    bin_correct_counts BIGINT[] NOT NULL,
-    order_hash VARCHAR NOT NULL,
-    predictions_sha256 VARCHAR NOT NULL,
-    manifest_sha256 VARCHAR NOT NULL,
-    device VARCHAR NOT NULL,
-    batch_size INTEGER NOT NULL CHECK (batch_size > 0),
-    precision VARCHAR CHECK (precision IN ('fp32', 'bf16', 'fp16')),
-    compile VARCHAR CHECK (compile IN ('off', 'default', 'reduce-overhead', 'max-autotune')),
-    num_batches INTEGER NOT NULL CHECK (num_batches > 0),
-    staging_s DOUBLE CHECK (staging_s >= 0 AND isfinite(staging_s)),
-    metadata_scan_s DOUBLE NOT NULL CHECK (metadata_scan_s >= 0 AND isfinite(metadata_scan_s)),
-    pipeline_setup_s DOUBLE NOT NULL CHECK (pipeline_setup_s >= 0 AND isfinite(pipeline_setup_s)),
-    time_to_first_batch_s DOUBLE NOT NULL CHECK (time_to_first_batch_s >= 0 AND isfinite(time_to_first_batch_s)),
-    first_batch_compute_s DOUBLE NOT NULL CHECK (first_batch_compute_s >= 0 AND isfinite(first_batch_compute_s)),
-    wall_s DOUBLE NOT NULL CHECK (wall_s > 0 AND isfinite(wall_s)),
-    images_per_s DOUBLE NOT NULL CHECK (images_per_s > 0 AND isfinite(images_per_s)),
-    data_wait_s DOUBLE NOT NULL CHECK (data_wait_s >= 0 AND isfinite(data_wait_s)),
-    host_to_device_s DOUBLE CHECK (host_to_device_s >= 0 AND isfinite(host_to_device_s)),
-    compute_s DOUBLE NOT NULL CHECK (compute_s >= 0 AND isfinite(compute_s)),
-    peak_cuda_gib DOUBLE CHECK (peak_cuda_gib >= 0 AND isfinite(peak_cuda_gib)),
-    peak_rss_gib DOUBLE NOT NULL CHECK (peak_rss_gib >= 0 AND isfinite(peak_rss_gib)),
-    num_forwards BIGINT NOT NULL CHECK (num_forwards >= 0),
-    num_backwards BIGINT NOT NULL CHECK (num_backwards >= 0),
-    num_adapted_samples BIGINT CHECK (num_adapted_samples >= 0),
-    num_unadapted BIGINT CHECK (num_unadapted >= 0),
-    num_updates BIGINT NOT NULL CHECK (num_updates >= 0),
-    num_resets BIGINT NOT NULL CHECK (num_resets >= 0),
-    num_nonfinite_batches BIGINT NOT NULL CHECK (num_nonfinite_batches >= 0),
-    num_predicted_classes INTEGER CHECK (num_predicted_classes > 0),
-    diverged BOOLEAN NOT NULL,
-    started_at TIMESTAMPTZ NOT NULL,
-    versions JSON NOT NULL,
-    config JSON NOT NULL,
-    PRIMARY KEY (benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence)
-);
-COMMENT ON TABLE evaluations IS 'One row for each pass of one experiment over one cell; a cell that a stream visits twice has two';
-COMMENT ON COLUMN evaluations.run_id IS 'Dagster run that made it';
-COMMENT ON COLUMN evaluations.sequence IS 'Number of the record in its folder; of evaluations of the same thing the highest is the latest';
-COMMENT ON COLUMN evaluations.is_latest IS 'Whether no later one of the same experiment, subset, seed, stream, position and cell is there; kept up when records are added';
-COMMENT ON COLUMN evaluations.benchmark IS 'Benchmark, as its file is called';
-COMMENT ON COLUMN evaluations.experiment IS 'Model, method and protocol together, as the benchmark file calls them';
-COMMENT ON COLUMN evaluations.model IS 'Model, as the benchmark file calls it';
-COMMENT ON COLUMN evaluations.weights IS 'Which weights';
-COMMENT ON COLUMN evaluations.weights_sha256 IS 'Of the weights';
-COMMENT ON COLUMN evaluations.mean IS 'Subtracted from each channel of images in [0, 1]';
-COMMENT ON COLUMN evaluations.std IS 'Divided by';
-COMMENT ON COLUMN evaluations.method IS 'Adaptation method; source adapts nothing';
-COMMENT ON COLUMN evaluations.protocol IS 'In which order samples come and when the method is reset';
-COMMENT ON COLUMN evaluations.subset IS 'Which samples of the cell; all, unless the experiment takes some. Rows of different subsets never compare';
-COMMENT ON COLUMN evaluations.subset_sha256 IS 'Of the subset''s samples; NULL where it is all';
-COMMENT ON COLUMN evaluations.stream IS 'Partition key of what was streamed without starting over: a cell as fog|5, a severity, or all';
-COMMENT ON COLUMN evaluations.position IS 'Of the visit to this cell in the stream, from 0; a gradual stream visits most cells twice';
-COMMENT ON COLUMN evaluations.corruption IS 'Corruption, or clean';
-COMMENT ON COLUMN evaluations.severity IS '1 to 5; 0 for clean images';
-COMMENT ON COLUMN evaluations.generated IS 'Whether this project made the corrupted images; errors then compare with no published table';
-COMMENT ON COLUMN evaluations.seed IS 'Of method and stream; rows that differ in it alone are runs of one experiment';
-COMMENT ON COLUMN evaluations.fingerprint IS 'sha256 of all that decides the predictions: settings, weights, kind of device, data';
-COMMENT ON COLUMN evaluations.metrics_version IS 'Of the definitions in docs/metrics.md; 1 had error and ece only';
-COMMENT ON COLUMN evaluations.num_samples IS 'Samples evaluated, each once';
-COMMENT ON COLUMN evaluations.num_correct IS 'Whose predicted class is the label';
-COMMENT ON COLUMN evaluations.num_correct_top5 IS 'With fewer than five classes above the label; NULL in records of metrics version 1';
-COMMENT ON COLUMN evaluations.error IS 'Top-1 error in [0, 1]: 1 - num_correct / num_samples';
-COMMENT ON COLUMN evaluations.top5_error IS 'Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples';
-COMMENT ON COLUMN evaluations.nll IS 'Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or no number';
-COMMENT ON COLUMN evaluations.brier IS 'Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is no number';
-COMMENT ON COLUMN evaluations.ece IS 'Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1';
-COMMENT ON COLUMN evaluations.max_calibration_error IS 'Largest |accuracy - confidence| of the 15 bins, often called MCE';
-COMMENT ON COLUMN evaluations.rms_calibration_error IS 'Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE';
-COMMENT ON COLUMN evaluations.bin_counts IS 'Samples in each confidence bin; sums over cells give exact calibration of their union';
-COMMENT ON COLUMN evaluations.bin_confidence_sums IS 'Sum of the confidences in each bin';
-COMMENT ON COLUMN evaluations.bin_correct_counts IS 'Correct predictions in each bin';
-COMMENT ON COLUMN evaluations.order_hash IS 'sha256 of the samples'' keys in stream order';
-COMMENT ON COLUMN evaluations.predictions_sha256 IS 'Of the predicted labels in stream order, int64 little-endian';
-COMMENT ON COLUMN evaluations.manifest_sha256 IS 'Of the manifest of the shard set that was read';
-COMMENT ON COLUMN evaluations.device IS 'What computed: cpu, or the name of the CUDA device';
-COMMENT ON COLUMN evaluations.batch_size IS 'Samples in a batch; the last may have fewer';
-COMMENT ON COLUMN evaluations.precision IS 'Of the forward pass: fp32, or what autocast casts to';
-COMMENT ON COLUMN evaluations.compile IS 'Mode of torch.compile, or off';
-COMMENT ON COLUMN evaluations.num_batches IS 'Batches of the pass';
-COMMENT ON COLUMN evaluations.staging_s IS 'Copying the shards to node-local disk, while the cell before computed if there was one; 0 if read in place';
-COMMENT ON COLUMN evaluations.metadata_scan_s IS 'Reading the manifest and making sure that the shards are the ones it describes';
-COMMENT ON COLUMN evaluations.pipeline_setup_s IS 'Constructing the stream';
-COMMENT ON COLUMN evaluations.time_to_first_batch_s IS 'From the start of the pass until the first batch is there';
-COMMENT ON COLUMN evaluations.first_batch_compute_s IS 'Computation of the first batch, cold caches included';
-COMMENT ON COLUMN evaluations.wall_s IS 'The whole pass, fetching and computing';
-COMMENT ON COLUMN evaluations.images_per_s IS 'num_samples / wall_s';
-COMMENT ON COLUMN evaluations.data_wait_s IS 'Sum over the batches of the time until the stream delivered it';
-COMMENT ON COLUMN evaluations.host_to_device_s IS 'Copies to the device, which on CUDA go on beside computation; 0 on a CPU';
-COMMENT ON COLUMN evaluations.compute_s IS 'Sum over the batches of forward pass and adaptation';
-COMMENT ON COLUMN evaluations.peak_cuda_gib IS 'Most device memory allocated during the pass, in 2^30 bytes; NULL on a CPU';
-COMMENT ON COLUMN evaluations.peak_rss_gib IS 'Most memory the process ever had resident, in 2^30 bytes';
-COMMENT ON COLUMN evaluations.num_forwards IS 'Samples that went forward through the model, views and second passes included';
-COMMENT ON COLUMN evaluations.num_backwards IS 'Samples that went backward';
-COMMENT ON COLUMN evaluations.num_adapted_samples IS 'Samples that a loss was taken of, which papers call backwards';
-COMMENT ON COLUMN evaluations.num_unadapted IS 'Samples predicted without adaptation, since the stream did not wait';
-COMMENT ON COLUMN evaluations.num_updates IS 'Steps of the optimiser';
-COMMENT ON COLUMN evaluations.num_resets IS 'How often the method went back to the source model by itself';
-COMMENT ON COLUMN evaluations.num_nonfinite_batches IS 'Batches with a logit that is no finite number';
-COMMENT ON COLUMN evaluations.num_predicted_classes IS 'Different classes among the predictions';
-COMMENT ON COLUMN evaluations.diverged IS 'The error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in one class for everything';
-COMMENT ON COLUMN evaluations.started_at IS 'UTC, for people; never for order';
-COMMENT ON COLUMN evaluations.versions IS 'Python, platform, host and packages';
-COMMENT ON COLUMN evaluations.config IS 'The experiment with all hyperparameters';
-
 CREATE TABLE class_results (
-    benchmark VARCHAR NOT NULL,
-    experiment VARCHAR NOT NULL,
-    subset VARCHAR NOT NULL DEFAULT 'all',
-    seed BIGINT NOT NULL,
-    stream VARCHAR NOT NULL,
-    position INTEGER NOT NULL CHECK (position >= 0),
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    folder VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
-    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples)),
-    PRIMARY KEY (benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence)
+    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples))
 );
 COMMENT ON TABLE class_results IS 'Counts by class of each evaluation of metrics version 2 or later; the view class_errors has a row for each class';
-COMMENT ON COLUMN class_results.benchmark IS 'As in evaluations';
-COMMENT ON COLUMN class_results.experiment IS 'As in evaluations';
-COMMENT ON COLUMN class_results.subset IS 'As in evaluations';
-COMMENT ON COLUMN class_results.seed IS 'As in evaluations';
-COMMENT ON COLUMN class_results.stream IS 'As in evaluations';
-COMMENT ON COLUMN class_results.position IS 'As in evaluations';
-COMMENT ON COLUMN class_results.corruption IS 'As in evaluations';
-COMMENT ON COLUMN class_results.severity IS 'As in evaluations';
+COMMENT ON COLUMN class_results.folder IS 'As in evaluations; with sequence it is the key';
 COMMENT ON COLUMN class_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN class_results.num_samples IS 'Samples of each class, in the order of the class map; element 1 is label 0';
 COMMENT ON COLUMN class_results.num_correct IS 'Correct predictions of each class';
 
-CREATE TABLE evaluation_batches (
-    benchmark VARCHAR NOT NULL,
-    experiment VARCHAR NOT NULL,
-    subset VARCHAR NOT NULL DEFAULT 'all',
-    seed BIGINT NOT NULL,
-    stream VARCHAR NOT NULL,
-    position INTEGER NOT NULL CHECK (position >= 0),
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+CREATE TABLE batch_results (
+    folder VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
-    batch INTEGER NOT NULL CHECK (batch >= 0),
-    num_samples INTEGER NOT NULL CHECK (num_samples > 0),
-    data_wait_s DOUBLE NOT NULL CHECK (data_wait_s >= 0 AND isfinite(data_wait_s)),
-    host_to_device_s DOUBLE CHECK (host_to_device_s >= 0 AND isfinite(host_to_device_s)),
-    compute_s DOUBLE NOT NULL CHECK (compute_s >= 0 AND isfinite(compute_s))
+    num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
+    data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
+    host_to_device_s DOUBLE[] CHECK (len(host_to_device_s) = len(num_samples)),
+    compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples))
 );
-COMMENT ON TABLE evaluation_batches IS 'Where the time of each batch went. The key is that of evaluations and batch; no index, which would be larger than the rows';
-COMMENT ON COLUMN evaluation_batches.benchmark IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.experiment IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.subset IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.seed IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.stream IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.position IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.corruption IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.severity IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.sequence IS 'As in evaluations';
-COMMENT ON COLUMN evaluation_batches.batch IS 'Position in the pass, from 0';
-COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
-COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Until the stream delivered the batch';
-COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Its copy to the device, which on CUDA goes on beside computation; 0 on a CPU';
-COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation';
+COMMENT ON TABLE batch_results IS 'Where the time of each batch went, in lists; the view evaluation_batches has a row for each batch';
+COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; with sequence it is the key';
+COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
+COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
+COMMENT ON COLUMN batch_results.data_wait_s IS 'Until the stream delivered each batch';
+COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each to the device, which on CUDA goes on beside computation; 0 on a CPU, NULL in older records';
+COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,

@@ -267,24 +267,52 @@ COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct ones of them';
 
 CREATE VIEW class_errors AS
 SELECT
-    * EXCLUDE (num_samples, num_correct, sequence),
-    unnest(range(len(num_samples))) AS label,
-    unnest(num_samples) AS num_samples,
-    unnest(num_correct) AS num_correct
-FROM class_results
-SEMI JOIN latest_evaluations USING (benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence);
+    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    unnest(range(len(c.num_samples))) AS label,
+    unnest(c.num_samples) AS num_samples,
+    unnest(c.num_correct) AS num_correct
+FROM class_results AS c
+JOIN latest_evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
 COMMENT ON COLUMN class_errors.label IS 'Position in the class map, from 0';
 COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
 COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions of them; error is 1 - num_correct / num_samples';
 
+CREATE VIEW evaluation_batches AS
+SELECT
+    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.sequence,
+    unnest(range(len(b.num_samples))) AS batch,
+    unnest(b.num_samples) AS num_samples,
+    unnest(b.data_wait_s) AS data_wait_s,
+    unnest(b.host_to_device_s) AS host_to_device_s,
+    unnest(b.compute_s) AS compute_s
+FROM batch_results AS b
+JOIN evaluations AS e USING (folder, sequence);
+COMMENT ON VIEW evaluation_batches IS 'Where the time of each batch of each evaluation went; of a stream that mixes cells, all are beside its first';
+COMMENT ON COLUMN evaluation_batches.batch IS 'Position in the pass, from 0';
+COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
+COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Until the stream delivered the batch';
+COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Its copy to the device, which on CUDA goes on beside computation; 0 on a CPU';
+COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation';
+
 CREATE VIEW throughput_history AS
 SELECT
     benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
-    device, batch_size, precision, compile, images_per_s, data_wait_s / wall_s AS data_wait_share, peak_cuda_gib, peak_rss_gib
+    conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, num_processes, batch_size, precision,
+    compile, load_average, images_per_s,
+    images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
+    count(*) OVER same_before AS num_earlier_alike,
+    data_wait_s / wall_s AS data_wait_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
+WINDOW same_before AS (
+    PARTITION BY benchmark, experiment, subset, seed, stream, position, corruption, severity,
+                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- those of older records compare with none
+    ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+)
 ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence;
-COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs';
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds compare only where conditions is equal and known';
+COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL without one';
+COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Of these';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
 
 CREATE VIEW runs AS
@@ -311,6 +339,7 @@ SELECT
     a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
     a.device AS device_a, b.device AS device_b,
+    coalesce(a.conditions = b.conditions, FALSE) AS same_conditions,
     a.fingerprint = b.fingerprint AS same_settings,
     a.predictions_sha256 = b.predictions_sha256 AS same_predictions
 FROM evaluations AS a
@@ -327,6 +356,7 @@ COMMENT ON COLUMN run_comparison.images_per_s_b IS 'In run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
 COMMENT ON COLUMN run_comparison.device_a IS 'In run_a';
 COMMENT ON COLUMN run_comparison.device_b IS 'In run_b';
+COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all that speed depends on besides model, method and data is known and the same; else the speeds do not compare';
 COMMENT ON COLUMN run_comparison.same_settings IS 'Whether all that decides the predictions is the same';
 COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether every predicted label is the same';
 
@@ -380,13 +410,11 @@ COMMENT ON COLUMN slowest_cells.share IS 'Of the seconds of all cells of this ex
 CREATE VIEW regressions AS
 WITH compared AS (
     SELECT
-        e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.run_id, e.device, e.batch_size,
+        e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.run_id, e.conditions, e.device, e.batch_size,
         e.images_per_s, e.error,
         count(*) AS num_earlier,
-        median(h.images_per_s) FILTER (
-            h.device = e.device AND h.batch_size = e.batch_size
-            AND h.precision IS NOT DISTINCT FROM e.precision AND h.compile IS NOT DISTINCT FROM e.compile
-        ) AS usual_images_per_s,
+        count(*) FILTER (h.conditions = e.conditions) AS num_earlier_alike,
+        median(h.images_per_s) FILTER (h.conditions = e.conditions) AS usual_images_per_s, -- NULL equals nothing
         max_by(h.error, h.sequence) FILTER (h.fingerprint = e.fingerprint AND h.error <> e.error) AS other_error
     FROM latest_evaluations AS e
     JOIN evaluations AS h USING (benchmark, experiment, subset, seed, stream, position, corruption, severity)
@@ -403,8 +431,69 @@ WHERE is_slower OR has_other_error
 ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity;
 COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than their own history, or that have another error though nothing that decides it changed';
 COMMENT ON COLUMN regressions.num_earlier IS 'Earlier evaluations of the cell by this experiment';
-COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median of the earlier ones on the same device with the same batch size, precision and compile mode';
+COMMENT ON COLUMN regressions.num_earlier_alike IS 'Of them with equal conditions, which is_slower compares with';
+COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median of these';
 COMMENT ON COLUMN regressions.other_error IS 'Of the newest earlier one that has the same fingerprint and another error';
 COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s';
 COMMENT ON COLUMN regressions.is_slower IS 'Whether it is slower than the median by more than 15 %';
 COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs though the fingerprint is equal';
+
+CREATE VIEW first_system_log AS
+WITH sets AS (
+    SELECT manifest_sha256, any_value(num_inodes) AS num_inodes, any_value(inode_reduction) AS inode_reduction
+    FROM shard_sets
+    GROUP BY ALL
+)
+SELECT
+    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.num_classes_found AS classes,
+    e.num_shards AS archive_shards,
+    e.num_images AS images_indexed,
+    e.payload_bytes / 1024**3 AS raw_payload_gib,
+    e.shard_bytes / 1024**3 AS archive_gib,
+    e.num_shards + 1 AS inode_objects,
+    e.num_images + e.num_classes_found + 1 AS projected_loose_objects,
+    (e.num_images + e.num_classes_found + 1) / (e.num_shards + 1) AS inode_factor,
+    sets.num_inodes AS inodes_with_manifest,
+    sets.inode_reduction AS inode_factor_with_manifest,
+    e.metadata_scan_s,
+    e.pipeline_setup_s,
+    e.time_to_first_batch_s AS first_batch_fetch_s,
+    e.first_batch_compute_s + coalesce(b.host_to_device_s[1], 0) AS first_batch_compute_s,
+    e.wall_s AS pass_total_s,
+    e.images_per_s,
+    e.num_batches,
+    e.num_samples AS images_processed,
+    e.peak_cuda_gib,
+    e.batch_size,
+    e.decode_threads AS num_workers,
+    e.pinned_memory AS pin_memory,
+    0 AS shard_shuffle_buffer,
+    0 AS sample_shuffle_buffer,
+    e.stored_order || ', read as ' || e.stream_order AS shuffle,
+    e.device
+FROM latest_evaluations AS e
+LEFT JOIN batch_results AS b USING (folder, sequence)
+LEFT JOIN sets USING (manifest_sha256)
+ORDER BY ALL;
+COMMENT ON VIEW first_system_log IS 'What the project''s first system printed of each pass, by its own definitions, of the latest evaluations; NULL where an older record does not say it';
+COMMENT ON COLUMN first_system_log.classes IS 'Classes that have an image in the split';
+COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
+COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in them';
+COMMENT ON COLUMN first_system_log.raw_payload_gib IS 'Sum of the images'' sizes, in 2^30 bytes';
+COMMENT ON COLUMN first_system_log.archive_gib IS 'Sum of the tar files'' sizes, in 2^30 bytes';
+COMMENT ON COLUMN first_system_log.inode_objects IS 'Tar files and their folder, which is all that the first system has';
+COMMENT ON COLUMN first_system_log.projected_loose_objects IS 'Images, class folders and the folder of the split';
+COMMENT ON COLUMN first_system_log.inode_factor IS 'projected_loose_objects / inode_objects, as the first system counts';
+COMMENT ON COLUMN first_system_log.inodes_with_manifest IS 'As shard_sets counts: with the files of the manifest, which the first system lacks';
+COMMENT ON COLUMN first_system_log.inode_factor_with_manifest IS 'inode_reduction of shard_sets: loose objects with all classes of the class map, by inodes_with_manifest';
+COMMENT ON COLUMN first_system_log.first_batch_fetch_s IS 'From the start of the pass until the first batch is there';
+COMMENT ON COLUMN first_system_log.first_batch_compute_s IS 'Copy to the device and computation of the first batch, cold caches included; of a stream that mixes cells the copy is beside its first';
+COMMENT ON COLUMN first_system_log.pass_total_s IS 'The whole pass: starting, fetching and computing';
+COMMENT ON COLUMN first_system_log.images_per_s IS 'images_processed / pass_total_s';
+COMMENT ON COLUMN first_system_log.images_processed IS 'Samples that were evaluated, each once';
+COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode; the first system has processes';
+COMMENT ON COLUMN first_system_log.pin_memory IS 'Whether batches wait in pinned memory';
+COMMENT ON COLUMN first_system_log.shard_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
+COMMENT ON COLUMN first_system_log.sample_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
+COMMENT ON COLUMN first_system_log.shuffle IS 'The order in the shards with its seed, and the order in which a visit streams them';

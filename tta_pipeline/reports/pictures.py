@@ -5,11 +5,11 @@ import io
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import among, as_stored
 from tta_pipeline.streaming.reader import Stream
@@ -27,13 +27,12 @@ _PARTS = (
 _MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
 
 
-def sample_row(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> Image.Image:
+def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image:
     """Return the first samples of the shard set in *folder* with what an evaluation predicted for them.
 
     Args:
         folder: The cell's shards.
-        facts: The evaluation's record, with `first_positions`, `first_predictions` and
-            `first_confidences`.
+        row: The evaluation, of which its first samples are shown.
         image_size: Height and width of the images, in pixels.
 
     Raises:
@@ -41,11 +40,11 @@ def sample_row(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> Im
         StreamError: the shards are not there, or not those of the manifest.
     """
     shard_set = ShardSet.open(folder)
-    classes = shard_set.manifest.classes
+    classes, first = shard_set.manifest.classes, row.first_samples
     stream = Stream(
         shard_set=shard_set,
-        order=among(np.array(facts["first_positions"], np.int64), shard_set.index, as_stored),
-        batch_size=len(facts["first_predictions"]),
+        order=among(np.array(first.positions, np.int64), shard_set.index, as_stored),
+        batch_size=len(first.predictions),
         image_size=image_size,
         num_threads=1,
     )
@@ -53,7 +52,7 @@ def sample_row(folder: Path, facts: Mapping[str, Any], *, image_size: int) -> Im
     captions = [
         (f"label {classes[label]}", f"{classes[prediction]} ({confidence:.0%})", label == prediction)
         for label, prediction, confidence in zip(
-            batch.labels.tolist(), facts["first_predictions"], facts["first_confidences"], strict=True
+            batch.labels.tolist(), first.predictions, first.confidences, strict=True
         )
     ]
     return _sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions)
@@ -72,22 +71,22 @@ def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
     return sheet
 
 
-def reliability_diagram(facts: Mapping[str, Any]) -> Image.Image:
+def reliability_diagram(row: Evaluation) -> Image.Image:
     """Return the accuracy of the samples in each confidence bin, a bar, against their mean confidence, a line.
 
     Bars that end below their line are overconfident; how wide a bar is tells its share of the samples, up to a bin.
 
     Args:
-        facts: The evaluation's record, with `calibration` and `ece`.
+        row: The evaluation.
     """
-    bins = facts["calibration"]
+    bins = row.calibration
     counts, confidences, correct = (
-        np.array(bins[name], float) for name in ("counts", "confidence_sums", "correct_counts")
+        np.array(each, float) for each in (bins.counts, bins.confidence_sums, bins.correct_counts)
     )
     picture = Image.new("RGB", (_SQUARE + 2 * _GAP, _SQUARE + 3 * _LINE + 2 * _GAP), "white")
     draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
     top, bottom, width = _LINE + _GAP, _LINE + _GAP + _SQUARE, _SQUARE / len(counts)
-    draw.text((_GAP, 1), f"calibration, ECE {facts['ece']:.1%}", fill="black", font=font)
+    draw.text((_GAP, 1), f"calibration, ECE {row.ece:.1%}", fill="black", font=font)
     draw.rectangle((_GAP, top, _GAP + _SQUARE, bottom), outline="#bbbbbb")
     draw.line((_GAP, bottom, _GAP + _SQUARE, top), fill="#bbbbbb")
     for number in np.flatnonzero(counts):
@@ -102,13 +101,14 @@ def reliability_diagram(facts: Mapping[str, Any]) -> Image.Image:
     return picture
 
 
-def timeline(facts: Mapping[str, Any]) -> Image.Image:
+def timeline(row: Evaluation) -> Image.Image:
     """Return where the time of each batch went, batches from left to right, seconds upwards.
 
     Args:
-        facts: The evaluation's record, with `batches`.
+        row: The evaluation.
     """
-    parts = np.array([[batch[name] for name, _, _ in _PARTS] for batch in facts["batches"]])
+    of_batches = (getattr(row.batches, name) for name, _, _ in _PARTS)
+    parts = np.array([seconds or (0.0,) * len(row.batches.num_samples) for seconds in of_batches]).T
     columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
     tallest_s = columns.sum(1).max()
     width = max(1, _MAX_COLUMNS // len(columns))

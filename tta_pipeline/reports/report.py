@@ -251,11 +251,11 @@ def _sample_rows(subject: Subject, cells: Sequence[Cell]) -> Iterator[tuple[str,
     image_size = subject.benchmark.image_size_of(subject.experiment)
     for cell in cells:
         try:
-            facts = subject.rows(cell.key)[0]
-            row = sample_row(subject.folder(cell), facts, image_size=image_size)
+            evaluation = subject.rows(cell.key)[0]
+            row = sample_row(subject.folder(cell), evaluation, image_size=image_size)
         except (ManifestError, RecordError, StreamError):
             continue
-        yield f"{cell.corruption}, error {formatted('error', facts['error'])}", row
+        yield f"{cell.corruption}, error {formatted('error', evaluation.error)}", row
 
 
 def _mean(values: Collection[float]) -> float:

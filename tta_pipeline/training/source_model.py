@@ -93,7 +93,7 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -
     if facts is None or facts.fingerprint != _fingerprint(manifest, settings):
         raise EvaluationError(
             f"{path} was trained on other images or with other settings than the benchmark has now; expected "
-            f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize the source_model"
+            f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
         )
 
 

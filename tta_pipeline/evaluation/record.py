@@ -1,0 +1,566 @@
+"""What one evaluation is, said once: its fields, and of each its type, limits, column and comment.
+
+From here follow the table `evaluations` with its comments (`metrics/schema.py`), the rows that are put into it, what
+the web UI shows, and which evaluations may be compared in speed. Torch is not needed to read any of it.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Annotated, Any, NamedTuple, Self
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.declared import Apart, Column, Field, Inline, columns_of, declarations, decoded
+from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
+
+METRICS_VERSION = 2
+"""1 had error and ece only; values of both are the same in 2."""
+_SAME = 1e-9
+"""Two floats of one quotient differ by less."""
+_SAME_SUM = 1e-6
+"""Relative: two sums of the same floats, added in another order, differ by less."""
+
+
+def _count(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, **more)
+
+
+def _seconds(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, **more)
+
+
+def _share(comment: str, **more: Any) -> Column:
+    return Column(comment, at_least=0, at_most=1, better="lower", **more)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationBins:
+    """Sums over 15 equal-width bins of top-1 confidence in [0, 1], lowest bin first."""
+
+    counts: Annotated[
+        tuple[int, ...],
+        Column("Samples in each confidence bin; sums over cells give exact calibration of their union", at_least=0),
+    ]
+    confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
+    correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
+
+        Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins as torchmetrics has it.
+        """
+        return sum(self._gap_sums()) / sum(self.counts)
+
+    @property
+    def max_error(self) -> float:
+        """Maximum calibration error in [0, 1]: the largest |accuracy - confidence| of a bin (Guo et al., section 2)."""
+        return max(gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
+
+    @property
+    def rms_error(self) -> float:
+        """Root mean square calibration error in [0, 1]: the mean is over samples, of the squared gap of their bin.
+
+        As torchmetrics has it with norm l2.
+        """
+        squares = (gap * gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
+        return math.sqrt(sum(squares) / sum(self.counts))
+
+    def _gap_sums(self) -> list[float]:
+        return [abs(right - sure) for right, sure in zip(self.correct_counts, self.confidence_sums, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassCounts:
+    """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
+
+    num_samples: Annotated[tuple[int, ...], Column("Of each class", sql="INTEGER[]", at_least=0)]
+    num_correct: Annotated[tuple[int, ...], Column("Of each class", sql="INTEGER[]", at_least=0)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batches:
+    """Where the time of each batch of a pass went, in columns; all are empty but in a stream's first cell."""
+
+    num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)] = ()
+    data_wait_s: Annotated[tuple[float, ...], Column("Until the stream delivered the batch", at_least=0)] = ()
+    host_to_device_s: Annotated[
+        tuple[float, ...] | None,
+        Column("Its copy, which on CUDA goes on beside the computation of the batch before; 0 on a CPU", at_least=0),
+    ] = ()
+    compute_s: Annotated[tuple[float, ...], Column("Forward pass and whatever the method adapts", at_least=0)] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstSamples:
+    """The first samples of the cell in the stream, for a picture of them."""
+
+    positions: Annotated[tuple[int, ...], Column("In its sample index", at_least=0)]
+    predictions: Annotated[tuple[int, ...], Column("Predicted label of each", at_least=0)]
+    confidences: Annotated[tuple[float, ...], Column("Top-1 confidence of each", at_least=0, at_most=1.001)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """What one cell gave in one pass. Durations are defined as in the project's first system.
+
+    Those of a stream that mixes cells, and its counts, are divided among them by samples. What is None in records that
+    older versions wrote was not known to them.
+    """
+
+    # Which visit of which stream.
+    benchmark: Annotated[str, Column("Benchmark, as its file is called")]
+    experiment: Annotated[str, Column("Model, method and protocol together, as the benchmark file calls them")]
+    stream: Annotated[
+        str, Column("Partition key of what was streamed without starting over: a cell as fog|5, a severity, or all")
+    ]
+    position: Annotated[
+        int,
+        Column(
+            "Of the visit to this cell in the stream, from 0; a gradual stream visits most cells twice",
+            sql="INTEGER", at_least=0, shown_of_visit=True,
+        ),
+    ]  # fmt: skip
+    corruption: Annotated[
+        str,
+        Column(
+            "Corruption, or clean",
+            sql="corruption", choices=(CLEAN.corruption, TRAIN.corruption, *CORRUPTIONS), shown_of_visit=True,
+        ),
+    ]  # fmt: skip
+    severity: Annotated[
+        int, Column("1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_visit=True)
+    ]
+    seed: Annotated[
+        int,
+        Column("Of method and stream; rows that differ in it alone are runs of one experiment", shown_of_visit=True),
+    ]
+    subset: Annotated[
+        str,
+        Column(
+            "Which samples of the cell; all, unless the experiment takes some. Rows of different subsets never compare"
+        ),
+    ]  # fmt: skip
+    subset_sha256: Annotated[str | None, Column("Of the subset's samples; NULL where it is all")]
+
+    # What was evaluated.
+    model: Annotated[str, Column("Model, as the benchmark file calls it")]
+    architecture: Annotated[str | None, Column("Library and architecture of the model; NULL in older records")]
+    weights: Annotated[str, Column("Which weights")]
+    weights_sha256: Annotated[str, Column("Of the weights")]
+    mean: Annotated[tuple[float, ...], Column("Subtracted from each channel of images in [0, 1]")]
+    std: Annotated[tuple[float, ...], Column("Divided by", above=0)]
+    method: Annotated[str, Column("Adaptation method; source adapts nothing")]
+    protocol: Annotated[str, Column("In which order samples come and when the method is reset")]
+    generated: Annotated[
+        bool, Column("Whether this project made the corrupted images; errors then compare with no published table")
+    ]
+    config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
+    code_sha256: Annotated[
+        str | None, Column("Of the method's source, comments left out, and of what it imports; NULL in older records")
+    ]  # fmt: skip
+    fingerprint: Annotated[
+        str,
+        Column("sha256 of all that decides the predictions; one of a record of version 1 says so and equals no other"),
+    ]  # fmt: skip
+    fingerprint_parts: Annotated[
+        str | None, Column("What the fingerprint is made of, by name; NULL in older records", sql="JSON")
+    ]
+    copied_from: Annotated[
+        str | None, Column("sha256 of the record that this one repeats, since its experiment was renamed; else NULL")
+    ]
+    manifest_sha256: Annotated[str, Column("Of the manifest of the shard set that was read")]
+    num_images: Annotated[
+        int | None, Column("Images of the shard set; num_samples of them count here. NULL in older records", above=0)
+    ]  # fmt: skip
+    num_classes_found: Annotated[
+        int | None,
+        Column("Classes that have an image in the shard set; NULL in older records", sql="INTEGER", above=0),
+    ]
+    num_shards: Annotated[
+        int | None, Column("Tar files of the shard set; NULL in older records", sql="INTEGER", above=0)
+    ]
+    payload_bytes: Annotated[int | None, Column("Of its image files; NULL in older records", above=0)]
+    shard_bytes: Annotated[int | None, Column("Of its tar files; NULL in older records", above=0)]
+    stored_order: Annotated[
+        str | None, Column("In which the shards hold the samples, with its seed; NULL in older records")
+    ]
+    stream_order: Annotated[
+        str | None, Column("In which a visit streams them: stored, shuffled, by_class, dirichlet or slow; NULL in "
+                           "records of before")
+    ]  # fmt: skip
+    order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
+
+    # What came of it; definitions are in docs/metrics.md.
+    metrics_version: Annotated[
+        int, Column("Of the definitions in docs/metrics.md; 1 had error and ece only", sql="INTEGER", above=0)
+    ]
+    num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_visit=True)]
+    num_correct: Annotated[int, _count("Whose predicted class is the label", shown=True)]
+    num_correct_top5: Annotated[
+        int | None, _count("With fewer than five classes above the label; NULL in records of metrics version 1")
+    ]
+    error: Annotated[
+        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_visit=True)
+    ]
+    top5_error: Annotated[float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
+    nll: Annotated[
+        float | None,
+        Column(
+            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or no number",
+            at_least=0, better="lower",
+        ),
+    ]  # fmt: skip
+    brier: Annotated[
+        float | None,
+        Column(
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is no number",
+            at_least=0, at_most=2.00001, better="lower",
+        ),
+    ]  # fmt: skip
+    ece: Annotated[
+        float, _share("Expected calibration error in [0, 1], 15 equal-width bins of top-1 confidence, L1", shown=True)
+    ]
+    max_calibration_error: Annotated[
+        float | None, _share("Largest |accuracy - confidence| of the 15 bins, often called MCE")
+    ]
+    rms_calibration_error: Annotated[
+        float | None,
+        _share("Root of the mean over samples of (accuracy - confidence)^2 of their bin, often called RMSCE"),
+    ]
+    calibration: Annotated[CalibrationBins, Inline("bin_")]
+    class_counts: Annotated[ClassCounts | None, Apart()]
+    num_predicted_classes: Annotated[
+        int | None, Column("Different classes among the predictions", sql="INTEGER", above=0)
+    ]
+    diverged: Annotated[
+        bool,
+        Column(
+            "The error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in "
+            "one class for everything",
+            shown=True, shown_of_visit=True,
+        ),
+    ]  # fmt: skip
+    predictions_sha256: Annotated[
+        str, Column("Of the predicted labels in stream order, int64 little-endian", shown=True)
+    ]
+    samples_sha256: Annotated[
+        str | None, Column("Of the Parquet file with the predictions of each sample; NULL if it was not kept")
+    ]
+    first_samples: Annotated[FirstSamples, Apart()]
+
+    # What it cost.
+    num_forwards: Annotated[
+        int, _count("Samples that went forward through the model, views and second passes included", shown=True)
+    ]
+    num_backwards: Annotated[int, _count("Samples that went backward", shown=True)]
+    num_adapted_samples: Annotated[int | None, _count("Samples that a loss was taken of, which papers call backwards")]
+    num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation, since the stream did not wait")]
+    num_updates: Annotated[int, _count("Steps of the optimiser")]
+    num_resets: Annotated[
+        int, _count("How often the method went back to the source model by itself", shown_of_visit=True)
+    ]
+    num_nonfinite_batches: Annotated[int, _count("Batches with a logit that is no finite number")]
+
+    # What computed it.
+    device: Annotated[str, Column("What computed: cpu, or the name of the CUDA device", shown=True, alike=True)]
+    gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
+    cpu_model: Annotated[
+        str | None, Column("Model of the processor; NULL in older records, whose speed compares with none", alike=True)
+    ]  # fmt: skip
+    num_cores: Annotated[
+        int | None, Column("Cores that the process may use; NULL in older records", sql="INTEGER", above=0, alike=True)
+    ]  # fmt: skip
+    decode_threads: Annotated[
+        int | None, Column("Threads that read and decode, in each process; NULL in older records", sql="INTEGER",
+                           at_least=0, alike=True)
+    ]  # fmt: skip
+    compute_threads: Annotated[
+        int | None, Column("Threads of torch on the CPU, in each process; NULL in older records", sql="INTEGER",
+                           above=0, alike=True)
+    ]  # fmt: skip
+    num_processes: Annotated[
+        int | None, Column("Processes that evaluated together; NULL in older records", sql="INTEGER", above=0,
+                           alike=True)
+    ]  # fmt: skip
+    batch_size: Annotated[
+        int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
+    ]
+    precision: Annotated[
+        str | None,
+        Column("Of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"), alike=True),
+    ]
+    compile: Annotated[
+        str | None,
+        Column(
+            "Mode of torch.compile, or off",
+            choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
+        ),
+    ]  # fmt: skip
+    pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
+    load_average: Annotated[
+        float | None,
+        Column("Of the machine over the minute before the pass; NULL in older records, and where it is not known",
+               at_least=0),
+    ]  # fmt: skip
+
+    # Where the time went.
+    num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
+    staging_s: Annotated[
+        float | None,
+        _seconds("Copying the shards to node-local disk, while the cell before computed if there was one; 0 if read in "
+                 "place"),
+    ]  # fmt: skip
+    metadata_scan_s: Annotated[
+        float, _seconds("Reading the manifest and making sure that the shards are the ones it describes")
+    ]
+    pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
+    time_to_first_batch_s: Annotated[
+        float, _seconds("From the start of the pass until the first batch is there", shown=True)
+    ]
+    first_batch_compute_s: Annotated[
+        float, _seconds("Computation of the first batch, cold caches included", shown=True)
+    ]
+    wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
+    images_per_s: Annotated[
+        float, Column("num_samples / wall_s", above=0, shown=True, shown_of_visit=True, better="higher")
+    ]
+    data_wait_s: Annotated[
+        float, _seconds("Sum over the batches of the time until the stream delivered it", shown=True)
+    ]
+    host_to_device_s: Annotated[
+        float | None, _seconds("Copies to the device, which on CUDA go on beside computation; 0 on a CPU")
+    ]
+    compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
+    peak_cuda_gib: Annotated[
+        float | None,
+        _seconds("Most device memory allocated during the pass, in 2^30 bytes; NULL on a CPU", shown=True),
+    ]
+    peak_rss_gib: Annotated[float, _seconds("Most memory the process ever had resident, in 2^30 bytes", shown=True)]
+    batches: Annotated[Batches, Apart()]
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any], *, version: int = 2) -> Self:
+        """Return the evaluation that the JSON of a record of *version* says, if it can be one.
+
+        Raises:
+            RecordError: a field is missing, unknown, of another type or out of its limits, or two contradict each
+                other; the message has the field, its value and what was expected.
+        """
+        evaluation = decoded(cls, _lifted(facts) if version == 1 else facts)
+        evaluation.require_consistent()
+        return evaluation
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as it is written into a record."""
+        return asdict(self)
+
+    def require_consistent(self) -> None:
+        """Compare what is stored twice.
+
+        Raises:
+            RecordError: two fields contradict each other.
+        """
+        for rule in RULES:
+            if not rule.holds(self):
+                values = ", ".join(f"{name} is {getattr(self, name)!r:.60}" for name in rule.fields)
+                raise RecordError(f"{values}; expected {rule.expected}")
+
+    @property
+    def conditions(self) -> str | None:
+        """What speed depends on besides model, method and data, as text: only equal ones compare; None if not known."""
+        if self.cpu_model is None:
+            return None
+        values = ((name, getattr(self, name)) for name in ALIKE)
+        return ", ".join(f"{name} {value}" for name, value in values if value is not None)
+
+
+class Rule(NamedTuple):
+    """A relation among fields; the database has the same as a constraint where *sql* can say it."""
+
+    fields: tuple[str, ...]
+    expected: str
+    sql: str
+    holds: Callable[[Evaluation], bool]
+
+
+def _is_share(correct: int | None, error: float | None, num_samples: int) -> bool:
+    return correct is None or error is None or abs(error - (1 - correct / num_samples)) < _SAME
+
+
+def _is_close(one: float, other: float) -> bool:
+    return abs(one - other) <= _SAME_SUM * max(1.0, abs(one), abs(other))
+
+
+def _has_its_bins(row: Evaluation) -> bool:
+    bins = row.calibration
+    return (
+        len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
+        and sum(bins.counts) == row.num_samples
+        and sum(bins.correct_counts) == row.num_correct
+        and all(right <= count for right, count in zip(bins.correct_counts, bins.counts, strict=True))
+        and all(sure <= 1.001 * count for sure, count in zip(bins.confidence_sums, bins.counts, strict=True))
+    )
+
+
+def _has_errors_of_bins(row: Evaluation) -> bool:
+    bins = row.calibration
+    return (
+        abs(row.ece - bins.ece) < _SAME
+        and (row.max_calibration_error is None or abs(row.max_calibration_error - bins.max_error) < _SAME)
+        and (row.rms_calibration_error is None or abs(row.rms_calibration_error - bins.rms_error) < _SAME)
+    )
+
+
+def _has_its_classes(row: Evaluation) -> bool:
+    counts = row.class_counts
+    return counts is None or (
+        len(counts.num_samples) == len(counts.num_correct) > 0
+        and sum(counts.num_samples) == row.num_samples
+        and sum(counts.num_correct) == row.num_correct
+        and all(right <= count for right, count in zip(counts.num_correct, counts.num_samples, strict=True))
+    )
+
+
+def _has_its_batches(row: Evaluation) -> bool:
+    """Return whether the batches are none, those of the cell alone, or those of a stream in which it is first."""
+    batches = row.batches
+    columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
+    if {len(column) for column in (*columns, batches.host_to_device_s or batches.num_samples)} != {len(columns[0])}:
+        return False
+    if not batches.num_samples:
+        return True
+    num_samples = sum(batches.num_samples)
+    if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
+        return False
+    return num_samples > row.num_samples or (
+        _is_close(sum(batches.data_wait_s), row.data_wait_s) and _is_close(sum(batches.compute_s), row.compute_s)
+    )
+
+
+def _has_its_fingerprint(row: Evaluation) -> bool:
+    parts = row.fingerprint_parts
+    return parts is None or row.fingerprint == hashlib.sha256(parts.encode()).hexdigest()
+
+
+def _has_its_first(row: Evaluation) -> bool:
+    first = row.first_samples
+    return len(first.positions) in (len(first.predictions), 0) and len(first.predictions) == len(first.confidences)
+
+
+RULES = (
+    Rule(
+        ("error", "num_correct", "num_samples"),
+        "error to be 1 - num_correct / num_samples",
+        f"abs(error - (1 - num_correct / num_samples)) < {_SAME}",
+        lambda row: row.num_correct <= row.num_samples and _is_share(row.num_correct, row.error, row.num_samples),
+    ),
+    Rule(
+        ("top5_error", "num_correct_top5", "num_samples"),
+        "top5_error to be 1 - num_correct_top5 / num_samples",
+        f"abs(top5_error - (1 - num_correct_top5 / num_samples)) < {_SAME}",
+        lambda row: _is_share(row.num_correct_top5, row.top5_error, row.num_samples),
+    ),
+    Rule(
+        ("num_correct", "num_correct_top5", "num_samples"),
+        "them to rise in this order",
+        "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
+        lambda row: row.num_correct_top5 is None or row.num_correct <= row.num_correct_top5 <= row.num_samples,
+    ),
+    Rule(
+        ("calibration", "num_samples", "num_correct"),
+        "the bins to have these sums",
+        "list_sum(bin_counts) = num_samples AND list_sum(bin_correct_counts) = num_correct",
+        _has_its_bins,
+    ),
+    Rule(
+        ("ece", "max_calibration_error", "rms_calibration_error", "calibration"),
+        "the errors that follow from the bins",
+        "",
+        _has_errors_of_bins,
+    ),
+    Rule(
+        ("class_counts", "num_samples", "num_correct"),
+        "the classes to have these sums",
+        "",
+        _has_its_classes,
+    ),
+    Rule(
+        ("images_per_s", "num_samples", "wall_s"),
+        "images_per_s to be num_samples / wall_s",
+        f"abs(images_per_s * wall_s - num_samples) <= {_SAME_SUM} * num_samples",
+        lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples),
+    ),
+    Rule(
+        ("batches", "num_batches", "num_samples", "data_wait_s", "compute_s"),
+        "batches of these numbers and sums",
+        "",
+        _has_its_batches,
+    ),
+    Rule(
+        ("fingerprint", "fingerprint_parts"),
+        "the fingerprint to be the sha256 of its parts",
+        "",
+        _has_its_fingerprint,
+    ),
+    Rule(
+        ("gpu_name", "device"),
+        "the GPU to be the device",
+        "gpu_name = device",
+        lambda row: row.gpu_name is None or row.gpu_name == row.device,
+    ),
+    Rule(("first_samples",), "as many of each", "", _has_its_first),
+    Rule(
+        ("num_images", "num_samples"),
+        "no more samples than images",
+        "num_samples <= num_images",
+        lambda row: row.num_images is None or row.num_samples <= row.num_images,
+    ),
+)
+
+
+def columns() -> tuple[Field, ...]:
+    """Return the columns of the table `evaluations` that a record's facts fill, in their order."""
+    return columns_of(Evaluation)
+
+
+def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a record of version 1 as today's have them; what it does not say is None.
+
+    Nothing proves them, so their fingerprint is made one that no new evaluation has.
+    """
+    batches = facts.get("batches", [])
+    try:
+        by_column = {name: tuple(batch.get(name) for batch in batches) for name in _BATCH_FIELDS}
+        lifted = {
+            "subset": "all",
+            "stream": f"{facts.get('corruption')}|{facts.get('severity')}",
+            "position": 0,
+            "metrics_version": 1,
+            **dict.fromkeys(_NEW),
+            **{name: value for name, value in facts.items() if name not in _OF_FIRST.values()},
+            "batches": by_column | ({"host_to_device_s": None} if None in by_column["host_to_device_s"] else {}),
+            "first_samples": {new: facts.get(old, ()) for new, old in _OF_FIRST.items()},
+        }
+    except (AttributeError, TypeError) as error:
+        raise RecordError(f"batches is {batches!r:.60}; expected a list of objects") from error
+    if isinstance(lifted.get("fingerprint"), str):
+        lifted["fingerprint"] = f"version 1: {lifted['fingerprint']}"
+    return lifted
+
+
+_BATCH_FIELDS = tuple(field.name for field in fields(Batches))
+_OF_FIRST = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
+
+
+_NEW = tuple(name for name, _, _, is_nullable in declarations(Evaluation) if is_nullable)
+"""Fields that older records may lack."""
+ALIKE = tuple(field.name for field in columns() if field.column.alike)
+"""Speeds compare only where all of these are equal."""
+SHOWN = tuple(field.name for field in columns() if field.column.shown)
+"""In the metadata of a cell in the web UI; those that are None are left out there."""
+SHOWN_OF_VISIT = tuple(field.name for field in columns() if field.column.shown_of_visit)
+"""Columns of the table of a stream's visits there."""
+LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
+HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")

@@ -1,0 +1,89 @@
+"""What became of the records since the database was made: which are new, which were changed, moved or removed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.metrics.listing import Listed, Listing, Stamp
+from tta_pipeline.metrics.records import content_sha256, record_bytes
+
+_NAMED = 3
+_STAMP = ", ".join(Stamp._fields)
+_KNOWN = f"""
+    SELECT folder, sequence, sha256, {_STAMP} FROM ingested
+    UNION ALL SELECT folder, sequence, NULL AS sha256, {_STAMP} FROM set_aside
+"""  # noqa: S608 - the names are ours
+_FRESH = f"SELECT folder, sequence, {_STAMP} FROM listed ANTI JOIN ({_KNOWN}) USING (folder, sequence)"  # noqa: S608
+_TOUCHED = f"""
+    SELECT folder, sequence, {", ".join(f"listed.{name}" for name in Stamp._fields)}, sha256
+    FROM listed JOIN ({_KNOWN}) AS known USING (folder, sequence)
+    WHERE {" OR ".join(f"listed.{name} <> known.{name}" for name in Stamp._fields)}
+"""  # noqa: S608
+_GONE = f"SELECT folder, sequence, {_STAMP} FROM ({_KNOWN}) ANTI JOIN listed USING (folder, sequence)"  # noqa: S608
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What there is to do, so that the database has the records as they are."""
+
+    fresh: Sequence[Listed]
+    """Records that it does not know."""
+    restamped: Sequence[Listed]
+    """Records of another stamp whose content is what it was."""
+    undone: str
+    """In words what the database has and the records have no more; empty if there is nothing of that kind."""
+
+    def __bool__(self) -> bool:
+        return bool(self.fresh or self.restamped or self.undone)
+
+
+def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root: Path) -> Changes:
+    """Compare the database with the records as they are listed; those of another stamp are read."""
+    connection.register("listed", listing.table())
+    try:
+        fresh, touched, gone = (
+            connection.execute(f"{sql} ORDER BY folder, sequence").fetchall() for sql in (_FRESH, _TOUCHED, _GONE)
+        )
+    finally:
+        connection.unregister("listed")
+    is_same = [sha256 is not None and _sha256(data_root, _listed(row)) == sha256 for *row, sha256 in touched]
+    changed = [_listed(row) for row, same in zip(touched, is_same, strict=True) if not same]
+    return Changes(
+        fresh=[_listed(row) for row in fresh],
+        restamped=[_listed(row) for row, same in zip(touched, is_same, strict=True) if same],
+        undone=", and ".join(
+            f"{len(records):,} records {were} ({_some(records)})"
+            for records, were in ((changed, "were changed"), ([_listed(row) for row in gone], "are gone"))
+            if records
+        ),
+    )
+
+
+def restamp(connection: duckdb.DuckDBPyConnection, records: Sequence[Listed]) -> None:
+    """Let the database remember the stamps of *records*, whose content it has."""
+    rows = [(*record.stamp.trusted, record.folder, record.sequence) for record in records]
+    if rows:
+        values = ", ".join(f"{name} = ?" for name in Stamp._fields)
+        connection.executemany(f"UPDATE ingested SET {values} WHERE folder = ? AND sequence = ?", rows)  # noqa: S608
+
+
+def _listed(row: Sequence[Any]) -> Listed:
+    folder, sequence, *stamp = row[: 2 + len(Stamp._fields)]
+    return Listed(folder, sequence, Stamp(*stamp))
+
+
+def _sha256(data_root: Path, record: Listed) -> str | None:
+    """Return the hash of a record as it is now; None if it is damaged."""
+    try:
+        return content_sha256(record_bytes(data_root / record.path))
+    except RecordError:
+        return None
+
+
+def _some(records: Sequence[Listed]) -> str:
+    more = f" and {len(records) - _NAMED:,} more" if len(records) > _NAMED else ""
+    return f"{', '.join(record.path for record in records[:_NAMED])}{more}"
