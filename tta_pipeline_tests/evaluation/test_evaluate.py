@@ -9,12 +9,13 @@ from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, Identity
+from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.opening import open_sets
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
 
-IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint="0" * 64)
+IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
 
 
 def small_model() -> nn.Module:

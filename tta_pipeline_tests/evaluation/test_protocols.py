@@ -1,8 +1,6 @@
 """What a method sees under each protocol, and that a stream that was broken off goes on as if it had not been."""
 
-import hashlib
 import json
-import operator
 import shutil
 import signal
 import subprocess
@@ -11,7 +9,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -21,8 +18,10 @@ from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.feeding import HurriedFeed, WindowFeed
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.sweep import Subject, Sweep
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
@@ -55,7 +54,7 @@ def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
         for plan in sweep.unfinished(key):
             sweep.evaluate(plan)
         assert not sweep.unfinished(key)
-    return [dict(row) for row in own.rows(key)]
+    return [row.facts() for row in own.rows(key)]
 
 
 def predictions(rows: list[dict]) -> list[str]:
@@ -101,7 +100,7 @@ def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
     expected = [tent(own).predict(images).argmax(1) for images, _ in batches(data, f"{CONTRAST}/5")]
 
     assert row["num_resets"] == row["num_batches"] == len(expected)
-    assert expected[0].tolist()[:10] == list(row["first_predictions"])
+    assert expected[0].tolist()[:10] == list(row["first_samples"]["predictions"])
     assert (
         sum(int((p == y).sum()) for p, (_, y) in zip(expected, batches(data, f"{CONTRAST}/5"), strict=True))
         == (row["num_correct"])
@@ -247,7 +246,9 @@ from pathlib import Path
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.evaluation import sweep
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
 
 publish, left = sweep.publish_record, [int(sys.argv[3])]
 def publish_and_die(*args, **kwargs):
@@ -284,7 +285,7 @@ def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, metho
     assert [1] * 6 == [
         len(list(folder.glob("*.json"))) for folder in sorted((data.results("small") / "evaluations/own/all").iterdir())
     ]
-    assert not list(data.states("small").rglob("*.pt"))
+    assert not list(data.states("small").rglob("*.state"))
     assert 4 == sum("killed" in path.read_text() for path in data.results("small").rglob("0*.json"))
 
 
@@ -338,17 +339,38 @@ def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locat
     assert json.loads(rows[0]["config"])["protocol"]["stream_speed"] == 1.0
 
 
-def test_predictions_are_kept_where_it_is_asked(data: Locations):
-    """A row for each sample in stream order, in a file named after the hash that the record has."""
+def test_predictions_are_kept_of_each_sample(data: Locations):
+    """Less than 8 bytes a sample, in a file that the record has the hash of; the counts follow from them."""
     own = subject(data, protocol="mixed")
-    machine = Machine(device="cpu")
-    with Sweep(own, machine=machine, run_id="test", tell=lambda _: None, keeps_predictions=True) as sweep:
-        sweep.evaluate(own.plans("5")[0])
+    evaluated(own, "5")
 
     for row in own.rows("5"):
-        (path,) = data.predictions("small").rglob(f"{row['predictions_sha256']}.parquet")
-        found = pq.read_table(path).to_pydict()
-        assert 150 == len(found["key"]) == len(set(found["key"]))
-        assert row["num_correct"] == sum(map(operator.eq, found["prediction"], found["label"]))
-        hashed = hashlib.sha256(np.array(found["prediction"], "<i8").tobytes()).hexdigest()
-        assert row["predictions_sha256"] == hashed
+        (path,) = data.predictions("small").rglob(f"{row.samples_sha256}.parquet")
+        kept = SamplePredictions.read(path, sha256=row.samples_sha256)
+        index = ShardSet.open(own.folder(Cell(corruption=row.corruption, severity=row.severity))).index
+        assert 150 == len(set(kept.positions.tolist()))
+        assert row.num_correct == kept.num_correct(index)
+        assert row.predictions_sha256 == kept.sha256
+        assert path.stat().st_size < 8 * 150 + 2000
+        assert not list(own.sample_problems(row))
+
+
+def test_predictions_that_were_changed_are_named(data: Locations):
+    """A flipped bit in what was kept is told by the check; a run without the setting keeps nothing."""
+    own = subject(data)
+    evaluated(own, f"{CONTRAST}|5")
+    (row,) = own.rows(f"{CONTRAST}|5")
+    (path,) = data.predictions("small").rglob("*.parquet")
+    changed = bytearray(path.read_bytes())
+    changed[40] ^= 1
+    path.write_bytes(changed)
+
+    (problem,) = own.sample_problems(row)
+
+    assert str(path) in problem
+    shutil.rmtree(data.predictions("small"))
+    with Sweep(own, machine=Machine(device="cpu"), run_id="t", tell=print, keeps_predictions=False) as sweep:
+        sweep.evaluate(own.plans(f"{CONTRAST}|5")[0], anew=True)
+    (row,) = own.rows(f"{CONTRAST}|5")
+    assert row.samples_sha256 is None
+    assert not data.predictions("small").exists()
