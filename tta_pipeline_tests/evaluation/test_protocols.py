@@ -55,7 +55,7 @@ def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
         for plan in sweep.unfinished(key):
             sweep.evaluate(plan)
         assert not sweep.unfinished(key)
-    return [dict(row) for row in own.rows(key)]
+    return [row.facts() for row in own.rows(key)]
 
 
 def predictions(rows: list[dict]) -> list[str]:
@@ -101,7 +101,7 @@ def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
     expected = [tent(own).predict(images).argmax(1) for images, _ in batches(data, f"{CONTRAST}/5")]
 
     assert row["num_resets"] == row["num_batches"] == len(expected)
-    assert expected[0].tolist()[:10] == list(row["first_predictions"])
+    assert expected[0].tolist()[:10] == list(row["first_samples"]["predictions"])
     assert (
         sum(int((p == y).sum()) for p, (_, y) in zip(expected, batches(data, f"{CONTRAST}/5"), strict=True))
         == (row["num_correct"])
@@ -124,7 +124,7 @@ def test_a_mixed_stream_has_all_cells_at_once(data: Locations):
     assert [150, 150] == [row["num_samples"] for row in rows]
     assert 1 == len({row["order_hash"] for row in rows})
     assert [10, 10] == [row["num_batches"] for row in rows]
-    assert [10, 0] == [len(row["batches"]) for row in rows]
+    assert [10, 0] == [len(row["batches"]["num_samples"]) for row in rows]
     assert 300 == sum(row["num_forwards"] for row in rows)
     assert 10 == sum(row["num_updates"] for row in rows)
 
@@ -156,7 +156,7 @@ def test_a_correlated_stream_has_few_classes_at_a_time(data: Locations, protocol
 
     assert rows[0]["order_hash"] != iid[0]["order_hash"]
     labels = [
-        own.index.labels[np.array(row["first_positions"])]
+        own.index.labels[np.array(row["first_samples"]["positions"])]
         for row in rows
         for own in [ShardSet.open(data.root / "small" / "shards" / row["corruption"] / "5")]
     ]
@@ -345,7 +345,7 @@ def test_predictions_are_kept_where_it_is_asked(data: Locations):
     with Sweep(own, machine=machine, run_id="test", tell=lambda _: None, keeps_predictions=True) as sweep:
         sweep.evaluate(own.plans("5")[0])
 
-    for row in own.rows("5"):
+    for row in (each.facts() for each in own.rows("5")):
         (path,) = data.predictions("small").rglob(f"{row['predictions_sha256']}.parquet")
         found = pq.read_table(path).to_pydict()
         assert 150 == len(found["key"]) == len(set(found["key"]))
