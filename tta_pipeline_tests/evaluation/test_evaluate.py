@@ -8,10 +8,11 @@ from torch import nn
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.evaluate import Evaluation, Evaluator, Identity
+from tta_pipeline.evaluation.evaluate import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.opening import open_sets
+from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
 
@@ -38,7 +39,14 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, *
         name=method,
         experiment=Experiment(model="small", method=method, batch_size=6, **changes),
         model=LoadedModel(
-            name="small", make=make, num_classes=3, weights="random", weights_sha256="0" * 64, mean=(0,), std=(1,)
+            name="small",
+            make=make,
+            num_classes=3,
+            weights="random",
+            weights_sha256="0" * 64,
+            mean=(0,),
+            std=(1,),
+            architecture="small",
         ),
         image_size=32,
         device=torch.device("cpu"),
@@ -70,7 +78,7 @@ def test_every_sample_is_counted(shard_set: ShardSet):
     """Samples, batches and their timings add up to the manifest."""
     result = evaluate(shard_set)
 
-    assert shard_set.manifest.num_samples == result.num_samples == sum(batch.num_samples for batch in result.batches)
+    assert shard_set.manifest.num_samples == result.num_samples == sum(result.batches.num_samples)
     assert result.num_forwards == result.num_backwards == 20
     assert shard_set.manifest.order.sha256 == result.order_hash
     assert result.error == 1 - result.num_correct / result.num_samples

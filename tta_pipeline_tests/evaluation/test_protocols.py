@@ -123,7 +123,7 @@ def test_a_mixed_stream_has_all_cells_at_once(data: Locations):
     assert [150, 150] == [row["num_samples"] for row in rows]
     assert 1 == len({row["order_hash"] for row in rows})
     assert [10, 10] == [row["num_batches"] for row in rows]
-    assert [10, 0] == [len(row["batches"]) for row in rows]
+    assert [10, 0] == [len(row["batches"]["num_samples"]) for row in rows]
     assert 300 == sum(row["num_forwards"] for row in rows)
     assert 10 == sum(row["num_updates"] for row in rows)
 
@@ -155,7 +155,7 @@ def test_a_correlated_stream_has_few_classes_at_a_time(data: Locations, protocol
 
     assert rows[0]["order_hash"] != iid[0]["order_hash"]
     labels = [
-        own.index.labels[np.array(row["first_positions"])]
+        own.index.labels[np.array(row["first_samples"]["positions"])]
         for row in rows
         for own in [ShardSet.open(data.root / "small" / "shards" / row["corruption"] / "5")]
     ]

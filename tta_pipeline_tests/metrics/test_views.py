@@ -1,5 +1,6 @@
 """The views answer what their comments say, and never put together what does not belong together."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.record import ALIKE
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.records import publish_record
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
-from tta_pipeline_tests.metrics.made import OF_VERSION_1, evaluation_facts, record, write
+from tta_pipeline_tests.metrics.made import evaluation, facts_of_version_1, record, write_version_1
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
@@ -93,8 +96,8 @@ def test_the_newest_evaluation_is_the_latest(locations: Locations, ask: Ask):
     assert [(2, 0.5)] == ask("SELECT sequence, error FROM latest_evaluations")
 
     record(locations, error=0.75)
-    record(locations, seed=1, error=0.1)
-    assert [(3, 0.75), (4, 0.1)] == ask("SELECT sequence, error FROM latest_evaluations ORDER BY 1")
+    record(locations, seed=1, error=0.125)
+    assert [(3, 0.75), (4, 0.125)] == ask("SELECT sequence, error FROM latest_evaluations ORDER BY 1")
 
 
 def robustbench() -> list[tuple[str, int, dict[str, float]]]:
@@ -258,24 +261,106 @@ def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
 def test_every_class_has_its_error(locations: Locations, ask: Ask):
     """Of the latest evaluation, label by label."""
     record(locations)
-    record(locations, class_counts={"num_samples": [10, 0, 30], "num_correct": [9, 0, 15]})
+    counts = {"num_samples": [10, 0, 30], "num_correct": [9, 0, 15]}
+    record(locations, num_samples=40, error=0.4, class_counts=counts)
 
     assert [(0, 10, 9), (1, 0, 0), (2, 30, 15)] == ask("SELECT label, num_samples, num_correct FROM class_errors")
 
 
 def test_an_evaluation_slower_than_its_history_is_told(locations: Locations, ask: Ask):
-    """By more than 15 % than the median, on the same device with the same batch size; of another device nothing."""
+    """By more than 15 % than the median under the same conditions, which are named; under others nothing."""
     for speed in (100.0, 110.0, 90.0):
         record(locations, images_per_s=speed)
         record(locations, images_per_s=speed, severity=1)
-        record(locations, images_per_s=10 * speed, severity=3, device="faster")
+        for name, other in OTHER_CONDITIONS.items():
+            record(locations, images_per_s=10 * speed, experiment=name, **other)
     record(locations, images_per_s=84.0, run_id="slow")
     record(locations, images_per_s=86.0, severity=1)
-    record(locations, images_per_s=86.0, severity=3)
+    for name in OTHER_CONDITIONS:
+        record(locations, images_per_s=86.0, experiment=name)
 
-    assert [("slow", 5, 100.0, True, False)] == ask(
-        "SELECT run_id, severity, usual_images_per_s, is_slower, has_other_error FROM regressions"
-    )
+    (row,) = ask("SELECT run_id, severity, usual_images_per_s, num_earlier_alike, is_slower, has_other_error, "
+                 "conditions FROM regressions")  # fmt: skip
+    assert ("slow", 5, 100.0, 3, True, False) == row[:-1]
+    assert evaluation().conditions == row[-1]
+
+
+OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
+    "device": {"device": "NVIDIA H200", "gpu_name": "NVIDIA H200"},
+    "cpu_model": {"cpu_model": "a faster one"},
+    "num_cores": {"num_cores": 64},
+    "decode_threads": {"decode_threads": 16},
+    "compute_threads": {"compute_threads": 16},
+    "num_processes": {"num_processes": 2},
+    "batch_size": {"batch_size": 80},
+    "precision": {"precision": "bf16"},
+    "compile": {"compile": "default"},
+}
+
+
+def test_every_condition_of_speed_is_tried():
+    """A column that is declared to decide speed has its line above."""
+    assert {*OTHER_CONDITIONS, "gpu_name"} == set(ALIKE)
+
+
+def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
+    """Two processes are thirty times as fast as one, which is no history of either."""
+    for speed, num_processes in ((38.0, 1), (1189.0, 2), (40.0, 1), (1200.0, 2)):
+        record(locations, images_per_s=speed, num_processes=num_processes)
+
+    assert [
+        (1, None, 0), (2, None, 0), (1, pytest.approx(40 / 38), 1), (2, pytest.approx(1200 / 1189), 1),
+    ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
+
+
+def test_speeds_of_older_records_compare_with_none(locations: Locations, ask: Ask):
+    """They do not say how many processes there were, so neither they nor newer ones are slower than they."""
+    for sequence, speed in enumerate((1000.0, 1000.0, 10.0), start=1):
+        write_version_1(locations, facts_of_version_1(images_per_s=speed), sequence=sequence)
+    record(locations, images_per_s=5.0)
+
+    assert [] == ask("FROM regressions WHERE is_slower")
+    assert [(None,)] * 4 == ask("SELECT speed_ratio FROM throughput_history")
+
+
+def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
+    """By hand: 1,000 images of 10 classes in 16 shards are 1,011 objects by 17, or by 21 with the manifest's files."""
+    publish_record(
+        locations.results("made"), kind="shard_sets", name="fog-5", run_id="r", started_at="2026-01-01T00:00:00+00:00",
+        facts=SHARD_SET_FACTS,
+    )  # fmt: skip
+    batches = {"num_samples": [600, 400], "data_wait_s": [0.3, 0.1], "host_to_device_s": [0.05, 0.01],
+               "compute_s": [2.0, 1.0]}  # fmt: skip
+    record(
+        locations, num_samples=1000, num_classes_found=10, num_shards=16, payload_bytes=3 * 2**29,
+        shard_bytes=2 * 2**30, batches=batches, data_wait_s=0.4, compute_s=3.0, first_batch_compute_s=2.0,
+        time_to_first_batch_s=0.3, wall_s=4.0, metadata_scan_s=0.25, pipeline_setup_s=0.125, peak_cuda_gib=1.5,
+        decode_threads=4, pinned_memory=True, batch_size=600,
+    )  # fmt: skip
+
+    (found,) = ask("SELECT to_json(first_system_log) FROM first_system_log")
+
+    log = json.loads(found[0])
+    assert {
+        "classes": 10, "archive_shards": 16, "images_indexed": 1000, "raw_payload_gib": 1.5, "archive_gib": 2.0,
+        "inode_objects": 17, "projected_loose_objects": 1011, "inode_factor": pytest.approx(1011 / 17),
+        "inodes_with_manifest": 21, "inode_factor_with_manifest": pytest.approx(1011 / 21), "metadata_scan_s": 0.25,
+        "pipeline_setup_s": 0.125, "first_batch_fetch_s": 0.3, "first_batch_compute_s": pytest.approx(2.05),
+        "pass_total_s": 4.0, "images_per_s": 250.0, "num_batches": 2, "images_processed": 1000, "peak_cuda_gib": 1.5,
+        "batch_size": 600, "num_workers": 4, "pin_memory": True, "shard_shuffle_buffer": 0,
+        "sample_shuffle_buffer": 0, "shuffle": "permuted, seed 0, read as stored",
+    }.items() <= log.items()  # fmt: skip
+    assert ("59.5", "48.1") == (f"{log['inode_factor']:.1f}", f"{log['inode_factor_with_manifest']:.1f}")
+
+
+SHARD_SET_FACTS = {
+    "benchmark": "made", "shard_set": "shards", "corruption": "fog", "severity": 5, "source_kind": "folder",
+    "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
+    "num_classes": 10, "num_samples": 1000, "num_shards": 16, "payload_bytes": 3 * 2**29, "shard_bytes": 2 * 2**30,
+    "num_inodes": 21, "num_loose_inodes": 1011, "inode_reduction": 1011 / 21, "write_wall_s": 1.0,
+    "write_images_per_s": 1000.0, "read_back_wall_s": 0.5,
+    "shards": [{"name": "fog-5-00000.tar", "num_samples": 1000, "shard_bytes": 2**31, "sha256": "4" * 64}],
+}  # fmt: skip
 
 
 def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
@@ -321,10 +406,9 @@ def test_the_slowest_cells_come_first(locations: Locations, ask: Ask):
 
 def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
     """What they lack is NULL, in one publication with newer ones, whichever comes first."""
-    older = {name: value for name, value in evaluation_facts(severity=1).items() if name not in OF_VERSION_1}
-    write(locations, older)
+    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=1))
     record(locations, severity=3)
-    write(locations, {**older, "severity": 5})
+    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=5))
 
     rows = ask("SELECT severity, metrics_version, nll, precision, subset, stream FROM evaluations ORDER BY 1")
     assert [
@@ -332,7 +416,7 @@ def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
         (3, 2, 1.5, "fp32", "all", "fog|3"),
         (5, 1, None, None, "all", "fog|5"),
     ] == rows
-    assert [(3,)] == ask("SELECT severity FROM class_results")
+    assert [(3,)] == ask("SELECT severity FROM class_results JOIN evaluations USING (folder, sequence)")
 
 
 def test_corruptions_sort_in_the_canonical_order(ask: Ask):
