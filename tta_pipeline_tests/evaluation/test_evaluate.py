@@ -102,7 +102,7 @@ def test_a_model_that_breaks_is_marked(shard_set: ShardSet):
     assert not evaluate(shard_set, method="source").diverged
     assert result.nll is result.brier is None
     assert result.num_correct == result.num_correct_top5
-    assert (0.0,) * 10 == result.first_confidences
+    assert (0.0,) * 10 == result.first_samples.confidences
 
 
 def test_scores_agree_with_each_other(shard_set: ShardSet):
