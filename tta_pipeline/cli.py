@@ -77,7 +77,8 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
 
     The best of those that compare is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
-    questions with their SQL: docs/queries.md.
+    questions with their SQL: docs/queries.md. Records that are damaged or foreign, and so count nowhere, are named
+    behind the answer; the exit status is then 1.
 
     \b
     Examples:
@@ -87,7 +88,7 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
       tta-pipeline metrics --format parquet --output leaderboard.parquet
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
-    from tta_pipeline.metrics.database import require_current_schema
+    from tta_pipeline.metrics.database import records_set_aside, require_current_schema
     from tta_pipeline.progress import told_to
     from tta_pipeline.reports.formats import FOR_PEOPLE, FORMATS
     from tta_pipeline.reports.tables import without_obvious
@@ -109,6 +110,15 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
         _print(table)
     else:
         click.echo(FORMATS[form](table))
+    _end_with(records_set_aside(locations))
+
+
+def _end_with(set_aside: Sequence[str]) -> None:
+    """Name the records that count nowhere, and end with status 1 if there are some."""
+    for line in set_aside:
+        _say(f"set aside: {line}")
+    if set_aside:
+        sys.exit(1)
 
 
 def _answer(locations: Locations, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Table":
@@ -149,16 +159,26 @@ def _whole_run_id(connection: Any, beginning: str) -> str:
 @main.command("rebuild-metrics")
 @_plain_errors
 @_telling
-def rebuild_metrics(*, told: "Told") -> None:
-    """Make metrics.duckdb anew from the result records, which are the truth."""
+def rebuild_metrics(*, told: "Told") -> int:
+    """Make metrics.duckdb anew from the result records, which are the truth, each read whole.
+
+    Records that are damaged or foreign are named and left out; the exit status is then 1.
+    """
     from tta_pipeline.metrics.database import publish_metrics
 
     locations = Locations.from_environment()
     publication = publish_metrics(locations, rebuild=True, tell=told.progress)
     for note in publication.notes:
         told.say(note)
-    facts = {"database": str(locations.metrics), "num_records": publication.num_added}
+    facts = {
+        "database": str(locations.metrics),
+        "num_records": publication.num_added,
+        "set_aside": list(publication.set_aside),
+    }
     told.done(f"{locations.metrics}: {publication.num_added:,} records", facts, number=1, total=1)
+    for line in publication.set_aside:
+        _say(f"set aside: {line}")
+    return 1 if publication.set_aside else 0
 
 
 @main.command()

@@ -193,7 +193,7 @@ class _Reporter:
 
     def _publish_now_and_then(self) -> None:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
-            self._metrics.publish(self._context.log)
+            self._metrics.publish(self._context.log, is_last=False)
             self._published = time.monotonic()
 
 

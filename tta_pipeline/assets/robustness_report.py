@@ -28,10 +28,16 @@ def robustness_report(scope: Scope) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:
         from tta_pipeline.reports.report import write_report
 
-        metrics.publish(context.log)
+        set_aside = metrics.publish(context.log)
         benchmark = scope.benchmark
-        report = write_report(metrics.locations, benchmark)
+        report = write_report(metrics.locations, benchmark, set_aside=set_aside)
         context.log.info(f"report in {report.path}")
+        if set_aside:
+            raise dg.Failure(
+                description=f"the report is written, and results are missing in it: {'; '.join(set_aside)}",
+                metadata={"report": dg.MetadataValue.path(report.path), "set_aside": list(set_aside)},
+                allow_retries=False,
+            )
         return dg.MaterializeResult(
             metadata={
                 "report": dg.MetadataValue.path(report.path),

@@ -9,17 +9,17 @@ import duckdb
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.metrics.listing import Listed, Listing, Stamp
-from tta_pipeline.metrics.records import content_sha256, record_bytes
+from tta_pipeline.metrics.records import content_sha256, file_sha256, record_bytes
 
 _NAMED = 3
 _STAMP = ", ".join(Stamp._fields)
 _KNOWN = f"""
-    SELECT folder, sequence, sha256, {_STAMP} FROM ingested
-    UNION ALL SELECT folder, sequence, NULL AS sha256, {_STAMP} FROM set_aside
+    SELECT folder, sequence, sha256, FALSE AS is_aside, {_STAMP} FROM ingested
+    UNION ALL SELECT folder, sequence, sha256, TRUE AS is_aside, {_STAMP} FROM set_aside
 """  # noqa: S608 - the names are ours
 _FRESH = f"SELECT folder, sequence, {_STAMP} FROM listed ANTI JOIN ({_KNOWN}) USING (folder, sequence)"  # noqa: S608
 _TOUCHED = f"""
-    SELECT folder, sequence, {", ".join(f"listed.{name}" for name in Stamp._fields)}, sha256
+    SELECT folder, sequence, {", ".join(f"listed.{name}" for name in Stamp._fields)}, sha256, is_aside
     FROM listed JOIN ({_KNOWN}) AS known USING (folder, sequence)
     WHERE {" OR ".join(f"listed.{name} <> known.{name}" for name in Stamp._fields)}
 """  # noqa: S608
@@ -50,7 +50,10 @@ def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root:
         )
     finally:
         connection.unregister("listed")
-    is_same = [sha256 is not None and _sha256(data_root, _listed(row)) == sha256 for *row, sha256 in touched]
+    is_same = [
+        (file_sha256 if is_aside else _content_sha256)(data_root / _listed(row).path) == sha256
+        for *row, sha256, is_aside in touched
+    ]
     changed = [_listed(row) for row, same in zip(touched, is_same, strict=True) if not same]
     return Changes(
         fresh=[_listed(row) for row in fresh],
@@ -68,7 +71,8 @@ def restamp(connection: duckdb.DuckDBPyConnection, records: Sequence[Listed]) ->
     rows = [(*record.stamp.trusted, record.folder, record.sequence) for record in records]
     if rows:
         values = ", ".join(f"{name} = ?" for name in Stamp._fields)
-        connection.executemany(f"UPDATE ingested SET {values} WHERE folder = ? AND sequence = ?", rows)  # noqa: S608
+        for table in ("ingested", "set_aside"):
+            connection.executemany(f"UPDATE {table} SET {values} WHERE folder = ? AND sequence = ?", rows)  # noqa: S608
 
 
 def _listed(row: Sequence[Any]) -> Listed:
@@ -76,10 +80,10 @@ def _listed(row: Sequence[Any]) -> Listed:
     return Listed(folder, sequence, Stamp(*stamp))
 
 
-def _sha256(data_root: Path, record: Listed) -> str | None:
+def _content_sha256(path: Path) -> str | None:
     """Return the hash of a record as it is now; None if it is damaged."""
     try:
-        return content_sha256(record_bytes(data_root / record.path))
+        return content_sha256(record_bytes(path))
     except RecordError:
         return None
 

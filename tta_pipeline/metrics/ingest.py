@@ -1,13 +1,15 @@
 """Records into the database: read by batches, in columns, and set aside one by one where they do not fit."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -15,7 +17,7 @@ import pyarrow as pa
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.record import columns
 from tta_pipeline.metrics.listing import Listed, Listing, Stamp
-from tta_pipeline.metrics.records import Record, parsed, record_bytes
+from tta_pipeline.metrics.records import Record, file_sha256, parsed, record_bytes
 from tta_pipeline.metrics.schema import CELL, evaluations_arrow
 from tta_pipeline.progress import Tell
 
@@ -33,6 +35,14 @@ _STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
 Read = tuple[Listed, Record]
 
 
+class Refused(NamedTuple):
+    """A record that is set aside."""
+
+    listed: Listed
+    reason: str
+    file_sha256: str | None
+
+
 def add_records(
     connection: duckdb.DuckDBPyConnection, data_root: Path, listed: Listing | Sequence[Listed], tell: Tell
 ) -> int:
@@ -45,7 +55,10 @@ def add_records(
     left, num_added = iter(listed), 0
     while batch := list(islice(left, _BATCH)):
         read, refused = _read(data_root, batch)
-        unfit = list(_inserted(connection, read))
+        unfit = [
+            Refused(listed, reason, file_sha256(data_root / listed.path))
+            for listed, reason in _inserted(connection, read)
+        ]
         _set_aside(connection, [*refused, *unfit])
         num_added += len(read) - len(unfit)
         progress.advance(len(batch))
@@ -53,16 +66,21 @@ def add_records(
     return num_added
 
 
-def _read(data_root: Path, batch: Sequence[Listed]) -> tuple[list[Read], list[tuple[Listed, str]]]:
+def _read(data_root: Path, batch: Sequence[Listed]) -> tuple[list[Read], list["Refused"]]:
     """Return the records of *batch*, with stamps to remember, and those that are none, with what is wrong."""
     read, refused = [], []
     for listed in batch:
         known = listed._replace(stamp=listed.stamp.trusted)
         path = data_root / listed.path
         try:
-            read.append((known, parsed(path, record_bytes(path))))
+            data = record_bytes(path)
         except RecordError as error:
-            refused.append((known, str(error)))
+            refused.append(Refused(known, str(error), None))
+            continue
+        try:
+            read.append((known, parsed(path, data)))
+        except RecordError as error:
+            refused.append(Refused(known, str(error), hashlib.sha256(data).hexdigest()))
     return read, refused
 
 
@@ -84,7 +102,8 @@ def _inserted(connection: duckdb.DuckDBPyConnection, read: Sequence[Read]) -> It
         yield from _inserted(connection, read[:middle])
         yield from _inserted(connection, read[middle:])
     except BaseException:
-        connection.execute("ROLLBACK")
+        with suppress(duckdb.Error):  # what went wrong before tells more
+            connection.execute("ROLLBACK")
         raise
     else:
         connection.execute("COMMIT")
@@ -92,10 +111,8 @@ def _inserted(connection: duckdb.DuckDBPyConnection, read: Sequence[Read]) -> It
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
     connection.register("incoming", rows)
-    try:
-        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608 - the names are ours
-    finally:
-        connection.unregister("incoming")
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608 - the names are ours
+    connection.unregister("incoming")
 
 
 def _tables(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
@@ -168,11 +185,11 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield "shards", {**identity, "sequence": record.sequence, **shard}
 
 
-def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[tuple[Listed, str]]) -> None:
+def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[Refused]) -> None:
     if refused:
-        rows = [(reason, *listed.stamp) for listed, reason in refused]
-        schema = pa.schema([("reason", pa.string()), *_STAMPS])
-        _insert(connection, "set_aside", _columnar([listed[:2] for listed, _ in refused], _KEY, rows, schema))
+        rows = [(each.reason, each.file_sha256, *each.listed.stamp) for each in refused]
+        schema = pa.schema([("reason", pa.string()), ("sha256", pa.string()), *_STAMPS])
+        _insert(connection, "set_aside", _columnar([each.listed[:2] for each in refused], _KEY, rows, schema))
 
 
 def _mark_latest(connection: duckdb.DuckDBPyConnection) -> None:

@@ -249,6 +249,14 @@ def content_sha256(data: bytes) -> str:
     return _unpacked(data)[0]
 
 
+def file_sha256(path: Path) -> str | None:
+    """Return the hash of all that is in a file, which may be no record; None if it cannot be read."""
+    try:
+        return hashlib.sha256(record_bytes(path)).hexdigest()
+    except RecordError:
+        return None
+
+
 def number_of(name: str) -> int:
     """Return the number of the record whose file is called *name*; 0 if no record is called so."""
     stem = name.removesuffix(".json")

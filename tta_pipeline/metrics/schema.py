@@ -66,9 +66,11 @@ def schema_version() -> str:
 
 def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the empty database."""
+    connection.execute("BEGIN")  # else each of the many comments would be written to the disk by itself
     connection.execute(schema())
     connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
     _comment_columns_of_views(connection)
+    connection.execute("COMMIT")
 
 
 def evaluations_arrow() -> pa.Schema:

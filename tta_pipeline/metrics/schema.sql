@@ -36,6 +36,7 @@ CREATE TABLE set_aside (
     folder VARCHAR NOT NULL,
     sequence BIGINT NOT NULL CHECK (sequence > 0),
     reason VARCHAR NOT NULL,
+    sha256 VARCHAR,
     size_bytes BIGINT NOT NULL,
     mtime_ns BIGINT NOT NULL,
     ctime_ns BIGINT NOT NULL,
@@ -45,6 +46,7 @@ COMMENT ON TABLE set_aside IS 'Result records that are not in this database, sin
 COMMENT ON COLUMN set_aside.folder IS 'That the record lies in, relative to the data root';
 COMMENT ON COLUMN set_aside.sequence IS 'Number that it is called by';
 COMMENT ON COLUMN set_aside.reason IS 'What is wrong with it';
+COMMENT ON COLUMN set_aside.sha256 IS 'Of its file; NULL if that cannot be read';
 COMMENT ON COLUMN set_aside.size_bytes IS 'Of the file';
 COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of its last change, which anybody can set';
 COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of its inode, which nobody can; 0 if it was so young that the next publication reads it again';

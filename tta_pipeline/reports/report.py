@@ -143,8 +143,13 @@ SECTIONS = (
 )
 
 
-def write_report(locations: Locations, benchmark: Benchmark) -> Report:
+def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Sequence[str] = ()) -> Report:
     """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, all or nothing.
+
+    Args:
+        locations: Where the database, the shards and the report lie.
+        benchmark: What is reported.
+        set_aside: Records that the database leaves out, a line for each, which the page has too.
 
     Raises:
         ReportError: nothing of the benchmark has been evaluated.
@@ -164,7 +169,7 @@ def write_report(locations: Locations, benchmark: Benchmark) -> Report:
         shown = [_written(section, found, beside) for section in SECTIONS]
         samples = _written_samples(found, locations, beside)
         page = _environment().get_template("report.html.j2").render(
-            benchmark=benchmark, headline=_headline(found), sections=shown, samples=samples
+            benchmark=benchmark, headline=_headline(found), sections=shown, samples=samples, set_aside=set_aside
         )  # fmt: skip
         (beside / "index.html").write_text(page)
     return Report(

@@ -42,11 +42,14 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         record = latest_record(self.locations.results(benchmark), kind=kind, name=name)
         return record.facts if record else None
 
-    def publish(self, log: dg.DagsterLogManager) -> None:
-        """Bring the database up to the records."""
+    def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
+        """Bring the database up to the records; return which are set aside, as the last of a run also logs."""
         from tta_pipeline.metrics.database import publish_metrics
 
         publication = publish_metrics(self.locations)
         for note in publication.notes:
             log.warning(note)
+        for line in publication.set_aside if is_last else ():
+            log.error(f"set aside: {line}")
         log.info(f"{self.locations.metrics}: {publication.num_added} new records")
+        return publication.set_aside

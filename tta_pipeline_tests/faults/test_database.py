@@ -20,8 +20,8 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.records import publish_record, record_paths
-from tta_pipeline_tests.metrics.made import evaluation_facts, record
+from tta_pipeline.metrics.records import record_paths
+from tta_pipeline_tests.metrics.made import record
 
 REPOSITORY = Path(__file__).parents[2]
 PUBLISHER = """
@@ -67,7 +67,7 @@ def published(locations: Locations) -> Counter[str]:
     """Return how many evaluations each run has, every one with its rows in the other tables."""
     with open_metrics(locations.metrics) as connection:
         runs = [run for (run,) in connection.execute("SELECT run_id FROM evaluations").fetchall()]
-        for table, rows_each in (("ingested", 1), ("class_results", 1), ("evaluation_batches", 2)):
+        for table, rows_each in (("ingested", 1), ("class_results", 1), ("batch_results", 1)):
             assert (rows_each * len(runs),) == connection.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert (bool(runs),) == connection.execute("SELECT count(*) FROM evaluations WHERE is_latest").fetchone()
     return Counter(runs)
@@ -162,7 +162,7 @@ try:
             pass
 except OSError as error:
     assert error.errno == errno.ENOSPC
-for write in (record, publish_metrics, lambda _: publish_metrics(locations, rebuild=True)):
+for write in (record, lambda _: publish_metrics(locations, rebuild=True)):
     try:
         write(locations)
     except RecordError as error:
@@ -323,28 +323,30 @@ def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations, ho
 HOSTILE = "x'); DROP TABLE evaluations; --\"|../../<script>"
 
 
+HOSTILE_FOLDER = HOSTILE.partition("|")[0]
+"""What a folder can be called."""
+
+
 def record_hostile(locations: Locations, where: str) -> Path:
-    """Write a record that has the hostile name *where*, in a folder that has one too, and return its path."""
-    changes = {"run_id": "late", "facts": evaluation_facts(seed=1)}
-    changes |= {"run_id": HOSTILE} if where == "run_id" else {"facts": evaluation_facts(seed=1, **{where: HOSTILE})}
-    folder, started_at = HOSTILE.partition("|")[0], "2026-01-01T00:00:00+00:00"
-    return publish_record(
-        locations.results("made"), kind="evaluations", name=folder, started_at=started_at, **changes
-    ).path
+    """Write a record that has a hostile name as *where*, of its folder too where it can be, and return its path."""
+    if where == "run_id":
+        return record(locations, run_id=HOSTILE, seed=1).path
+    is_folder = where in ("benchmark", "experiment")
+    return record(locations, run_id="late", seed=1, **{where: HOSTILE_FOLDER if is_folder else HOSTILE}).path
 
 
 @pytest.mark.parametrize("where", ["run_id", "benchmark", "experiment", "model", "method", "stream"])
 def test_a_hostile_name_stays_text(locations: Locations, where: str):
     """Whatever is called like SQL, a path or a script is stored letter for letter and known again."""
     _, second, _ = (record_hostile(locations, where) for _ in range(3))
-    second.unlink()  # a gap, so that the folder is looked for by its name
+    second.unlink()  # a gap
     assert 2 == publish_metrics(locations).num_added
     assert 0 == publish_metrics(locations).num_added
 
     with open_metrics(locations.metrics) as connection:
-        names = connection.execute(f"SELECT {where} FROM evaluations").fetchall()
+        names = [name for (name,) in connection.execute(f"SELECT {where} FROM evaluations").fetchall()]
     assert 5 == len(names)
-    assert 2 == names.count((HOSTILE,))
+    assert 2 == sum(name in (HOSTILE, HOSTILE_FOLDER) for name in names)
 
 
 def test_a_run_with_a_hostile_name_is_asked_for(locations: Locations):

@@ -61,6 +61,18 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
     }  # fmt: skip
 
 
+def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
+    """Return *facts* with another error, and whatever follows from it."""
+    made = evaluation_facts(num_samples=facts["num_samples"], error=error)
+    return {**facts, **{name: made[name] for name in _OF_ERROR}}
+
+
+_OF_ERROR = (
+    "num_correct", "error", "calibration", "class_counts", "ece", "max_calibration_error", "rms_calibration_error",
+    "num_correct_top5", "top5_error",
+)  # fmt: skip
+
+
 def evaluation(**changes: Any) -> Evaluation:
     """Return the evaluation of `evaluation_facts`."""
     return Evaluation.from_facts(evaluation_facts(**changes))

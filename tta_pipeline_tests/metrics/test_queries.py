@@ -2,9 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pytest
@@ -14,7 +12,7 @@ from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.metrics.records import read_record, record_paths
 from tta_pipeline.reports.tables import query
 from tta_pipeline_tests.conftest import Project
-from tta_pipeline_tests.metrics.made import evaluation_facts, write
+from tta_pipeline_tests.metrics.made import with_error, write
 
 TEXT = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
 QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
@@ -33,22 +31,13 @@ def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
             for seed in (0, 1):
                 write(
                     locations,
-                    with_more_errors(record.facts, seed=seed),
+                    with_error(record.facts, error=min(1, record.facts["error"] * (1 + seed / 10))) | {"seed": seed},
                     run_id="another",
                     started_at="2999-01-01T00:00:00+00:00",
                 )
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:
         yield connection
-
-
-def with_more_errors(facts: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
-    """Return the facts of another seed of an evaluation, with so many correct predictions less."""
-    fewer = facts["num_correct"] - seed
-    less = evaluation_facts(num_samples=facts["num_samples"], error=1 - fewer / facts["num_samples"])
-    names = ("num_correct", "error", "calibration", "class_counts", "ece", "max_calibration_error",
-             "rms_calibration_error", "num_correct_top5", "top5_error")  # fmt: skip
-    return {**facts, **{name: less[name] for name in names}, "seed": seed}
 
 
 def test_there_are_twenty():
