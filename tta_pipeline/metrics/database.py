@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import fsync_path, locked
+from tta_pipeline.files import advice, fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, read_record, unread_records
 from tta_pipeline.progress import Tell, quiet
@@ -70,8 +70,8 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, tell: Tell =
             return _publish(locations, rebuild=rebuild, tell=tell)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
-            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: make room "
-            "for two of it, then run `tta-pipeline rebuild-metrics`"
+            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
+            f"{advice(error)} (while it is published there are two of it), then run `tta-pipeline rebuild-metrics`"
         ) from error
 
 

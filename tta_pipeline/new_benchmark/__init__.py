@@ -6,7 +6,7 @@ from pathlib import Path
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.spec import LONGEST_NAME, is_name, name_problem
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.files import write_once
+from tta_pipeline.files import advice, write_once
 from tta_pipeline.new_benchmark.survey import survey
 from tta_pipeline.new_benchmark.template import EXAMPLES, benchmark_text, next_commands
 
@@ -46,7 +46,7 @@ def write_new(path: Path, text: str) -> None:
         was_written = write_once(path, text.encode())
     except OSError as error:
         raise BenchmarkFileError(
-            f"{path} cannot be written ({error.strerror}); expected a folder to write to"
+            f"{path} cannot be written ({error.strerror}); expected a folder to write to: {advice(error)}"
         ) from error
     if not was_written:
         raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")
