@@ -9,6 +9,7 @@ import dagster as dg
 from tta_pipeline.assets.arrivals import arrivals
 from tta_pipeline.assets.automation import automation
 from tta_pipeline.assets.evaluation import evaluation, evaluation_checks
+from tta_pipeline.assets.faults import fault_key, faulty
 from tta_pipeline.assets.jobs import benchmark_jobs
 from tta_pipeline.assets.loader_benchmark import loader_benchmark
 from tta_pipeline.assets.robustness_report import robustness_report
@@ -18,7 +19,8 @@ from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
 from tta_pipeline.assets.tar_shards import tar_shards
 from tta_pipeline.assets.transformed_shards import transformed_shards
-from tta_pipeline.benchmarks.spec import Benchmark, load_benchmarks
+from tta_pipeline.benchmarks.loading import load_benchmarks
+from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
@@ -31,13 +33,21 @@ EMBEDDED = Path(__file__).parent / "benchmarks"
 
 
 def build_definitions(locations: Locations) -> dg.Definitions:
-    """Return the definitions of every benchmark, the embedded ones and those under the data root."""
-    benchmarks = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    """Return the definitions of every benchmark, the embedded ones and those under the data root.
+
+    What is wrong in benchmark files is an asset that says so; see `assets.faults`.
+    """
+    loaded = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    benchmarks = loaded.benchmarks
     data_root = str(locations.root)
     return dg.Definitions(
-        assets=[asset for benchmark in benchmarks.values() for asset in _assets(benchmark)],
+        assets=[*(asset for each in benchmarks.values() for asset in _assets(each)), *faulty(loaded)],
         asset_checks=[check for benchmark in benchmarks.values() for check in _checks(benchmark)],
-        jobs=[job for benchmark in benchmarks.values() for job in benchmark_jobs(benchmark)],
+        jobs=[
+            job
+            for benchmark in benchmarks.values()
+            for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
+        ],
         sensors=[automation(), *(arrivals(each) for each in benchmarks.values() if not each.has_train)],
         resources={
             "store": ShardStore(data_root=data_root),

@@ -1,6 +1,7 @@
 """One tree of exceptions, so that a caller can catch the base or a leaf.
 
     PipelineError                   anything this project refuses or cannot finish
+     ├── DataRootError              the data root has a name with which something else cannot work
      ├── BenchmarkFileError         a benchmark file does not say what it should
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
      ├── SourceError                images to convert are missing, damaged or ambiguous
@@ -22,6 +23,10 @@ and what to do.
 
 class PipelineError(Exception):
     """Base of every error this project raises on purpose."""
+
+
+class DataRootError(PipelineError):
+    """The data root has a name with which something else cannot work."""
 
 
 class BenchmarkFileError(PipelineError):

@@ -22,6 +22,27 @@ _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
 }  # fmt: skip
+_ADVICE = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room, or ask for a larger quota",
+    errno.EFBIG: "make room, or raise the limit of the size of a file (ulimit -f)",
+    errno.EROFS: "take another place, or mount this disk for writing",
+    errno.EACCES: "take a place that you may use, or change its rights",
+    errno.EPERM: "take a place that you may use, or change its rights",
+    errno.ENAMETOOLONG: "take shorter names",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENOTDIR: "take away the file that stands where a folder should",
+    errno.EIO: "look at the disk, which may be failing",
+    errno.ESTALE: "look at the network and its disk",
+}
+
+
+def advice(error: Exception) -> str:
+    """Return what to do about *error*, a file system's or that of a library which passes on its words."""
+    code = error.errno if isinstance(error, OSError) else None
+    if code is None:
+        code = next((known for known in _ADVICE if os.strerror(known) in str(error)), None)
+    return _ADVICE.get(code or 0, "look at this place, its rights and the room there")
 
 
 def open_file(path: Path) -> BinaryIO:

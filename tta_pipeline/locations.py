@@ -4,14 +4,31 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from tta_pipeline.errors import DataRootError
 from tta_pipeline.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Locations:
-    """The folders and files of a data root."""
+    """The folders and files of a data root.
+
+    Raises:
+        DataRootError: its path has a character with which logs or the database cannot work.
+    """
 
     root: Path
+
+    def __post_init__(self) -> None:
+        """Refuse what would fail, or be misread, much later."""
+        text = str(self.root)
+        if "?" in text:
+            raise DataRootError(
+                f"the data root is {text!r}; expected no '?', after which DuckDB reads no name: rename it"
+            )
+        if any(not character.isprintable() for character in text):
+            raise DataRootError(
+                f"the data root is {text!r}; expected characters that can be printed, without ends of lines: rename it"
+            )
 
     @classmethod
     def from_environment(cls) -> "Locations":

@@ -1,8 +1,13 @@
 """The base of everything that people write in a benchmark file."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MOST = 1_000_000_000
+"""The largest of all numbers of things that a benchmark file names; databases and tensors count further."""
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+"""What every generator of random numbers takes. -1 and 1 would be one seed to some of them, and two runs in tables."""
 
 
 class Section(BaseModel):

@@ -330,7 +330,7 @@ def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):
 def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
     locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """In the working directory; a module that raises when it is imported is a fault of the benchmark that names it."""
+    """In the working directory; a module that raises when it is imported is a fault of the experiment that names it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "raising.py").write_text("1 / 0\n")
@@ -338,10 +338,12 @@ def test_a_method_of_ones_own_is_found_where_dagster_finds_it(
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(text.replace("method: source", "method: 'raising:METHOD'"))
 
-    found = told(benchmark_files.benchmark_files(locations))["mine"]
+    found = told(benchmark_files.benchmark_files(locations))
 
-    assert "raised ZeroDivisionError" in found
-    assert "correct the module" in found
+    assert "fault" in found["mine/source"]
+    assert "raised ZeroDivisionError" in found["mine/source"]
+    assert "this experiment is left out" in found["mine/source"]
+    assert "0 experiments" in found["mine"]
 
 
 def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monkeypatch: pytest.MonkeyPatch):

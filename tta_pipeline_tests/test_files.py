@@ -1,5 +1,6 @@
 """Files and folders appear whole or not at all, whatever happens to the process that writes them."""
 
+import errno
 import os
 import signal
 import socket
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline import files
-from tta_pipeline.files import published_folder, read_file, remove_abandoned, write_atomically, write_once
+from tta_pipeline.files import advice, published_folder, read_file, remove_abandoned, write_atomically, write_once
 
 WRITER = """
 import sys, time
@@ -53,6 +54,26 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path):
             read_file(Path("/dev/zero"), limit_bytes=10)
         with pytest.raises(OSError, match="socket"):
             read_file(tmp_path / "socket", limit_bytes=10)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "make room"),
+        (errno.EDQUOT, "a larger quota"),
+        (errno.EROFS, "mount this disk for writing"),
+        (errno.EACCES, "change its rights"),
+        (errno.ENAMETOOLONG, "take shorter names"),
+        (errno.ENOTTY, "look at this place"),
+    ],
+)
+def test_the_advice_fits_the_error(code: int, said: str):
+    """An error of a file system and one of a library that passes on its words lead to the same advice."""
+    error = OSError(code, os.strerror(code), "a/path")
+
+    assert said in advice(error)
+    assert advice(error) == advice(RuntimeError(f"IO Error: {os.strerror(code)}"))
+    assert ("make room" in advice(error)) == (code in (errno.ENOSPC, errno.EDQUOT))
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path):

@@ -224,13 +224,15 @@ def test_a_dash_prints_the_file_alone(root: Path, tmp_path: Path):
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("name", ["1st", "a-b", "../x", "benchmarks", "digits_c"])
+@pytest.mark.parametrize("name", ["1st", "a-b", "../x", "benchmarks", "digits_c", "Digits_C", "class", "b" * 101])
 def test_a_name_that_cannot_be_one_is_refused(tmp_path: Path, name: str):
     """Names become folders and asset keys, and those that are taken stay so."""
     finished = run(tmp_path, name)
 
     assert 1 == finished.exit_code
-    assert "expected letters, digits and underscores" in finished.stderr
+    assert repr(name) in finished.stderr
+    assert "expected letters, digits and underscores" in finished.stderr or "uses itself" in finished.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_what_is_no_source_is_refused_with_the_way_out(root: Path, tmp_path: Path):

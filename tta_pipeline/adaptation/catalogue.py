@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.sections import Section
+from tta_pipeline.sections import MOST, Section
 
 
 class Hyperparameters(Section):
@@ -30,7 +30,7 @@ class GradientHyperparameters(Hyperparameters):
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Of the adapted parameters, towards zero."""
-    steps: int = Field(default=1, ge=1)
+    steps: int = Field(default=1, ge=1, le=MOST)
     """Updates for each batch."""
     episodic: bool = False
     """Reset before every batch."""
@@ -80,14 +80,14 @@ class EataHyperparameters(EtaHyperparameters):
 
     fisher_alpha: float = Field(default=2000.0, ge=0, allow_inf_nan=False)
     """Weight of the penalty on forgetting."""
-    fisher_size: int = Field(default=2000, ge=1)
+    fisher_size: int = Field(default=2000, ge=1, le=MOST)
     """Clean samples that the Fisher information is computed from."""
 
 
 class RdumbHyperparameters(EtaHyperparameters):
     """What RDumb can be told."""
 
-    reset_every: int = Field(default=1000, ge=1)
+    reset_every: int = Field(default=1000, ge=1, le=MOST)
     """Steps after which it starts over."""
 
 
@@ -111,7 +111,7 @@ class DeyoHyperparameters(GradientHyperparameters):
     """Entropy at which a sample's weight is 1, as a part of ln K."""
     plpd_threshold: float = Field(default=0.2, ge=-1, le=1)
     """Loss of probability by shuffling from which on a label depends on the shape."""
-    patch_len: int = Field(default=4, ge=2)
+    patch_len: int = Field(default=4, ge=2, le=MOST)
     """Patches in a row and in a column."""
 
 
@@ -120,25 +120,25 @@ class LameHyperparameters(Hyperparameters):
 
     affinity: Literal["rbf", "knn"] = "rbf"
     """Likeness of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
-    knn: int = Field(default=5, ge=2)
+    knn: int = Field(default=5, ge=2, le=MOST)
     """Neighbours; for "rbf", the one whose mean distance is the width, each sample being its own first neighbour."""
     force_symmetry: bool = False
     """Whether the likeness is made the same in both directions."""
-    max_steps: int = Field(default=100, ge=1)
+    max_steps: int = Field(default=100, ge=1, le=MOST)
     """Steps towards the assignment at most."""
 
 
 class T3aHyperparameters(Hyperparameters):
     """What T3A can be told."""
 
-    filter_k: int = Field(default=100, ge=1)
+    filter_k: int = Field(default=100, ge=1, le=MOST)
     """Features of least entropy that are kept for each class (M in the paper)."""
 
 
 class ViewsHyperparameters(Hyperparameters):
     """What test-time augmentation can be told."""
 
-    num_augmentations: int = Field(default=32, ge=1)
+    num_augmentations: int = Field(default=32, ge=1, le=MOST)
     """Random views of each image."""
     crop: Literal["resized", "padded"] = "resized"
     """What a view begins with: a part of at least 8% of the area made as large again, or a shift by up to 4 pixels."""
@@ -162,7 +162,7 @@ class CottaHyperparameters(GradientHyperparameters):
     """Of each weight, to go back to the source model's after a step."""
     anchor_threshold: float = Field(default=0.92, ge=0, le=1)
     """Mean confidence of the source model below which the teacher looks at views; 0.72 for CIFAR-100."""
-    num_augmentations: int = Field(default=32, ge=1)
+    num_augmentations: int = Field(default=32, ge=1, le=MOST)
     """Random views of each batch."""
     symmetric: bool = False
     """Whether the cross entropy is taken in both directions."""
@@ -173,9 +173,9 @@ class RottaHyperparameters(GradientHyperparameters):
 
     steps: Literal[1] = 1
     """There is one update for every `update_frequency` images."""
-    memory_size: int = Field(default=64, ge=1)
+    memory_size: int = Field(default=64, ge=1, le=MOST)
     """Images in the memory bank."""
-    update_frequency: int = Field(default=64, ge=1)
+    update_frequency: int = Field(default=64, ge=1, le=MOST)
     """Images of the stream from one update to the next."""
     nu: float = Field(default=0.001, ge=0, le=1)
     """Weight of the student in the teacher's moving average."""
@@ -219,11 +219,11 @@ class CmfHyperparameters(CertaintyHyperparameters):
 class AdaContrastHyperparameters(GradientHyperparameters):
     """What AdaContrast can be told."""
 
-    queue_size: int = Field(default=16384, ge=1)
+    queue_size: int = Field(default=16384, ge=1, le=MOST)
     """Keys, and features for neighbours, that are remembered."""
-    num_neighbors: int = Field(default=10, ge=1)
+    num_neighbors: int = Field(default=10, ge=1, le=MOST)
     """Neighbours that vote on a pseudo label."""
-    min_seen: int = Field(default=1024, ge=1)
+    min_seen: int = Field(default=1024, ge=1, le=MOST)
     """Images to have seen before neighbours vote."""
     temperature: float = Field(default=0.07, gt=0, allow_inf_nan=False)
     """Of the contrastive loss."""
@@ -238,7 +238,7 @@ class RmtHyperparameters(GradientHyperparameters):
     """Weight of what the teacher was before a step."""
     temperature: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """Of the contrastive loss."""
-    projection_dim: int = Field(default=128, ge=1)
+    projection_dim: int = Field(default=128, ge=1, le=MOST)
     """Size of the features in the contrastive loss."""
     lambda_ce_src: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the cross entropy of source images."""
@@ -246,7 +246,7 @@ class RmtHyperparameters(GradientHyperparameters):
     """Weight of the cross entropy with the teacher."""
     lambda_cont: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the contrastive loss."""
-    num_samples_warm_up: int = Field(default=50_000, ge=0)
+    num_samples_warm_up: int = Field(default=50_000, ge=0, le=MOST)
     """Source samples that student and teacher are trained on before the stream."""
 
 
@@ -270,7 +270,10 @@ class MethodEntry:
 
         Raises:
             pydantic.ValidationError: a change names no hyperparameter, or its value is out of range.
+            ValueError: the method has no such preset.
         """
+        if preset not in self.presets:
+            raise ValueError(f"preset is {preset!r}; expected one of {', '.join(self.presets)}, which the method has")
         defaults = self.presets[preset]
         return type(defaults).model_validate({**defaults.model_dump(), **changes})
 
@@ -456,8 +459,8 @@ def find_method(method: str) -> MethodEntry:
         raise ValueError(f"method is {method!r}; expected {choices}")
     try:
         entry = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"method is {method!r}, which cannot be imported ({error}); expected {choices}") from error
+    except (Exception, SystemExit) as error:  # whatever a user's module raises when it is imported
+        raise ValueError(f"method is {method!r}, whose import raised {error!r}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):
         raise ValueError(f"method is {method!r}, which is a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic
     return entry

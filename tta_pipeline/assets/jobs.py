@@ -4,7 +4,7 @@ Assets of one job have one grid, so each benchmark has its own jobs, and streams
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition as Job
 
 
-def benchmark_jobs(benchmark: Benchmark) -> Iterator["Job"]:
-    """Yield the jobs of *benchmark*."""
+def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Iterator["Job"]:
+    """Yield the jobs of *benchmark*; who evaluates everything is told of the *faulty* experiments too."""
     yield _job(
         benchmark,
         "shard_everything",
@@ -29,9 +29,9 @@ def benchmark_jobs(benchmark: Benchmark) -> Iterator["Job"]:
     yield _job(
         benchmark,
         "evaluate_everything",
-        _evaluation_keys(benchmark),
+        [*_evaluation_keys(benchmark), *faulty],
         "Source model, every experiment on every cell and on the clean images, and the report; shards must be there. "
-        "Finished cells are not evaluated again.",
+        "Finished cells are not evaluated again. Fails at the end if the benchmark file has faulty experiments.",
     )
     for name, keys in _stream_jobs(benchmark).items():
         yield _job(benchmark, name, keys, "Every experiment over streams of several cells; shards must be there.")

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.sections import Section
+from tta_pipeline.sections import MOST, Section, Seed
 
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
 _CORRELATED = "correlated"
@@ -28,14 +28,15 @@ class Protocol(Section):
     """
     order: Literal["stored", "shuffled", "by_class", "dirichlet"] = "stored"
     """Within a cell, or within the whole of a mixed stream; by_class and dirichlet are the correlated ones."""
-    delta: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Concentration of the Dirichlet order: the smaller, the fewer classes at a time."""
+    delta: float | None = Field(default=None, ge=1e-6, le=1e6)
+    """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     corruption_order: Literal["canonical", "seeded"] = "canonical"
     """Of continual and gradual streams: as papers list them, or a permutation by the experiment's seed."""
     clean: Literal["never", "at_end", "after_each"] = "never"
     """Where a continual stream comes back to clean images, which tells what was forgotten (EATA, section 4)."""
-    window: int = Field(default=1, ge=1)
-    """At batch size 1: so many of the newest images are given to the method, and the last is predicted."""
+    window: int = Field(default=1, ge=1, le=100_000)
+    """At batch size 1: so many of the newest images, at most 100,000, are given to the method, and the last is
+    predicted."""
     stream_speed: float | None = Field(default=None, gt=0, le=1)
     """Of a stream that does not wait (Alfarra et al. 2024, section 3): 1 brings a batch each time that the source model
     needs for one. What comes while the method is busy is predicted by the model as it is, without adaptation."""
@@ -80,11 +81,12 @@ class Protocol(Section):
 class Subset(Section):
     """Some samples of each cell; tables never mix subsets."""
 
-    first: int | None = Field(default=None, ge=1)
+    first: int | None = Field(default=None, ge=1, le=MOST)
     """As many from the beginning of the stored order."""
-    random: int | None = Field(default=None, ge=1)
+    random: int | None = Field(default=None, ge=1, le=MOST)
     """As many by the seed, the same whatever the shards."""
-    seed: int = 0
+    seed: Seed = 0
+    """0 to 2^63 - 1."""
     listed: Path | None = None
     """File with a sample in each line, `<class>/<file name>` as in the source, such as RobustBench's 5,000."""
 

@@ -1,24 +1,36 @@
 """What a benchmark file says, read and checked as a whole before anything is built from it."""
 
+import keyword
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tta_pipeline.adaptation.catalogue import PRESETS, Hyperparameters, MethodEntry, find_method
+from tta_pipeline.benchmarks.document import read_document
 from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
-from tta_pipeline.sections import Section
+from tta_pipeline.sections import MOST, Section, Seed
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
+LONGEST_NAME = 100
+"""Files are named after what has a name, with more behind it, and a file system takes 255 bytes."""
+_NAME = r"^[A-Za-z][A-Za-z0-9_]*$"
+Name = Annotated[str, Field(pattern=_NAME, max_length=LONGEST_NAME)]
 Corruption = Literal[CORRUPTIONS]  # type: ignore[valid-type]
 Severity = Literal[SEVERITIES]  # type: ignore[valid-type]
-_RESERVED_NAMES = {"benchmarks"}
+LARGEST_IMAGE = 16_384
+"""Height and width in pixels: three gigabytes as the model's input."""
+LARGEST_BATCH = 100_000
+_RESERVED_NAMES = {"benchmarks", *map(str.lower, keyword.kwlist)} | {
+    "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
+    "bool", "input", "output", "type",
+}  # fmt: skip
+"""The first is a folder of the data root; Dagster takes none of the others as the name of a group."""
 
 
 class CleanImages(Section):
@@ -139,23 +151,27 @@ class ShardsSource(Section):
 class ShardSettings(Section):
     """How a cell becomes shards: one of the three limits, the order, and what is done to the images."""
 
-    num_shards: int | None = Field(default=None, ge=1)
-    samples_per_shard: int | None = Field(default=None, ge=1)
-    max_shard_bytes: int | None = Field(default=None, ge=10240)
+    num_shards: int | None = Field(default=None, ge=1, le=100_000)
+    """At most 100,000."""
+    samples_per_shard: int | None = Field(default=None, ge=1, le=MOST)
+    """At most 1,000,000,000."""
+    max_shard_bytes: int | None = Field(default=None, ge=10240, le=10**15)
+    """10,240 to 10^15."""
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
     """Permuted is what i.i.d. streams need; by_class and dirichlet are for correlated ones; source is as listed."""
-    seed: int = 0
-    delta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
-    """Concentration of the Dirichlet order: the smaller, the fewer classes at a time."""
+    seed: Seed = 0
+    """Of the order: 0 to 2^63 - 1, as every seed."""
+    delta: float = Field(default=0.1, ge=1e-6, le=1e6)
+    """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     format: Literal["raw", "tensor"] = "raw"
     """Raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
     function: str | None = None
     """`module:name` of a Python function that is given each decoded image, uint8 (H, W, 3), before it is resized and
     cropped, and returns another one, uint8 (H', W', 3)."""
-    resize: int | None = Field(default=None, ge=1)
-    """Length of the shorter side after resizing, in pixels."""
-    center_crop: int | None = Field(default=None, ge=1)
-    """Height and width of the crop, in pixels."""
+    resize: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
+    """Length of the shorter side after resizing, in pixels; at most 16,384."""
+    center_crop: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
+    """Height and width of the crop, in pixels; at most 16,384."""
     quality: int = Field(default=95, ge=1, le=100)
     """JPEG quality of images that were resized or cropped; others are not encoded again."""
     labels: bool = False
@@ -211,16 +227,23 @@ class Transform(ShardSettings):
         return self.center_crop or self.resize or before
 
 
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(gt=0, le=1)]
+
+
 class TrainedModel(Section):
     """A small convolutional network with batch norm, trained on the benchmark's own training images."""
 
     kind: Literal["trained"]
-    epochs: int = Field(default=20, ge=1)
-    batch_size: int = Field(default=64, ge=2)
-    lr: float = Field(default=3e-3, gt=0)
-    width: int = Field(default=16, ge=1)
-    """Channels of the first stage; the two later ones have two and four times as many."""
-    seed: int = 0
+    epochs: int = Field(default=20, ge=1, le=100_000)
+    """1 to 100,000."""
+    batch_size: int = Field(default=64, ge=2, le=LARGEST_BATCH)
+    """2 to 100,000."""
+    lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
+    """Learning rate."""
+    width: int = Field(default=16, ge=1, le=4_096)
+    """Channels of the first stage, at most 4,096; the two later ones have two and four times as many."""
+    seed: Seed = 0
 
 
 class TorchvisionModel(Section):
@@ -255,9 +278,10 @@ class CheckpointModel(Section):
     """safetensors, or what `torch.save` wrote of a state dict; no code in it is run."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """Of the file, as `sha256sum` gives it."""
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    """What the model was trained with; wrong ones are a known cause of wrong papers."""
+    mean: tuple[Mean, Mean, Mean]
+    """Of each channel, as parts of the brightest value: 0 to 1."""
+    std: tuple[Deviation, Deviation, Deviation]
+    """What the model was trained with, above 0 and at most 1; wrong ones are a known cause of wrong papers."""
     classes: Path | None = None
     """As of a torchvision model."""
 
@@ -284,15 +308,16 @@ class Experiment(Section):
     """Some samples of each cell; None: all."""
     severities: tuple[Severity, ...] | None = None
     """Of the benchmark's, those that this experiment evaluates; None: all."""
-    batch_size: int = Field(default=64, ge=1)
+    batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
+    """1 to 100,000."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Of the forward pass; anything but fp32 casts where PyTorch's autocast holds that to be safe."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. The last, smaller batch is not
     compiled for."""
-    seed: int = 0
-    """Of the method's random draws, and of the stream's order unless that is the stored one."""
-    seeds: tuple[int, ...] | None = Field(default=None, min_length=1)
+    seed: Seed = 0
+    """Of the method's random draws, and of the stream's order unless that is the stored one: 0 to 2^63 - 1."""
+    seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
     """Several seeds instead of one, each with a stream of its own order: the stored order is then shuffled by them."""
 
     @model_validator(mode="after")
@@ -303,11 +328,14 @@ class Experiment(Section):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
-        self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
         try:
+            self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
             self.configured()
         except ValidationError as error:
             raise ValueError("; ".join(_describe(error, f"{self.method} hyperparameters"))) from None
+        except (TypeError, AttributeError, LookupError) as error:
+            # An entry of the user's own that is not what it should be, or whose hyperparameters raise.
+            raise ValueError(f"method is {self.method!r}, whose entry raised {error!r}; expected another") from error
         return self
 
     @property
@@ -361,8 +389,8 @@ class Benchmark(Section):
     severities: tuple[Severity, ...] = SEVERITIES
     class_map: Literal["folders"] | Path = "folders"
     """The sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
-    image_size: int = Field(ge=16)
-    """Height and width of every image, in pixels."""
+    image_size: int = Field(ge=16, le=LARGEST_IMAGE)
+    """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
     """How shards are made; None for a source of shards, which are there."""
     transforms: dict[Name, Transform] = Field(default_factory=dict)
@@ -378,8 +406,9 @@ class Benchmark(Section):
         return self
 
     def _inconsistencies(self) -> Iterator[str]:
-        if self.name in _RESERVED_NAMES:
-            yield f"name is {self.name!r}, which the data root uses itself; expected another"
+        if problem := name_problem(self.name):
+            yield f"{problem}: rename the file"
+        yield from self._confusable_names()
         for field in ("corruptions", "severities"):
             if len(set(getattr(self, field))) != len(getattr(self, field)) or not getattr(self, field):
                 yield f"{field} is {list(getattr(self, field))}; expected at least one, each once"
@@ -393,6 +422,16 @@ class Benchmark(Section):
         if trained and not self.has_train:
             yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
         yield from self._inconsistent_shards()
+
+    def _confusable_names(self) -> Iterator[str]:
+        for field in ("models", "transforms", "experiments"):
+            names = Counter(name.lower() for name in getattr(self, field))
+            alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
+            if alike:
+                yield f"{field} {', '.join(alike)} differ in case alone; expected names that any disk tells apart"
+        for name in self.experiments:
+            if f"{name}_checks" in self.experiments:
+                yield f"experiments {name} and {name}_checks; expected another name than that of the former's checks"
 
     def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
         unknown = set(experiment.severities or ()) - set(self.severities)
@@ -477,59 +516,54 @@ class Benchmark(Section):
         return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a field that stands twice, of which YAML's own loader would drop the first without a word."""
+def is_name(text: str) -> bool:
+    """Return whether *text* is a `Name`."""
+    return re.fullmatch(_NAME, text) is not None and "\n" not in text and len(text) <= LONGEST_NAME
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        """Return the mapping of *node*."""
-        names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for name in names:
-            if names.count(name) > 1:
-                raise yaml.YAMLError(f"{name} stands twice, again after line {node.start_mark.line + 1}")
-        return super().construct_mapping(node, deep=deep)
+
+def name_problem(name: str) -> str | None:
+    """Return why *name*, which is a `Name`, cannot be that of a benchmark; None if it can."""
+    if name.lower() in _RESERVED_NAMES:
+        return f"name is {name!r}, which the data root or Dagster uses itself; expected another"
+    if "__" in name:
+        return f"name is {name!r}; expected none with two underscores in a row, which part names in Dagster"
+    return None
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Read one benchmark file.
+    """Read one benchmark file, which must be right as a whole; see `loading.load_benchmarks` for what is right of many.
 
     Raises:
         BenchmarkFileError: the file is no YAML, or a field is missing, unknown or out of range; the message names
             every such field, its value and the choices.
     """
+    return validated(path, read_document(path))
+
+
+def validated(path: Path, content: dict[str, Any]) -> Benchmark:
+    """Return the benchmark that *content*, of the file *path*, is.
+
+    Raises:
+        BenchmarkFileError: as `load_benchmark`.
+    """
+    if content.get("name", path.stem) != path.stem:
+        raise BenchmarkFileError(f"{path}: name is {_shortened(content['name'])}; expected none, the file's is taken")
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - it is a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BenchmarkFileError(f"{path} is not YAML: {error}; see tta_pipeline/benchmarks/digits_c.yaml") from error
-    if not isinstance(content, dict):
-        raise BenchmarkFileError(
-            f"{path} holds {content!r}; expected fields such as title, source, shards, experiments"
-        )
-    try:
-        return Benchmark.model_validate({"name": path.stem, **content})
+        return Benchmark.model_validate({**content, "name": path.stem})
     except ValidationError as error:
         raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(_describe(error, ""))) from None
 
 
-def load_benchmarks(*folders: Path) -> Mapping[str, Benchmark]:
-    """Read every `*.yaml` in *folders*, by name.
-
-    Raises:
-        BenchmarkFileError: a file is wrong, or two files have one name.
-    """
-    paths: dict[str, Path] = {}
-    for path in (path for folder in folders for path in sorted(folder.glob("*.yaml"))):
-        if path.stem in paths:
-            raise BenchmarkFileError(f"{path} and {paths[path.stem]} have one name; expected another: rename one")
-        paths[path.stem] = path
-    return {name: load_benchmark(path) for name, path in paths.items()}
-
-
 def _describe(error: ValidationError, prefix: str) -> Iterator[str]:
     for problem in error.errors():
-        field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part)
-        message = re.sub(r"^Value error, |^Input should be ", "", problem["msg"])
+        field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
+        message = re.sub(r"^Value error, |^Input should be |^String should (have|match) ", "", problem["msg"])
         if problem["type"] == "missing":
             yield f"{field} is missing"
+        elif problem["type"] == "int_parsing_size":
+            yield f"{field} is {_shortened(problem['input'])}; expected a whole number of fewer digits"
+        elif problem.get("ctx", {}).get("pattern") == _NAME:
+            yield f"{field} is {_shortened(problem['input'])}; expected letters, digits and _, a letter first"
         elif problem["type"] == "value_error":
             yield f"{field}: {message}" if field else message
         else:

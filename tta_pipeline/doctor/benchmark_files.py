@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel, load_benchmark
+from tta_pipeline.benchmarks.loading import ENDING, load_benchmarks
+from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
-from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
 
@@ -17,26 +17,26 @@ from tta_pipeline.sections import Section
 def benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Look at every benchmark file and at the files that it names."""
     embedded = Path(str(benchmarks.__file__)).parent
-    paths = [*sorted(embedded.glob("*.yaml")), *sorted(locations.benchmark_files.glob("*.yaml"))]
-    for path in sorted(locations.benchmark_files.glob("*.yml")):
-        yield note("benchmarks", f"{path} is not read", "rename it to end in .yaml")
-    seen: dict[str, Path] = {}
+    for path in _not_read(locations.benchmark_files):
+        yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # where Dagster finds methods of one's own
-    for path in paths:
-        if path.stem in seen:
-            yield fault(path.stem, f"{path} and {seen[path.stem]} have one name", "rename one of them")
-            continue
-        seen[path.stem] = path
-        try:
-            benchmark = load_benchmark(path)
-        except BenchmarkFileError as error:
-            yield fault(path.stem, str(error), "correct the file; until then no run of any benchmark starts")
-            continue
-        except Exception as error:  # noqa: BLE001 - whatever a user's module raises when it is imported
-            yield fault(path.stem, f"{path}: a module that it names raised {error!r}", "correct the module")
-            continue
+    loaded = load_benchmarks(embedded, locations.benchmark_files)
+    for benchmark in loaded.benchmarks.values():
         yield from _looked_at(benchmark, locations)
+    for each in loaded.faults:
+        subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
+        which = "this experiment" if each.experiment else "what this file describes"
+        yield fault(subject, each.sentence, f"correct the file; until then {which} is left out, and nothing else")
+
+
+def _not_read(folder: Path) -> list[Path]:
+    """Return what may be meant for benchmark files, by another ending."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path for path in folder.iterdir() if path.suffix != ENDING and path.suffix.lower() in (ENDING, ".yml")
+    )
 
 
 def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import fsync_path, locked
+from tta_pipeline.files import advice, fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
@@ -81,8 +81,8 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, tell: Tell =
             return _publish(locations, rebuild=rebuild, tell=tell)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
-            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: make room "
-            "for two of it, then run `tta-pipeline rebuild-metrics`"
+            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
+            f"{advice(error)} (while it is published there are two of it), then run `tta-pipeline rebuild-metrics`"
         ) from error
 
 

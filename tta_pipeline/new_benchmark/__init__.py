@@ -1,12 +1,12 @@
 """A commented benchmark file, written from what is found in a folder or in archives."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
+from tta_pipeline.benchmarks.spec import LONGEST_NAME, is_name, name_problem
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.files import write_once
+from tta_pipeline.files import advice, write_once
 from tta_pipeline.new_benchmark.survey import survey
 from tta_pipeline.new_benchmark.template import EXAMPLES, benchmark_text, next_commands
 
@@ -26,10 +26,11 @@ def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c")
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or name in {"benchmarks", *embedded}:
+    if not is_name(name) or name_problem(name) or name.lower() in embedded:
         raise BenchmarkFileError(
-            f"found the name {name!r}; expected letters, digits and underscores, a letter first, and none of "
-            f"benchmarks, {', '.join(sorted(embedded))}"
+            name_problem(name)
+            or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "
+            f"{LONGEST_NAME} in all, and none of {', '.join(sorted(embedded))}"
         )
     found = survey(paths) if paths else EXAMPLES[like]
     return benchmark_text(name, found), next_commands(name, found)
@@ -45,7 +46,7 @@ def write_new(path: Path, text: str) -> None:
         was_written = write_once(path, text.encode())
     except OSError as error:
         raise BenchmarkFileError(
-            f"{path} cannot be written ({error.strerror}); expected a folder to write to"
+            f"{path} cannot be written ({error.strerror}); expected a folder to write to: {advice(error)}"
         ) from error
     if not was_written:
         raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
-from tta_pipeline.files import published_folder
+from tta_pipeline.files import advice, published_folder
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
@@ -300,5 +300,6 @@ def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:
     stat = os.statvfs(target.parent if target.parent.exists() else "/")
     return ShardError(
         f"{target} cannot be written ({error}); about {payload_bytes / 2**20:,.1f} MiB are needed and "
-        f"{stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free there. Nothing was published"
+        f"{stat.f_bavail * stat.f_frsize / 2**20:,.1f} MiB are free there. Nothing was published: "
+        f"{advice(error)}"
     )

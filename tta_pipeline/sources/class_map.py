@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.files import write_once
+from tta_pipeline.files import advice, write_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
         except OSError as error:
             raise ClassMapError(
                 f"{path} cannot be written ({error.strerror}); expected a folder where the class map can be pinned: "
-                "look at its owner and at the room there"
+                f"{advice(error)}"
             ) from error
     return _read(path)
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.files import fsync_path, locked, published_folder
+from tta_pipeline.files import advice, fsync_path, locked, published_folder
 from tta_pipeline.progress import Progress, Tell, quiet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
@@ -140,7 +140,7 @@ class Stage:
         except OSError as error:
             raise StreamError(
                 f"{self.root}: found {error.strerror} while {origin} was staged; expected a folder with room for "
-                f"{manifest.shard_bytes} bytes: give another one, or a lower limit"
+                f"{manifest.shard_bytes} bytes: {advice(error)}, or give another folder, or a lower limit"
             ) from error
 
     def _present(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:

@@ -104,6 +104,42 @@ def test_images_that_lie_there_are_observed(project: Project):
     assert before["contrast|5"] != after["contrast|5"]
 
 
+def test_what_is_wrong_in_benchmark_files_is_shown_where_it_would_be(project: Project):
+    """A faulty experiment and a faulty file are assets whose description is the sentence; all else is there."""
+    project.add_benchmark("mine", SMALL + "  wrong: {model: cnn, method: nrom}\n")
+    project.add_benchmark("cut", "title: [")
+    project.add_benchmark("a name", SMALL)
+    project.add_benchmark("digits_c", SMALL)
+
+    definitions = build_definitions(project.locations)
+
+    graph = definitions.resolve_asset_graph()
+    assert {f"{name}/{key}" for name in ("mine", "digits_c") for key in SURFACE} <= keys(definitions)
+    shown = {key: graph.get(key) for key in graph.get_all_asset_keys() if graph.get(key).kinds == {"fault"}}
+    found = {key.to_user_string(): (node.group_name, node.description) for key, node in shown.items()}
+    expected = {
+        "mine/evaluation/wrong": ("mine", "method is 'nrom'"),
+        "cut/benchmark_file": ("cut", "is not YAML"),
+        "faulty_a_name/benchmark_file": ("faulty_a_name", "name is 'a name'"),
+        "digits_c/benchmark_file": ("digits_c_faulty", "have one name"),
+    }
+    assert set(expected) == set(found)
+    assert all(group == found[key][0] and said in found[key][1] for key, (group, said) in expected.items())
+    job = definitions.get_repository_def().get_job("mine__evaluate_everything")
+    assert dg.AssetKey(["mine", "evaluation", "wrong"]) in job.asset_layer.executable_asset_keys
+
+
+def test_to_materialize_what_is_wrong_fails_with_the_sentence_and_stops_nothing_else(project: Project):
+    """The run ends as a failure, and what else it was asked for is there."""
+    project.add_benchmark("mine", SMALL + "  wrong: {model: cnn, method: nrom}\n")
+
+    finished = project.materialize("mine/evaluation/wrong,mine/clean/source_split")
+
+    assert 0 != finished.returncode
+    assert "experiments.wrong: method is 'nrom'; expected one of source, norm" in finished.stderr
+    assert (project.locations.generated_source("mine") / "clean" / "0").is_dir()
+
+
 @pytest.mark.parametrize("key", ["../../x|1", "fog|9"])
 def test_a_foreign_partition_key_is_refused_on_the_command_line(project: Project, key: str):
     """Nothing runs and nothing is made."""

@@ -5,7 +5,7 @@ import pytest
 
 from tta_pipeline.assets.history import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.assets.reporting import CheckReport
-from tta_pipeline.benchmarks.spec import load_benchmarks
+from tta_pipeline.benchmarks.spec import load_benchmark
 from tta_pipeline.evaluation.sweep import Subject
 from tta_pipeline.metrics.records import publish_record
 from tta_pipeline_tests.conftest import SMALL, Project
@@ -20,7 +20,7 @@ ROW = {
 def subject(project: Project) -> Subject:
     """An experiment of which nothing is evaluated."""
     project.add_benchmark("small", SMALL)
-    benchmark = load_benchmarks(project.locations.benchmark_files)["small"]
+    benchmark = load_benchmark(project.locations.benchmark_files / "small.yaml")
     return Subject(benchmark=benchmark, experiment="tent", locations=project.locations)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.spec import load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.spec import load_benchmark
 from tta_pipeline.definitions import EMBEDDED
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
@@ -65,9 +65,61 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
     assert 3 == len(str(caught.value).splitlines())
 
 
-def test_two_files_cannot_share_a_name(tmp_path: Path):
-    """A file that would hide an embedded benchmark is refused with both paths."""
-    (tmp_path / "digits_c.yaml").write_text(SMALL)
+@pytest.mark.parametrize(
+    ("right", "wrong", "named"),
+    [
+        ("batch_size: 32}", "batch_size: 1.0e+30}", ["batch_size is 1e+30", "whole number of fewer digits"]),
+        ("batch_size: 32}", "batch_size: 1e30}", ["batch_size is 1e+30", "whole number of fewer digits"]),
+        ("batch_size: 32}", "batch_size: 100001}", ["batch_size is 100001", "100000"]),
+        ("batch_size: 32}", "batch_size: 32, seed: 1180591620717411303424}", ["seed is 1180591620717411303424"]),
+        ("batch_size: 32}", "batch_size: 32, seed: -1}", ["seed is -1", "greater than or equal to 0"]),
+        ("batch_size: 32}", "batch_size: 1, protocol: {window: 1000000000}}", ["window is 1000000000", "100000"]),
+        ("batch_size: 32}", "subset: {first: 99999999999}}", ["subset.first is 99999999999", "1000000000"]),
+        ("batch_size: 32}", "protocol: {order: dirichlet, delta: .nan}}", ["delta is nan"]),
+        ("preset: cifar", "preset: cifar, hyperparameters: {steps: 99999999999}", ["steps is 99999999999"]),
+        ("image_size: 32", "image_size: 1000000000", ["image_size is 1000000000", "16384"]),
+        ("samples_per_shard: 60", "num_shards: 1000000000", ["num_shards is 1000000000", "100000"]),
+        ("samples_per_shard: 60", "num_shards: 4, resize: 1000000000", ["resize is 1000000000", "16384"]),
+        ("samples_per_shard: 60", "num_shards: 4, seed: 18446744073709551616", ["shards.seed is 18446744073709551616"]),
+        ("epochs: 4", "epochs: 1000000000", ["epochs is 1000000000", "100000"]),
+        ("width: 8", "width: 1000000000", ["width is 1000000000", "4096"]),
+        ("epochs: 4", "lr: .inf", ["lr is inf"]),
+        ("  tent:", f"  {'t' * 101}:", ["is 'ttt", "at most 100 characters"]),
+        ("  cnn:", f"  {'c' * 101}:", ["is 'ccc", "at most 100 characters"]),
+        ("preset: cifar", f"group: {'g' * 101}", ["group is 'ggg", "at most 100 characters"]),
+        ("  tent:", "  n-1:", ["'n-1'", "letters, digits and _"]),
+        ("  tent:", "  Norm:", ["norm, Norm differ in case alone"]),
+        ("  tent:", "  norm_checks:", ["norm and norm_checks"]),
+        ("title:", "name: other\ntitle:", ["name is 'other'", "the file's is taken"]),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_reading(tmp_path: Path, right: str, wrong: str, named: list[str]):
+    """Numbers that no tensor, generator or column takes, and names that no file or asset can have."""
+    path = written(tmp_path, SMALL.replace(right, wrong, 1))
 
-    with pytest.raises(BenchmarkFileError, match="one name"):
-        load_benchmarks(EMBEDDED, tmp_path)
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path)
+
+    assert all(part in str(caught.value) for part in [str(path), *named]), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["b" * 101, "benchmarks", "Benchmarks", "class", "config", "two__parts", "a b", "a\n"])
+def test_a_file_whose_name_cannot_be_a_benchmarks_is_refused(tmp_path: Path, name: str):
+    """The name is that of folders and of assets."""
+    path = tmp_path / f"{name}.yaml"
+    path.write_text(SMALL)
+
+    with pytest.raises(BenchmarkFileError, match="name is "):
+        load_benchmark(path)
+
+
+def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_path: Path):
+    """Those of bytes, and a deviation of nothing, would give numbers of another model."""
+    model = "{kind: checkpoint, architecture: resnet18, path: x, sha256: %s, mean: [123.7, 0, .nan], std: [0, -1, 1]}"
+    text = SMALL.replace("{kind: trained, epochs: 4, width: 8}", model % ("0" * 64))
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(written(tmp_path, text))
+
+    assert all(f"{field} is" in str(caught.value) for field in ("mean.0", "mean.2", "std.0", "std.1"))
+    assert "mean.1 is" not in str(caught.value)

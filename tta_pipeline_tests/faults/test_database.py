@@ -144,6 +144,37 @@ def test_a_full_disk_leaves_the_database_as_it_was(locations: Locations, share: 
     assert {"first-0": 1, "first-1": 1, "first-2": 1, "late": 1} == published(locations)
 
 
+def refused(root: Path, *prefix: str) -> str:
+    """Return the one line in which `rebuild-metrics` is refused over *root*."""
+    program = Path(sys.executable).with_name("tta-pipeline")
+    environment = {**os.environ, "TTA_DATA_ROOT": str(root)}
+    command = [*prefix, program, "rebuild-metrics"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert 1 == done.returncode
+    (line,) = done.stderr.strip().splitlines()
+    return line
+
+
+def test_a_name_that_is_too_long_needs_no_room(tmp_path: Path):
+    """What is said of it is what to do about it."""
+    line = refused(tmp_path / ("x" * 256))
+
+    assert "take shorter names" in line
+    assert "make room" not in line
+
+
+def test_a_disk_for_reading_only_needs_no_room(locations: Locations):
+    """What is said of it is what to do about it."""
+    mount = f"mount --bind {locations.root} {locations.root} && mount -o remount,ro,bind {locations.root}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a file system; the test before this one has another error of a disk")
+
+    line = refused(locations.root, "unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "-")
+
+    assert "mount this disk for writing" in line
+    assert "make room" not in line
+
+
 ON_A_SMALL_DISK = """
 import errno, shutil, sys
 from pathlib import Path

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import webdataset as wds
 
+from tta_pipeline.errors import LoaderError
 from tta_pipeline.shards.images import read_npy
 from tta_pipeline.streaming.baselines.baseline import Baseline, tensor_transform
 from tta_pipeline.streaming.reader import Batch
@@ -25,12 +26,19 @@ class WebDatasetLoader(Baseline):
     outputs = ("float32", "uint8")
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch, in webdataset's own order."""
+        """Yield every batch, in webdataset's own order.
+
+        Raises:
+            LoaderError: webdataset cannot open files of such a path.
+        """
+        folder = self.shard_set.folder.absolute()
+        if "#" in str(folder) or "?" in str(folder):
+            raise LoaderError(f"{folder} has a # or ?, of which webdataset makes a URL; expected another path: copy it")
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         dataset = (
             wds.WebDataset(
                 # Absolute, since webdataset hands a name that begins with `pipe:` to a shell.
-                [str((self.shard_set.folder / shard.name).absolute()) for shard in self.shard_set.manifest.shards],
+                [str(folder / shard.name) for shard in self.shard_set.manifest.shards],
                 shardshuffle=_SHARD_SHUFFLE,
                 empty_check=False,  # more workers than shards
             )

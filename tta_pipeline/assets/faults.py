@@ -1,0 +1,61 @@
+"""What is wrong in benchmark files, as assets: where somebody looks who misses an experiment or a benchmark."""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import dagster as dg
+
+from tta_pipeline.benchmarks.loading import Fault, Loaded
+from tta_pipeline.benchmarks.spec import LONGEST_NAME, is_name, name_problem
+
+FILE = "benchmark_file"
+"""Name of the asset of a file that is left out as a whole, `<file>/benchmark_file`."""
+_log = logging.getLogger(__name__)
+
+
+def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
+    """Yield an asset for each experiment and each file that is left out, and log the sentences.
+
+    An experiment has the key that it would have, a file `<file>/benchmark_file`. The description says what is wrong,
+    and to materialize it fails with the same sentence. None has partitions: of an experiment that cannot be read
+    nobody knows which.
+    """
+    sentences: dict[dg.AssetKey, list[str]] = defaultdict(list)
+    for fault in loaded.faults:
+        _log.warning("left out: %s", fault.sentence)
+        sentences[fault_key(fault)].append(fault.sentence)
+    for key, found in sentences.items():
+        name = key.path[0]
+        # A second file of a name must not make runs over the first one's group fail.
+        group = f"{name}_faulty" if key.path[-1] == FILE and name in loaded.benchmarks else name
+        yield _faulty_asset(key, group, "\n".join(found))
+
+
+def fault_key(fault: Fault) -> dg.AssetKey:
+    """Return the asset key of *fault*."""
+    if fault.experiment is None:
+        return dg.AssetKey([_fit(fault.benchmark), FILE])
+    return dg.AssetKey([fault.benchmark, "evaluation", _fit(fault.experiment)])
+
+
+def _fit(name: str) -> str:
+    """Return *name* as Dagster takes one, which is the name itself unless that is what is wrong with it."""
+    if is_name(name) and not name_problem(name):
+        return name
+    return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:LONGEST_NAME]
+
+
+def _faulty_asset(key: dg.AssetKey, group: str, sentence: str) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=key,
+        group_name=group,
+        description=f"Left out. {sentence}",
+        kinds={"fault"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def asset() -> None:
+        raise dg.Failure(description=sentence, allow_retries=False)
+
+    return asset

@@ -1,0 +1,130 @@
+"""The YAML of a benchmark file as plain values: of bounded size, and never another value than what stands there.
+
+YAML 1.1, which PyYAML reads, makes `on` and `no` booleans, `010` eight, `1:30` ninety and `1e-3` a text. Here plain
+values are those of YAML 1.2's core schema; whole numbers with a zero in front stay text, which fields read as decimal.
+"""
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+try:  # libyaml is ten times as fast; a build of PyYAML without it reads the same
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.files import read_file
+
+LIMIT_BYTES = 1_000_000
+_MOST_VALUES = 50_000
+_DEEPEST = 20
+_EXAMPLE = "tta_pipeline/benchmarks/digits_c.yaml"
+_MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_PLAIN_VALUES = {
+    _MERGE: (r"<<", "<"),
+    "tag:yaml.org,2002:null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?(0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+
+
+class _Loader(SafeLoader):
+    """Refuses a field that stands twice, of which YAML's own loader would drop the first without a word."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - filled below, once
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        """Return the mapping of *node*."""
+        seen: set[str] = set()
+        for name in (key for key, _ in node.value if key.tag != _MERGE):
+            line = _line(name)
+            if name.tag != _TEXT:
+                what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
+                raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
+            if name.value in seen:
+                raise yaml.YAMLError(f"{name.value} stands twice, again in line {line}")
+            seen.add(name.value)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+for _tag, (_pattern, _first) in _PLAIN_VALUES.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the fields of the benchmark file *path* as they stand there.
+
+    Raises:
+        BenchmarkFileError: it cannot be read, is no regular file or no YAML, is too large or too deep, has something
+            other than text for a name, or holds no fields.
+    """
+    try:
+        text = read_file(path, limit_bytes=LIMIT_BYTES).decode("utf-8-sig")
+        _require_small(text)
+        content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct it, or take it away"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a number of more digits than Python reads
+        raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}; see {_EXAMPLE}") from error
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else f"a {type(content).__name__}"
+        raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")
+    return content
+
+
+def _require_small(text: str) -> None:
+    """Refuse what is deep, or what is many values once every alias stands for all that it names."""
+    num_values, open_nodes = 0, list[tuple[str | None, int]]()  # of each its anchor, and how many came before it
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, SafeLoader):
+        if isinstance(event, yaml.NodeEvent):
+            num_values += 1 if not isinstance(event, yaml.AliasEvent) else _size(sizes, event)
+            _require_plain(event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, num_values - 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            sizes.update({anchor: num_values - before} if anchor else {})
+        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+            sizes[event.anchor] = 1
+        if num_values > _MOST_VALUES or len(open_nodes) > _DEEPEST:
+            raise yaml.YAMLError(
+                f"found more than {_MOST_VALUES:,} values, or more than {_DEEPEST} levels, up to line "
+                f"{_line(event)}; expected fewer"
+            )
+
+
+def _size(sizes: dict[str, int], alias: yaml.AliasEvent) -> int:
+    if alias.anchor not in sizes:
+        raise yaml.YAMLError(f"line {_line(alias)} has *{alias.anchor}, which stands for nothing or for what it is in")
+    return sizes[alias.anchor]
+
+
+def _require_plain(event: yaml.NodeEvent) -> None:
+    tag = getattr(event, "tag", None)
+    if tag is not None:
+        raise yaml.YAMLError(f"line {_line(event)} has the tag {tag}; expected plain values")
+    value = getattr(event, "value", "")
+    value.encode()  # half of a surrogate pair, which \u can name, is no text
+    if "\0" in value:
+        raise yaml.YAMLError(f"line {_line(event)} has a character of code 0; expected text")
+
+
+def _line(part: yaml.Event | yaml.Node) -> int:
+    return part.start_mark.line + 1 if part.start_mark else 0
+
+
+def _on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

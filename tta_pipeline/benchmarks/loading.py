@@ -1,0 +1,147 @@
+"""All benchmark files: what is right in them is read, and what is not is named and left out."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline.benchmarks.document import read_document
+from tta_pipeline.benchmarks.spec import Benchmark, Experiment, validated
+from tta_pipeline.errors import BenchmarkFileError
+
+ENDING = ".yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """Why a benchmark file, or one experiment of it, is left out."""
+
+    path: Path
+    experiment: str | None = None
+    """None: the whole file."""
+    sentence: str
+    """What was found, with the path, what was expected and what to do; a line for each mistake."""
+
+    @property
+    def benchmark(self) -> str:
+        """The file's name without its ending, which need not be fit for a benchmark."""
+        return self.path.stem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    """What folders of benchmark files hold."""
+
+    benchmarks: Mapping[str, Benchmark]
+    """By name, each with those of its experiments that are right."""
+    faults: tuple[Fault, ...]
+
+    def benchmark(self, name: str) -> Benchmark:
+        """Return the benchmark *name*.
+
+        Raises:
+            BenchmarkFileError: its file is wrong, or there is none.
+        """
+        if name in self.benchmarks:
+            return self.benchmarks[name]
+        known = ", ".join(self.benchmarks)
+        raise self._left_out(name, None) or BenchmarkFileError(f"found no benchmark {name!r}; expected one of {known}")
+
+    def experiment(self, benchmark: str, name: str) -> Experiment:
+        """Return the experiment *name* of *benchmark*.
+
+        Raises:
+            BenchmarkFileError: it or the whole file is wrong, or there is none of this name.
+        """
+        experiments = self.benchmark(benchmark).experiments
+        if name in experiments:
+            return experiments[name]
+        known = ", ".join(experiments) or "none, there are no experiments"
+        raise self._left_out(benchmark, name) or BenchmarkFileError(
+            f"found no experiment {name!r} of {benchmark}; expected one of {known}"
+        )
+
+    def faults_of(self, benchmark: str) -> tuple[Fault, ...]:
+        """Return why experiments of *benchmark*, which itself is there, are left out."""
+        return tuple(fault for fault in self.faults if fault.benchmark == benchmark and fault.experiment is not None)
+
+    def _left_out(self, benchmark: str, experiment: str | None) -> BenchmarkFileError | None:
+        for fault in self.faults:
+            if (fault.benchmark, fault.experiment) == (benchmark, experiment):
+                return BenchmarkFileError(fault.sentence)
+        return None
+
+
+def load_benchmarks(*folders: Path) -> Loaded:
+    """Read every benchmark file in *folders*; of two whose names any disk might confuse, the former counts."""
+    benchmarks: dict[str, Benchmark] = {}
+    faults: list[Fault] = []
+    paths: dict[str, Path] = {}
+    for path in _files(*folders, faults=faults):
+        same = paths.setdefault(path.stem.lower(), path)
+        if same != path:
+            sentence = f"{path} and {same} have one name; expected another: rename one"
+            faults.append(Fault(path=path, sentence=sentence))
+            continue
+        try:
+            benchmark, left_out = load_what_is_right(path)
+        except BenchmarkFileError as error:
+            faults.append(Fault(path=path, sentence=_printable(error)))
+        else:
+            benchmarks[benchmark.name] = benchmark
+            faults += left_out
+    return Loaded(benchmarks=benchmarks, faults=tuple(faults))
+
+
+def load_what_is_right(path: Path) -> tuple[Benchmark, tuple[Fault, ...]]:
+    """Read one benchmark file, and leave out the experiments that are wrong.
+
+    Raises:
+        BenchmarkFileError: something else in it is wrong; the message says everything that is.
+    """
+    content = read_document(path)
+    try:
+        return validated(path, content), ()
+    except BenchmarkFileError as error:
+        if not isinstance(content.get("experiments"), dict):
+            raise
+        try:
+            validated(path, {**content, "experiments": {}})
+        except BenchmarkFileError:
+            raise error from None
+    return _without_faulty_experiments(path, content)
+
+
+def _without_faulty_experiments(path: Path, content: dict[str, Any]) -> tuple[Benchmark, tuple[Fault, ...]]:
+    right: dict[str, Experiment] = {}
+    faults = []
+    for name, experiment in content["experiments"].items():
+        try:
+            found = validated(path, {**content, "experiments": {name: experiment}}).experiments
+            for twice in found.keys() & right.keys():
+                raise BenchmarkFileError(f"{path}: experiments.{name} makes another {twice}; expected each once")  # noqa: TRY301
+            validated(path, {**content, "experiments": right | found})
+        except BenchmarkFileError as error:
+            faults.append(Fault(path=path, experiment=name, sentence=_printable(error)))
+        else:
+            right |= found
+    return validated(path, {**content, "experiments": right}), tuple(faults)
+
+
+def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
+    """Yield the paths of benchmark files; hidden ones are what editors and archives leave."""
+    for folder in folders:
+        try:
+            found = sorted(path for path in folder.iterdir() if path.suffix == ENDING and path.name[0] != ".")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            sentence = f"{folder} cannot be listed ({error.strerror}); expected a folder of benchmark files: correct it"
+            faults.append(Fault(path=folder, sentence=sentence))
+            continue
+        yield from found
+
+
+def _printable(error: BenchmarkFileError) -> str:
+    """Return what *error* says; a path can hold bytes that are no text."""
+    return str(error).encode("utf-8", "backslashreplace").decode()
