@@ -28,7 +28,8 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import latest_record, now, publish_record
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
+from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.manifest import Manifest, read_manifest
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
@@ -63,8 +64,16 @@ class Subject:
         return self.locations.shards(self.benchmark.name, CLEAN)
 
     def manifest(self, cell: Cell) -> Manifest:
-        """Return the manifest of *cell*."""
-        return read_record(self.folder(cell) / MANIFEST_FILE, Manifest)
+        """Return the manifest of *cell*.
+
+        Raises:
+            ManifestError: it cannot be read, or is that of something else.
+        """
+        return read_manifest(self.folder(cell), self.belonging(cell))
+
+    def belonging(self, cell: Cell) -> Belonging:
+        """Return what the shards of *cell* should be of."""
+        return belonging_of(self.locations, self.benchmark.name, cell)
 
     def plans(self, key: str) -> tuple[Plan, ...]:
         """Return the streams at *key*, one for each seed."""
@@ -294,6 +303,7 @@ class Sweep:
                     folders = [shard_set.folder for shard_set in sets]
             opened = open_sets(
                 folders,
+                belonging=[subject.belonging(cell) for cell in step.visit.cells],
                 experiment=subject.spec,
                 seed=step.plan.seed,
                 staging_s=staging.wall_s if self._stage else 0.0,
@@ -313,7 +323,7 @@ class Sweep:
     @cached_property
     def _source(self) -> Opened | None:
         folder = self._subject.source_folder
-        return open_sets([folder]) if folder else None
+        return open_sets([folder], belonging=[self._subject.belonging(CLEAN)]) if folder else None
 
     @cached_property
     def _evaluator(self) -> Evaluator:
