@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import shutil
 import stat
 import time
@@ -14,10 +15,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 _UNPUBLISHED = ".unpublished-"
+_UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ABANDONED_AFTER_S = 60.0  # between the making of a folder and its lock lie microseconds; a minute is beyond doubt
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
+_CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
+# This folder was made by tta_pipeline. What it holds can be made again and may be removed.
+"""
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
@@ -125,6 +130,16 @@ def write_once(path: Path, data: bytes) -> bool:
     return True
 
 
+def own_folder(path: Path) -> None:
+    """Make *path*, a folder of files that can be made again, and mark it as that and as ours; https://bford.info/cachedir.
+
+    Raises:
+        OSError: it cannot be made or written to.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    write_once(path / "CACHEDIR.TAG", _CACHE_TAG)
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends."""
@@ -192,7 +207,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 
 def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     """Remove the unpublished folders in *parent* that no living process holds; return their paths."""
-    candidates = [path for path in parent.glob(f"{_UNPUBLISHED}*") if path.is_dir()]
+    candidates = [path for path in parent.iterdir() if _UNPUBLISHED_NAME.match(path.name) and path.is_dir()]
     abandoned = tuple(path for path in candidates if _is_abandoned(path))
     for path in abandoned:
         shutil.rmtree(path, ignore_errors=True)

@@ -16,6 +16,7 @@ from tta_pipeline.resources import MetricsStore, ShardStore
 
 if TYPE_CHECKING:
     from tta_pipeline.processes import Workers
+    from tta_pipeline.shards.belonging import Belonging
     from tta_pipeline.shards.manifest import WriterRecord
     from tta_pipeline.shards.read_back import Published
     from tta_pipeline.sources.class_map import ClassMap
@@ -55,7 +56,8 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
     """Return the checks of the manifest against shards, source and class map."""
     key = scope.key("shard_manifest")
     descriptions = {
-        SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256.",
+        SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256; the "
+        "manifest is this cell's, by cell, benchmark and class map.",
         SOURCE_MATCHES: "The source is as it was converted, and the manifest has as many samples.",
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
@@ -77,6 +79,7 @@ def _publish(
     workers: "Workers",
 ) -> CellReport:
     from tta_pipeline.metrics.records import now
+    from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
     from tta_pipeline.sources import benchmark_class_map
 
@@ -85,28 +88,37 @@ def _publish(
     # Before the classes are looked up in the source, which may be missing as well: what lacks are the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
+    belonging = belonging_of(locations, benchmark.name, cell)
     if record is None:
         published = _adopted(folder, cell, class_map, benchmark=benchmark.name, say=context.log.info, workers=workers)
     else:
-        published = _read_back(folder, record, class_map, say=context.log.info, workers=workers)
+        published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
 
 
 def _read_back(
-    folder: Path, record: "WriterRecord", class_map: "ClassMap", *, say: Callable[[str], None], workers: "Workers"
+    folder: Path,
+    record: "WriterRecord",
+    class_map: "ClassMap",
+    belonging: "Belonging",
+    *,
+    say: Callable[[str], None],
+    workers: "Workers",
 ) -> "Published":
     """Read our own shards back and compare them with what their writer says.
 
-    If they are not that, the writer's record goes: with it `tar_shards` would find that there is nothing to write.
+    If they are not that, the writer's record goes: with it `tar_shards` would find that there is nothing to write. That
+    of another cell stays: it is true, but in the wrong place, and `tar_shards` does not take it for this cell's.
     """
     from tta_pipeline.errors import ManifestError
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.manifest import WRITER_FILE
     from tta_pipeline.shards.read_back import publish_shard_set
 
+    belonging.require(record, folder / WRITER_FILE)
     progress = Progress(say, what=record.cell.key, total=record.num_samples)
     try:
-        return publish_shard_set(folder, class_map, progress, workers)
+        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
     except ManifestError:
         (folder / WRITER_FILE).unlink(missing_ok=True)
         raise
@@ -126,12 +138,13 @@ def _adopted(
 
 
 def _check(scope: Scope, locations: Locations, cell: Cell) -> Sequence[CheckReport]:
+    from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.shards.verification import missing_classes, shard_problems
     from tta_pipeline.sources import observed_source
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
-    problems = list(shard_problems(shard_set))
+    problems = shard_problems(shard_set, belonging_of(locations, scope.benchmark.name, cell))
     source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
     is_unchanged = observed_source(scope.benchmark, locations).version(cell) == source.version
     missing = missing_classes(shard_set)

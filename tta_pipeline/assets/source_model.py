@@ -34,11 +34,12 @@ def source_model(scope: Scope, settings: TrainedModel) -> dg.AssetsDefinition:
 
 
 def _train(context: dg.AssetExecutionContext, scope: Scope, settings: TrainedModel, locations: Locations) -> CellReport:
+    from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.training.source_model import train_source_model
 
     benchmark = scope.benchmark
-    shard_set = ShardSet.open(locations.shards(benchmark.name, TRAIN))
+    shard_set = ShardSet.open(locations.shards(benchmark.name, TRAIN), belonging_of(locations, benchmark.name, TRAIN))
     shard_set.require_intact()
     path = locations.source_model(benchmark.name)
     facts = train_source_model(path, shard_set, settings, image_size=benchmark.image_size, say=context.log.info)

@@ -1,6 +1,7 @@
 """`<benchmark>/tar_shards`: the images of one cell as tar shards, published whole."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -13,7 +14,9 @@ from tta_pipeline.resources import ShardStore
 
 if TYPE_CHECKING:
     from tta_pipeline.processes import Workers
+    from tta_pipeline.shards.belonging import Belonging
     from tta_pipeline.shards.conversion import Conversion, Task
+    from tta_pipeline.sources.existing_shards import ExistingShards
 
 
 def tar_shards(scope: Scope) -> dg.AssetsDefinition:
@@ -56,13 +59,15 @@ def _linked(scope: Scope) -> dg.AssetsDefinition:
 
 
 def _link(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
+    from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.sources import existing_shards
     from tta_pipeline.sources.existing_shards import link_shards, shards_version
 
     source = existing_shards(scope.benchmark)
     assert source is not None
     folder = locations.shards(scope.benchmark.name, cell)
-    was_linked = link_shards(source.folder(cell), folder)
+    is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
+    was_linked = link_shards(source.folder(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
     return CellReport(
         summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
@@ -75,6 +80,21 @@ def _link(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
         },
         data_version=shards_version(folder),
     )
+
+
+def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingShards", cell: Cell) -> bool:
+    """Return whether the manifest in *folder* is not of the shards that the source has now.
+
+    It goes then: nobody else takes a manifest away from shards that it does not describe.
+    """
+    from tta_pipeline.errors import ManifestError
+    from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+
+    try:
+        manifest = read_manifest(folder, belonging)
+    except ManifestError:
+        return (folder / MANIFEST_FILE).exists()
+    return manifest.source.version != source.version(cell)
 
 
 def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers") -> CellReport:

@@ -55,6 +55,7 @@ def _transform(
 ) -> CellReport:
     from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import told_to
+    from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.transformation import transform_shard_set
 
     benchmark, locations, started_at = scope.benchmark, store.locations, now()
@@ -64,6 +65,7 @@ def _transform(
         benchmark.transforms[name],
         told_to(context.log.info),
         workers,
+        belonging=belonging_of(locations, benchmark.name, cell),
     )
     return record_shard_set(
         context,

@@ -11,6 +11,7 @@ from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.partitions import Cell
+from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
 from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.joined import JoinedSets
@@ -42,18 +43,32 @@ class Opened:
 
 
 def open_sets(
-    folders: Sequence[Path], *, experiment: Experiment | None = None, seed: int = 0, staging_s: float = 0.0
+    folders: Sequence[Path],
+    *,
+    belonging: Sequence[Belonging] | None = None,
+    experiment: Experiment | None = None,
+    seed: int = 0,
+    staging_s: float = 0.0,
 ) -> Opened:
     """Read the manifests and indices in *folders*, make sure of the shards, and plan their stream.
 
     Without an *experiment*: all samples as they are stored. Another thread may do it.
 
+    Args:
+        folders: Of the shard sets.
+        belonging: What each of them should be of; None: nobody knows.
+        experiment: Which samples count, and their order.
+        seed: Of that order.
+        staging_s: What it took to copy the sets to *folders*.
+
     Raises:
-        ManifestError: a manifest and its shards disagree.
+        ManifestError: a manifest and its shards disagree, or it is that of something else.
         StreamError: the subset names samples that are not there, or cells lack images that the order needs.
     """
     with timed() as scan:
-        sets = tuple(map(ShardSet.open, folders))
+        sets = tuple(
+            ShardSet.open(*place) for place in zip(folders, belonging or [ANYTHING] * len(folders), strict=True)
+        )
         for shard_set in sets:
             shard_set.require_intact()
         joined = JoinedSets(sets=sets)

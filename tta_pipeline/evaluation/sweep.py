@@ -35,7 +35,8 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import Record, latest_record, now, publish_record
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet, read_record
+from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet, read_manifest
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
@@ -71,8 +72,16 @@ class Subject:
         return self.locations.shards(self.benchmark.name, CLEAN)
 
     def manifest(self, cell: Cell) -> Manifest:
-        """Return the manifest of *cell*."""
-        return read_record(self.folder(cell) / MANIFEST_FILE, Manifest)
+        """Return the manifest of *cell*.
+
+        Raises:
+            ManifestError: it cannot be read, or is that of something else.
+        """
+        return read_manifest(self.folder(cell), self.belonging(cell))
+
+    def belonging(self, cell: Cell) -> Belonging:
+        """Return what the shards of *cell* should be of."""
+        return belonging_of(self.locations, self.benchmark.name, cell)
 
     def plans(self, key: str) -> tuple[Plan, ...]:
         """Return the streams at *key*, one for each seed."""
@@ -144,7 +153,7 @@ class Subject:
         path = self.samples_path(self.record_name(plan, plan.visits[row.position], cell), row.samples_sha256)
         try:
             kept = SamplePredictions.read(path, sha256=row.samples_sha256)
-            index = ShardSet.open(self.folder(cell)).index
+            index = ShardSet.open(self.folder(cell), self.belonging(cell)).index
         except (RecordError, ManifestError) as error:
             yield str(error)
             return
@@ -187,7 +196,7 @@ class Subject:
         train = self.locations.shards(self.benchmark.name, TRAIN)
         # Whoever has the weights alone evaluates them as they are.
         if isinstance(model, TrainedModel) and (train / MANIFEST_FILE).exists():
-            manifest = read_record(train / MANIFEST_FILE, Manifest)
+            manifest = read_manifest(train, self.belonging(TRAIN))
             require_trained_so(self.locations.source_model(self.benchmark.name), manifest, model)
 
 
@@ -436,6 +445,7 @@ class Sweep:
                     folders = [shard_set.folder for shard_set in sets]
             opened = open_sets(
                 folders,
+                belonging=[subject.belonging(cell) for cell in step.visit.cells],
                 experiment=subject.spec,
                 seed=step.plan.seed,
                 staging_s=staging.wall_s if self._stage else 0.0,
@@ -473,7 +483,7 @@ class Sweep:
     @cached_property
     def _source(self) -> Opened | None:
         folder = self._subject.source_folder
-        return open_sets([folder]) if folder else None
+        return open_sets([folder], belonging=[self._subject.belonging(CLEAN)]) if folder else None
 
     @cached_property
     def _evaluator(self) -> Evaluator:

@@ -15,10 +15,12 @@ from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
+from tta_pipeline.shards.belonging import Belonging
 from tta_pipeline.shards.conversion import Conversion, Task, convert
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import Published, adopt, publish_shard_set
-from tta_pipeline.shards.transformation import stored_images
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet, read_manifest
+from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
+from tta_pipeline.shards.stored_images import stored_images
+from tta_pipeline.shards.verification import verify
 from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import class_names_in
@@ -101,28 +103,51 @@ def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Publ
     """Write shards and manifest of one cell, unless they stand there."""
     record = convert(task, progress, workers).record
     told = progress(f"{record.cell.key} manifest", record.num_samples)
-    return publish_shard_set(task.target.folder, task.class_map, told, workers)
+    belonging = Belonging(cell=record.cell, class_map_sha256=task.class_map.sha256)
+    return publish_shard_set(task.target.folder, task.class_map, told, workers, belonging=belonging)
 
 
 def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[Step[Published]]:
-    """Adopt every folder with shards at or under *root*.
+    """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
 
     Raises:
-        ManifestError: there is none, or a shard is damaged.
+        ManifestError: there is none, a shard is damaged, or a set with a manifest is not what that says.
     """
     # What macOS leaves beside each file has its name with two characters before it.
     folders = sorted({path.parent for path in root.rglob("[!.]*.tar")})
     if not folders:
         raise ManifestError(f"no *.tar at or under {root}; expected shards")
+    known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
+    for verdict in verify(known, progress):
+        if verdict.problems:
+            raise ManifestError(f"{'; '.join(verdict.problems)}. {INSTEAD_OF_ADOPTING}")
     # Of all folders together: one that lacks a class must not shift the labels of the others.
-    class_map = class_map or ClassMap(classes=class_names_in(folders))
+    class_map = class_map or _class_map_of(known) or ClassMap(classes=class_names_in(folders))
     for number, folder in enumerate(folders, start=1):
         name, severity = folder.absolute().parts[-2:]
         is_cell = severity.isdecimal() and int(severity) <= max(SEVERITIES)
         cell = Cell(corruption=name, severity=int(severity)) if is_cell else Cell(corruption=severity, severity=0)
+        if folder in known:
+            cell = read_manifest(folder).cell  # verified above
         told = progress(str(folder), 0)
         adopted = adopt(folder, cell, told, benchmark=root.absolute().name, class_map=class_map)
         yield Step(number, len(folders), adopted)
+
+
+def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
+    """Return the class map of the shard sets in *folders*, or None if there are none.
+
+    Raises:
+        ManifestError: they have several.
+    """
+    found = {ClassMap(classes=read_manifest(folder).classes): folder for folder in folders}
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise ManifestError(
+            f"found manifests of {len(found)} class maps, in {one} and {other} as examples; expected one class map for "
+            "all that is adopted at once: adopt the others by themselves"
+        )
+    return next(iter(found), None)
 
 
 def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[Step[Published]]:

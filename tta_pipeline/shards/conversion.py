@@ -94,7 +94,7 @@ class Conversion:
         )
 
     def _unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
-        return unchanged(self._target(cell), version, self.class_map, self.settings)
+        return unchanged(self._target(cell), cell, version, self.class_map, self.settings)
 
     def _target(self, cell: Cell) -> Target:
         return Target(

@@ -4,13 +4,16 @@
   fog-5-00000.tar ...   the shards
   writer.json           what the writer says it wrote; its presence means that it finished
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
+  checksums.xxh3        for each sample: what is compared whenever it is read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
   verified.json         which files on this machine were hashed and found equal; safe to remove
 """
 
+import errno
 import hashlib
 import json
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
@@ -25,6 +28,9 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
+from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
+from tta_pipeline.sources.class_map import ClassMap
 
 MANIFEST_FILE = "manifest.json"
 SAMPLES_FILE = "samples.parquet"
@@ -223,18 +229,21 @@ class ShardSet:
     folder: Path
     manifest: Manifest
     index: SampleIndex
+    checksums: Digests | None = None
+    """Of each sample's bytes; None if they are missing, and each sample's sha256 is compared where it is read."""
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, belonging: Belonging = ANYTHING) -> Self:
         """Read manifest and sample index of *folder*.
 
         Raises:
-            ManifestError: one of them is missing, damaged, of another format, or they disagree.
+            ManifestError: one of them is missing, damaged, of another format, they disagree, or they are those of
+                something else than *belonging*.
         """
-        manifest = read_record(folder / MANIFEST_FILE, Manifest)
+        manifest = read_manifest(folder, belonging)
         path = folder / SAMPLES_FILE
         try:
-            data = path.read_bytes()
+            data = _file_bytes(path)
         except OSError as error:
             raise ManifestError(f"{path} cannot be read ({error.strerror}); expected the sample index") from error
         if hashlib.sha256(data).hexdigest() != manifest.samples_sha256:
@@ -244,7 +253,14 @@ class ShardSet:
             )
         # Without Arrow's threads: a process that ends just after they have started is aborted now and then.
         table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
-        return cls(folder=folder, manifest=manifest, index=SampleIndex(table=table.cast(SAMPLES_SCHEMA)))
+        index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
+        _require_consistent(path, manifest, index)
+        checksums = read_checksums(folder, manifest.samples_sha256, len(index))
+        return cls(folder=folder, manifest=manifest, index=index, checksums=checksums)
+
+    def sample_check(self) -> SampleCheck:
+        """Return what every sample's bytes are compared with where they are read."""
+        return SampleCheck.of(self.index.table["sha256"], self.checksums)
 
     def require_intact(self) -> None:
         """Make sure that every shard on disk is the one that the manifest describes.
@@ -270,19 +286,58 @@ class ShardSet:
         self.remember_verified()
 
     def remember_verified(self) -> None:
-        """Note that the shards as they lie here hash to what the manifest says."""
+        """Note that the shards as they lie here hash to what the manifest says.
+
+        Without the note they are hashed again before the next run, so nothing depends on whether it can be written.
+        """
         stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
         if stamps != _read_verified(self.folder):
-            write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
+            with suppress(OSError):
+                write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
+
+    def with_checksums(self, checksums: Digests) -> Self:
+        """Write *checksums*, each taken of bytes whose sha256 is the index's, and return the set with them.
+
+        Raises:
+            ManifestError: they cannot be written.
+        """
+        write_checksums(self.folder, checksums, self.manifest.samples_sha256)
+        return replace(self, checksums=checksums)
 
 
-def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex) -> ShardSet:
-    """Write sample index and, last, manifest into *folder*."""
+def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests) -> ShardSet:
+    """Write sample index, checksums and, last, manifest into *folder*."""
     write_atomically(folder / SAMPLES_FILE, index.encoded())
+    write_checksums(folder, checksums, manifest.samples_sha256)
     write_atomically(folder / MANIFEST_FILE, manifest.encoded())
-    shard_set = ShardSet(folder=folder, manifest=manifest, index=index)
+    shard_set = ShardSet(folder=folder, manifest=manifest, index=index, checksums=checksums)
     shard_set.remember_verified()
     return shard_set
+
+
+def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> None:
+    """Write the checksums of the samples of that index into *folder*.
+
+    Raises:
+        ManifestError: they cannot be written.
+    """
+    path = folder / CHECKSUMS_FILE
+    try:
+        write_atomically(path, encoded_checksums(checksums, samples_sha256))
+    except OSError as error:
+        raise ManifestError(f"{path} cannot be written ({error.strerror}); expected a file of this project") from error
+
+
+def read_manifest(folder: Path, belonging: Belonging = ANYTHING) -> Manifest:
+    """Read the manifest of *folder*.
+
+    Raises:
+        ManifestError: it is missing, damaged, of another format, or of something else than *belonging*.
+    """
+    path = folder / MANIFEST_FILE
+    manifest = read_record(path, Manifest)
+    belonging.require(manifest, path)
+    return manifest
 
 
 def read_record(path: Path, kind: type[Record]) -> Record:
@@ -293,7 +348,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     """
     try:
         size_bytes = path.stat().st_size
-        data = path.read_bytes() if size_bytes <= MAX_RECORD_BYTES else b""
+        data = _file_bytes(path) if size_bytes <= MAX_RECORD_BYTES else b""
     except OSError as error:
         raise ManifestError(
             f"{path} cannot be read ({error.strerror}); materialize this cell's {_step(path)}"
@@ -309,7 +364,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
             f"{path}: {field} is {problem['input']!r:.80}; {problem['msg']}. Another version of tta_pipeline may have "
             f"written it: use that one, or materialize this cell's {_step(path)} again"
         ) from None
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise ManifestError(f"{path} is damaged ({error}); materialize this cell's {_step(path)} again") from None
 
 
@@ -324,6 +379,34 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _file_bytes(path: Path) -> bytes:
+    """Return the content of *path*; what is no file, such as a pipe, would keep its reader waiting for ever.
+
+    Raises:
+        OSError: it is no file, or cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")
+    return path.read_bytes()
+
+
+def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
+    """Refuse an index and classes that are not those that the manifest counts and names."""
+    num_shards, num_classes = len(manifest.shards), len(manifest.classes)
+    is_consistent = (
+        len(index) == manifest.num_samples
+        and ClassMap(classes=manifest.classes).sha256 == manifest.class_map_sha256
+        and ((index.shards >= 0) & (index.shards < num_shards)).all()
+        and ((index.labels >= 0) & (index.labels < num_classes)).all()
+    )
+    if not is_consistent:
+        raise ManifestError(
+            f"{path} has {len(index)} samples, of {num_classes} classes in {num_shards} shards by the manifest, which "
+            f"counts {manifest.num_samples}; expected labels and shards of these, and classes that hash to "
+            f"{manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
+        )
+
+
 def _step(path: Path) -> str:
     return "tar_shards" if path.name == WRITER_FILE else "shard_manifest"
 
@@ -335,9 +418,10 @@ def _stamp(path: Path, sha256: str) -> list[int | str]:
 
 def _read_verified(folder: Path) -> dict[str, list[int | str]]:
     try:
-        return dict(json.loads((folder / VERIFIED_FILE).read_bytes()))
-    except (OSError, ValueError):
+        found = json.loads(_file_bytes(folder / VERIFIED_FILE))
+    except (OSError, RecursionError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -16,12 +16,17 @@ from tta_pipeline.files import changing
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
+from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.shards.checksums import as_digests
+from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import (
     MANIFEST_FILE,
+    SAMPLES_FILE,
     SAMPLES_SCHEMA,
     WRITER_FILE,
     Manifest,
     SampleIndex,
+    SetFacts,
     ShardFacts,
     ShardSet,
     SourceFacts,
@@ -29,11 +34,20 @@ from tta_pipeline.shards.manifest import (
     WriterRecord,
     keys_sha256,
     publish_manifest,
+    read_manifest,
     read_record,
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.existing_shards import StatedClass, classes_in_label_order, shards_version
+
+_TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
+"""What a manifest takes over from the writer's record."""
+INSTEAD_OF_ADOPTING = (
+    "Nothing was changed. See what is wrong by `tta-pipeline verify`, and make or fetch these shards again; or, if "
+    f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
+    "materialize tar_shards, then shard_manifest)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,20 +92,28 @@ class _Contents:
 
 
 def publish_shard_set(
-    folder: Path, class_map: ClassMap, progress: Progress, workers: Workers | None = None
+    folder: Path,
+    class_map: ClassMap,
+    progress: Progress,
+    workers: Workers | None = None,
+    *,
+    belonging: Belonging = ANYTHING,
 ) -> Published:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
-    A manifest that describes these shards already stays as it is.
+    A manifest that describes these shards already stays as it is, and gets checksums if it has none.
 
     Raises:
-        ManifestError: there is no writer's record, or the shards are not what it says; every difference is named.
+        ManifestError: there is no writer's record, or the shards are not what it says; every difference is named. Or
+            the record is of something else than *belonging*.
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
     record = read_record(folder / WRITER_FILE, WriterRecord)
+    belonging.require(record, folder / WRITER_FILE)
     shard_set = _described(folder, class_map)
-    if shard_set is not None and shard_set.manifest.shards == record.shards:
+    if shard_set is not None and _is_of(shard_set.manifest, record):
+        shard_set = completed(shard_set)
         progress.advance(record.num_samples, record.shard_bytes)
         return Published(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
     try:
@@ -99,15 +121,20 @@ def publish_shard_set(
         _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
     except (ManifestError, FileNotFoundError):
         if _is_written_anew(folder, record):
-            return publish_shard_set(folder, class_map, progress, workers)
+            return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
         raise
-    facts = record.model_dump(include=set(Manifest.model_fields) - {"format", "version", "payload_bytes"})
+    facts = record.model_dump(include=_TAKEN_OVER)
     with changing(folder):
         is_anew = _is_written_anew(folder, record)
         shard_set = None if is_anew else _publish(folder, contents, class_map, facts)
     if shard_set is None:
-        return publish_shard_set(folder, class_map, progress, workers)
+        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
     return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
+
+
+def _is_of(manifest: Manifest, record: WriterRecord) -> bool:
+    """Return whether *manifest* says of the set what *record* says, and not what another one's would."""
+    return manifest.model_dump(include=_TAKEN_OVER) == record.model_dump(include=_TAKEN_OVER)
 
 
 def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
@@ -139,43 +166,67 @@ def adopt(
         workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
 
     Raises:
-        ManifestError: a shard is damaged, or a key stands twice.
+        ManifestError: a shard is damaged, or a key stands twice. Or there is a writer's record, or a manifest that the
+            shards are not what it says of them: nobody but a person takes it away.
         ClassMapError: a sample's class is not in the class map, or its `.cls` member has another label than its class.
     """
     started = time.perf_counter()
-    shard_set = _described(folder, class_map)
-    was_built = shard_set is None or version not in (None, shard_set.manifest.source.version)
-    if shard_set is None or was_built:
-        before = shards_version(folder)
-        contents = _read(folder, progress, workers, is_foreign=True)
-        if shards_version(folder) != before:
+    stated = _stated_before(folder, Belonging(cell=cell, class_map_sha256=class_map.sha256 if class_map else None))
+    shard_set = _described(folder, class_map) if stated else None
+    if shard_set is not None and version in (None, shard_set.manifest.source.version):
+        return Published(shard_set=completed(shard_set), was_built=False, wall_s=time.perf_counter() - started)
+    if stated is not None and (folder / WRITER_FILE).exists():
+        raise ManifestError(f"{folder}: found shards or an index that its manifest is not of. {INSTEAD_OF_ADOPTING}")
+    before = shards_version(folder)
+    contents = _read(folder, progress, workers, is_foreign=True)
+    if shards_version(folder) != before:
+        raise ManifestError(f"{folder}: shards changed while they were read; expected them to stay: adopt them later")
+    if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
+        raise ManifestError(f"{folder}: {'; '.join(other)}. {INSTEAD_OF_ADOPTING}")
+    _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
+    said = {StatedClass(sample.class_name, sample.label) for sample in contents.samples}
+    class_map = class_map or ClassMap(classes=classes_in_label_order(said))
+    contents = _labelled_contents(folder, contents, class_map)
+    version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
+    facts = {
+        "benchmark": benchmark,
+        "corruption": cell.corruption,
+        "severity": cell.severity,
+        "source": SourceFacts(
+            kind="shards",
+            generated=False,
+            version=version,
+            num_images=len(contents.samples),
+            num_hidden=0,
+            num_strays=0,
+        ),
+        "class_map_sha256": class_map.sha256,
+        "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
+        "shards": contents.facts,
+        "num_samples": len(contents.samples),
+    }
+    shard_set = _publish(folder, contents, class_map, facts)
+    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
+
+
+def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
+    """Return the manifest that *folder* has already, if any.
+
+    Raises:
+        ManifestError: it is damaged or of something else, or there is a writer's record alone.
+    """
+    if not (folder / MANIFEST_FILE).exists():
+        if (folder / WRITER_FILE).exists():
             raise ManifestError(
-                f"{folder}: shards changed while they were read; expected them to stay: adopt them later"
+                f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected shards of others. Make "
+                "their manifest by `tta-pipeline shard` or the asset shard_manifest, which compare them with that "
+                f"record; or, to adopt them as they are, remove {WRITER_FILE} first"
             )
-        _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
-        said = {StatedClass(sample.class_name, sample.label) for sample in contents.samples}
-        class_map = class_map or ClassMap(classes=classes_in_label_order(said))
-        contents = _labelled_contents(folder, contents, class_map)
-        version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
-        facts = {
-            "benchmark": benchmark,
-            "corruption": cell.corruption,
-            "severity": cell.severity,
-            "source": SourceFacts(
-                kind="shards",
-                generated=False,
-                version=version,
-                num_images=len(contents.samples),
-                num_hidden=0,
-                num_strays=0,
-            ),
-            "class_map_sha256": class_map.sha256,
-            "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
-            "shards": contents.facts,
-            "num_samples": len(contents.samples),
-        }
-        shard_set = _publish(folder, contents, class_map, facts)
-    return Published(shard_set=shard_set, was_built=was_built, wall_s=time.perf_counter() - started)
+        return None
+    try:
+        return read_manifest(folder, belonging)
+    except ManifestError as error:
+        raise ManifestError(f"{error}. {INSTEAD_OF_ADOPTING}") from None
 
 
 def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
@@ -187,9 +238,13 @@ def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
         shard_set.require_intact()
     except ManifestError:
         return None
-    names = {path.name for path in folder.glob("[!.]*.tar")}
+    names = _shard_names(folder)
     same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
     return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
+
+
+def _shard_names(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("[!.]*.tar")}
 
 
 def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
@@ -203,7 +258,8 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
             "samples_sha256": hashlib.sha256(index.encoded()).hexdigest(),
         }
     )
-    return publish_manifest(folder, manifest, index)
+    checksums = as_digests(sample.checksum for sample in contents.samples)
+    return publish_manifest(folder, manifest, index, checksums)
 
 
 def _read(folder: Path, progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
@@ -249,7 +305,13 @@ def _refuse(folder: Path, problems: Sequence[str]) -> None:
 
 def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
     """Yield what the shards do not have in common with the writer's record."""
-    expected_by_name = {shard.name: shard for shard in record.shards}
+    yield from _other_shards(record.shards, contents)
+    yield from _count_differences(record, contents)
+
+
+def _other_shards(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator[str]:
+    """Yield in what the shards that were read are not *shards*."""
+    expected_by_name = {shard.name: shard for shard in shards}
     found_by_name = {shard.name: shard for shard in contents.facts}
     for name in sorted(expected_by_name.keys() | found_by_name.keys()):
         expected, found = expected_by_name.get(name), found_by_name.get(name)
@@ -259,7 +321,6 @@ def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
             yield f"{name} is missing; expected {expected.shard_bytes} bytes"
         elif found != expected:
             yield f"found {_described_shard(found)}; expected {_described_shard(expected)}"
-    yield from _count_differences(record, contents)
 
 
 def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
@@ -283,7 +344,7 @@ def _described_shard(shard: ShardFacts) -> str:
 
 
 def _table(contents: _Contents, class_map: ClassMap) -> pa.Table:
-    keys, source_names, class_names, offsets, sizes, digests, _ = zip(*contents.samples, strict=True)
+    keys, source_names, class_names, offsets, sizes, digests, *_ = zip(*contents.samples, strict=True)
     counts = [len(shard.samples) for shard in contents.shards]
     columns = {
         "key": keys,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.naming import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
@@ -25,6 +26,8 @@ class Sample(NamedTuple):
     offset: int
     size_bytes: int
     sha256: bytes
+    checksum: bytes
+    """Of the same bytes as the sha256, which are compared with what the writer says."""
     label: int | None = None
     """What an integer `.cls` member of somebody else's shard says."""
 
@@ -128,6 +131,7 @@ def _sample(member: Member, name: str) -> Sample:
         member.offset,
         len(member.data),
         hashlib.sha256(member.data).digest(),
+        checksum(member.data),
     )
 
 

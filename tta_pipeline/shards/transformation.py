@@ -9,12 +9,14 @@ from tta_pipeline.benchmarks.spec import Transform
 from tta_pipeline.errors import ShardError
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
+from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import ShardSet, WriterRecord
 from tta_pipeline.shards.read_back import Published, publish_shard_set
+from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources.class_map import ClassMap
-from tta_pipeline.sources.listing import Listing, SourceImage
+from tta_pipeline.sources.listing import Listing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,13 @@ class _Work(NamedTuple):
 
 
 def transform_shard_set(
-    source: Path, target: Path, transform: Transform, progress: Tell, workers: Workers | None = None
+    source: Path,
+    target: Path,
+    transform: Transform,
+    progress: Tell,
+    workers: Workers | None = None,
+    *,
+    belonging: Belonging = ANYTHING,
 ) -> Transformed:
     """Write the samples of the shard set in *source*, changed, as a shard set into *target*, unless it stands there.
 
@@ -45,20 +53,21 @@ def transform_shard_set(
         transform: What is done.
         progress: What to tell, given the name of a cell and its number of images.
         workers: Processes that write and read a shard each at a time; None: this one does.
+        belonging: What both sets should be of.
 
     Raises:
-        ManifestError: the shard set is not what its manifest says.
+        ManifestError: the shard set is not what its manifest says, or of something else.
         SourceError: an image is damaged.
         ShardError: the function failed, or the shards cannot be written.
     """
-    shard_set = ShardSet.open(source)
+    shard_set = ShardSet.open(source, belonging)
     manifest = shard_set.manifest
     class_map = ClassMap(classes=manifest.classes)
     settings = transform.settings(num_shards=len(manifest.shards))
     place = Target(
         folder=target, benchmark=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
     )
-    record = unchanged(place, manifest.sha256, class_map, settings)
+    record = unchanged(place, manifest.cell, manifest.sha256, class_map, settings)
     was_written = record is None
     if record is None:
         record = write_shards(
@@ -100,28 +109,6 @@ def transform_everything(
         )
         for number, transformed in enumerate(every, start=1):
             yield Step(number, len(pieces), transformed)
-
-
-def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
-    """Return the samples of *shard_set* in stored order, as slices of its shards, which must stay as they are.
-
-    Raises:
-        ManifestError: the shards are not what the manifest says.
-    """
-    shard_set.require_intact()
-    paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
-    modified_ns = [path.stat().st_mtime_ns for path in paths]
-    return tuple(
-        SourceImage(
-            class_name=shard_set.manifest.classes[row["label"]],
-            file_name=row["source_name"].rpartition("/")[2],
-            path=str(paths[row["shard"]]),
-            size_bytes=row["size_bytes"],
-            modified_ns=modified_ns[row["shard"]],
-            offset=row["offset"],
-        )
-        for row in shard_set.index.table.to_pylist()
-    )
 
 
 def _transformed(work: _Work) -> Transformed:

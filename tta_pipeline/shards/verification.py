@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.progress import Progress, Tell, quiet
+from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
+from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256
 
 
@@ -40,15 +42,18 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def verify(folders: Sequence[Path], progress: Tell) -> Iterator[Verdict]:
-    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock."""
+    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock.
+
+    An intact set whose samples have no checksums, since it was made before there were any, gets them.
+    """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
         yield from (_verdict(folder, pool, progress) for folder in folders)
 
 
-def shard_problems(shard_set: ShardSet) -> tuple[str, ...]:
-    """Return every difference between the shards on disk and the manifest."""
+def shard_problems(shard_set: ShardSet, belonging: Belonging = ANYTHING) -> tuple[str, ...]:
+    """Return every difference between the shards on disk, the manifest, and what it should be of."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
-        return tuple(_problems(shard_set, pool, quiet("", 0)))
+        return (*belonging.problems(shard_set.manifest), *_problems(shard_set, pool, quiet("", 0)))
 
 
 def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
@@ -60,16 +65,30 @@ def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
 def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Tell) -> Verdict:
     try:
         shard_set = ShardSet.open(folder)
-    except ManifestError as error:
+        belonging = belonging_at(folder, shard_set.manifest.cell)
+        problems = [f"{folder}: {problem}" for problem in belonging.problems(shard_set.manifest)]
+    except (ClassMapError, ManifestError) as error:
         return Verdict(folder=folder, num_shards=0, num_samples=0, shard_bytes=0, problems=(str(error),))
     manifest = shard_set.manifest
+    problems += _problems(shard_set, pool, progress(str(folder), manifest.num_samples))
+    if not problems:
+        problems += _problems_of_completion(shard_set)
     return Verdict(
         folder=folder,
         num_shards=len(manifest.shards),
         num_samples=manifest.num_samples,
         shard_bytes=manifest.shard_bytes,
-        problems=tuple(_problems(shard_set, pool, progress(str(folder), manifest.num_samples))),
+        problems=tuple(problems),
     )
+
+
+def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
+    """Give the intact *shard_set* checksums, if it lacks them and its folder can be written to."""
+    if shard_set.checksums is None and os.access(shard_set.folder, os.W_OK):
+        try:
+            completed(shard_set)
+        except ManifestError as error:
+            yield str(error)
 
 
 def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:

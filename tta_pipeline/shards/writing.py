@@ -29,6 +29,7 @@ from tta_pipeline.shards.manifest import (
     read_record,
 )
 from tta_pipeline.shards.naming import member_name, sample_key
+from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, write_shard
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
@@ -86,8 +87,10 @@ def write_shards(
     Raises:
         ClassMapError: a class folder is not in the class map, and the settings do not allow to skip it.
         SourceError: an image is damaged, and the settings do not allow to skip it; or two would have one key.
-        ShardError: the shards cannot be written, for want of space or permission.
+        ShardError: the shards cannot be written, for want of space or permission, or because something of somebody
+            else lies in the folder.
     """
+    require_replaceable(target.folder)
     listing = listing.in_memory()
     if workers and workers.are_worth(sum(image.size_bytes for image in listing.images)):
         workers.start(write_shard)  # what they need is imported while the images are put in order
@@ -139,11 +142,14 @@ def write_shards(
     return record
 
 
-def unchanged(target: Target, version: str, class_map: ClassMap, settings: ShardSettings) -> WriterRecord | None:
-    """Return the record of the shards that stand there if they are what writing would give, else None."""
+def unchanged(
+    target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
+) -> WriterRecord | None:
+    """Return the record of the shards of *cell* that stand there if they are what writing would give, else None."""
     record = finished(target.folder)
-    same = record is not None and record.fingerprint == fingerprint(target, version, class_map, settings)
-    return record if same else None
+    if record is None or record.cell != cell:
+        return None
+    return record if record.fingerprint == fingerprint(target, version, class_map, settings) else None
 
 
 def finished(folder: Path) -> WriterRecord | None:

@@ -63,12 +63,23 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
     return _read(path)
 
 
+def pinned_class_map(path: Path) -> ClassMap | None:
+    """Return the class map pinned at *path*, or None if none is.
+
+    Raises:
+        ClassMapError: it is damaged.
+    """
+    return _read(path) if path.exists() else None
+
+
 def _read(path: Path) -> ClassMap:
+    if not path.is_file():
+        raise ClassMapError(f"{path} is no file; expected classes and their sha256: remove it")
     try:
         content = json.loads(path.read_bytes())
         pinned = ClassMap(classes=tuple(content["classes"]))
         intact = content["sha256"] == pinned.sha256
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, RecursionError, ValueError, KeyError, TypeError) as error:
         raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
     if not intact:
         raise ClassMapError(

@@ -124,15 +124,17 @@ def shards_version(folder: Path) -> str:
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def link_shards(source: Path, target: Path) -> bool:
+def link_shards(source: Path, target: Path, *, anew: bool = False) -> bool:
     """Let *target* be a folder of symbolic links to the shards in *source*; return whether it had to be made.
+
+    One that is made *anew*, or because there are other shards, has no manifest.
 
     Raises:
         SourceError: there is no shard in *source*.
     """
     wanted = {path.name: path.absolute() for path in shard_files(source)}
     present = {path.name: path.readlink() if path.is_symlink() else None for path in target.glob("*.tar")}
-    if present == wanted:
+    if present == wanted and not anew:
         return False
     with published_folder(target) as folder:
         for name, path in wanted.items():

@@ -32,6 +32,8 @@ class SourceImage(NamedTuple):
     """Time of change of *path*; None for a slice of a temporary file of ours, which grows while it is listed."""
     offset: int | None = None
     """Where its bytes begin in *path*; None if the whole file is the image."""
+    sha256: bytes | None = None
+    """Of its bytes, where they are known already, as those of a shard set are."""
 
     @property
     def name(self) -> str:
@@ -65,7 +67,7 @@ class ImageReader:
         """Return the bytes of *image*.
 
         Raises:
-            SourceError: the file is gone, unreadable, or has changed since it was listed.
+            SourceError: the file is gone, unreadable, or has changed since it was listed; or the bytes are others.
         """
         try:
             if image.path != self._path:
@@ -87,6 +89,11 @@ class ImageReader:
             raise SourceError(
                 f"{image.path} was changed since {image.name} was listed with {image.size_bytes} bytes, now {found}; "
                 "expected a source that stays as it is while it is converted: run again when it is complete"
+            )
+        if image.sha256 is not None and (digest := hashlib.sha256(data).digest()) != image.sha256:
+            raise SourceError(
+                f"{image.path}, {image.name} at byte {image.offset}: found sha256 {digest.hex()}; expected "
+                f"{image.sha256.hex()} as in the manifest: verify the shard set, and make it again"
             )
         return data
 
@@ -147,7 +154,7 @@ class Listing:
     @cached_property
     def version(self) -> str:
         """A digest of every image's name, size and time of change: cheap, and another one when the files change."""
-        lines = [f"{name}/{file}\0{size}\0{time}" for name, file, _, size, time, _ in self.images]
+        lines = [f"{name}/{file}\0{size}\0{time}" for name, file, _, size, time, *_ in self.images]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -56,7 +56,7 @@ class Slices(Sequence[SourceImage]):
         classes = list(self._classes)
         columns = zip(
             (classes[number] for number in self._class_of), names, repeat(self._path), self._sizes_bytes,
-            repeat(self._modified_ns), self._offsets, strict=False,
+            repeat(self._modified_ns), self._offsets, repeat(None), strict=False,
         )  # fmt: skip
         return iter(sorted(map(SourceImage._make, columns), key=attrgetter("name")))
 

@@ -1,106 +1,210 @@
 """Cells kept as decoded pixels, for the next experiment on them: reading them then costs a copy.
 
-On node-local disk, or in memory under /dev/shm. A file is `<manifest sha256>-<size>.pixels`, uint8 (N, H, W, 3) in
-stored order; the longest unused go when the limit would be passed.
+On node-local disk, or in memory under /dev/shm, in a folder of our own below the one that is given. A file is called
+after everything that decides its pixels, `<64 hex digits>-<size>.pixels`:
+
+    uint8 (N, H, W, 3)   the pixels, in stored order
+    N x 8 bytes          the xxh3 of each sample's pixels, compared whenever they are read
+    32 bytes             the hex digits of the name as bytes
+    32 bytes             the sha256 of the 8 N + 32 bytes before
+
+The longest unused go when the limit would be passed. A damaged one goes too, and the shards are read in its place.
 """
 
+import hashlib
+import json
 import os
+import re
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.files import fsync_path
+from tta_pipeline.files import fsync_path, own_folder
+from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests, checksum
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import Indices
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
-_SUFFIX = ".pixels"
+OWN_FOLDER = "tta_pipeline-decoded"
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9]+\.pixels")
+_HASH_BYTES = 32
+_FORMAT = 2
+_DECODERS = ("simplejpeg", "pillow")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedCells:
-    """A folder of decoded cells."""
+    """Decoded cells below a folder."""
 
     folder: Path
     limit_bytes: int
 
+    @property
+    def own_folder(self) -> Path:
+        """The folder below it where they are, and nothing else is."""
+        return self.folder / OWN_FOLDER
+
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
-        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept as they are read."""
-        path = self.folder / f"{shard_set.manifest.sha256}-{image_size}{_SUFFIX}"
-        size_bytes = shard_set.manifest.num_samples * image_size**2 * 3
-        if path.exists() and path.stat().st_size == size_bytes:
-            return KeptPixels(path, image_size)
-        if size_bytes > self.limit_bytes:
+        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept as they are read.
+
+        Raises:
+            StreamError: the folder cannot be written to.
+        """
+        kind = _Kind.of(shard_set, image_size)
+        path = self.own_folder / f"{kind.identity}-{image_size}.pixels"
+        if (checksums := kind.checksums_in(path)) is not None:
+            return KeptPixels(path, shard_set, image_size, checksums)
+        if kind.file_bytes > self.limit_bytes:
             return StoredPixels(shard_set, image_size)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._make_room(size_bytes)
-        return _KeepingPixels(shard_set, image_size, path)
+        try:
+            own_folder(self.own_folder)
+            path.unlink(missing_ok=True)
+            self._make_room(kind.file_bytes)
+        except OSError as error:
+            raise StreamError(
+                f"{self.own_folder}: found {error.strerror}; expected a folder where decoded cells can be kept: give "
+                "another one, or none"
+            ) from error
+        return _KeepingPixels(shard_set, image_size, path, kind)
 
     def _make_room(self, size_bytes: int) -> None:
         """Remove the files that were used longest ago; whoever reads one has it open and reads on."""
-        kept = sorted(self.folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_atime_ns)
+        named = [path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
+        kept = sorted(named, key=lambda path: path.stat().st_atime_ns)
         total_bytes = sum(path.stat().st_size for path in kept) + size_bytes
         for path in kept:
             if total_bytes <= self.limit_bytes:
                 return
             total_bytes -= path.stat().st_size
-            path.unlink()
+            path.unlink(missing_ok=True)
+
+
+class _Kind(NamedTuple):
+    """What a file of decoded pixels is of."""
+
+    identity: str
+    """Hash of everything that decides the pixels: shard set, image size, and who decodes."""
+    num_samples: int
+    image_bytes: int
+
+    @classmethod
+    def of(cls, shard_set: ShardSet, image_size: int) -> Self:
+        decisive = [_FORMAT, shard_set.manifest.sha256, image_size, _decoders()]
+        identity = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        return cls(identity, shard_set.manifest.num_samples, image_size**2 * 3)
+
+    @property
+    def pixel_bytes(self) -> int:
+        return self.num_samples * self.image_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        return self.pixel_bytes + self.num_samples * CHECKSUM_BYTES + 2 * _HASH_BYTES
+
+    def trailer(self, checksums: Digests) -> bytes:
+        """Return what stands behind the pixels."""
+        body = checksums.tobytes() + bytes.fromhex(self.identity)
+        return body + hashlib.sha256(body).digest()
+
+    def checksums_in(self, path: Path) -> Digests | None:
+        """Return the checksums of the samples in the file *path*, or None if it is no whole file of this kind."""
+        try:
+            if not path.is_file() or path.stat().st_size != self.file_bytes:
+                return None
+            with path.open("rb") as file:
+                file.seek(self.pixel_bytes)
+                trailer = file.read()
+        except OSError:
+            return None
+        body, digest = trailer[:-_HASH_BYTES], trailer[-_HASH_BYTES:]
+        is_ours = body.endswith(bytes.fromhex(self.identity)) and hashlib.sha256(body).digest() == digest
+        return np.frombuffer(body[:-_HASH_BYTES], f"V{CHECKSUM_BYTES}") if is_ours else None
 
 
 class KeptPixels:
-    """Reads a file of decoded pixels."""
+    """Reads a file of decoded pixels and compares each sample's; once one is damaged, the shards are read."""
 
-    def __init__(self, path: Path, image_size: int) -> None:
+    def __init__(self, path: Path, shard_set: ShardSet, image_size: int, checksums: Digests) -> None:
         self._path = path
         self._image_bytes = image_size**2 * 3
+        self._checksums = checksums
+        self._stored = StoredPixels(shard_set, image_size)
+        self._is_damaged = False
+        self._lock = Lock()
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self._file: BinaryIO = self._path.open("rb", buffering=0)
-        os.utime(self._path)  # used just now, whether or not the file system notes it
+        try:
+            self._file: BinaryIO = self._stack.enter_context(self._path.open("rb", buffering=0))
+            os.utime(self._path)  # used just now, whether or not the file system notes it
+        except OSError:  # another process has just made room
+            self._read_shards()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
+        self._stack.close()
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Copy the samples at *indices* into *out*, those that lie together at once.
 
         Raises:
-            StreamError: the file was cut meanwhile.
+            StreamError: the file is damaged, and a shard cannot be read or is another than in the manifest.
         """
-        edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
-        for first, last in pairwise(edges):
-            start = int(indices[first]) * self._image_bytes
-            found = os.preadv(self._file.fileno(), [out[first:last].data], start)
-            if found != (last - first) * self._image_bytes:
-                raise StreamError(
-                    f"{self._path}: found the end of the file at byte {start + found}; expected the pixels of sample "
-                    f"{indices[last - 1]}: remove the file"
-                )
+        if self._is_damaged or not self._copied(indices, out):
+            self._read_shards()
+            self._stored.fill(indices, out)
 
     def require_unchanged(self) -> None:
-        """Do nothing: only whole files have this name, and nobody writes into them."""
+        """Make sure of the shards, if they were read."""
+        if self._is_damaged:
+            self._stored.require_unchanged()
+
+    def _copied(self, indices: Indices, out: npt.NDArray[np.uint8]) -> bool:
+        """Return whether *out* now has the pixels of the samples at *indices*."""
+        edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
+        try:
+            for first, last in pairwise(edges):
+                start = int(indices[first]) * self._image_bytes
+                os.preadv(self._file.fileno(), [out[first:last].data], start)
+        except OSError:
+            return False
+        known: list[bytes] = self._checksums[indices].tolist()
+        return all(checksum(image.data) == expected for image, expected in zip(out, known, strict=True))
+
+    def _read_shards(self) -> None:
+        """Open the shards and remove the damaged file, once."""
+        with self._lock:
+            if not self._is_damaged:
+                self._stack.enter_context(self._stored)
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                self._is_damaged = True
 
 
 class _KeepingPixels:
-    """Reads the shards, and keeps every sample's pixels until all are there."""
+    """Reads the shards, and keeps every sample's pixels until all are there; if that fails, it reads on."""
 
-    def __init__(self, shard_set: ShardSet, image_size: int, path: Path) -> None:
+    def __init__(self, shard_set: ShardSet, image_size: int, path: Path, kind: _Kind) -> None:
         self._stored = StoredPixels(shard_set, image_size)
-        self._image_bytes = image_size**2 * 3
-        self._is_missing = np.ones(shard_set.manifest.num_samples, np.bool_)
+        self._kind = kind
+        self._is_missing = np.ones(kind.num_samples, np.bool_)
+        self._checksums = np.zeros(kind.num_samples, f"V{CHECKSUM_BYTES}")
         self._path = path
         self._beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
+        self._keeps = True
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -120,12 +224,29 @@ class _KeepingPixels:
         """Read and decode the samples at *indices* into *out*, and keep them."""
         self._stored.fill(indices, out)
         for index, image in zip(indices.tolist(), out, strict=True):
-            os.pwrite(self._file.fileno(), image, index * self._image_bytes)
+            self._checksums[index] = np.void(checksum(image.data))
+            self._write(image, index * self._kind.image_bytes)
         self._is_missing[indices] = False
 
     def require_unchanged(self) -> None:
         """Make sure of the shards; then, if every sample was read, give the file its name."""
         self._stored.require_unchanged()
         if not self._is_missing.any():
-            fsync_path(self._beside)
-            self._beside.replace(self._path)
+            trailer = np.frombuffer(self._kind.trailer(self._checksums), np.uint8)
+            self._write(trailer, self._kind.pixel_bytes)
+            if self._keeps:
+                fsync_path(self._beside)
+                self._beside.replace(self._path)
+
+    def _write(self, data: npt.NDArray[np.uint8], start: int) -> None:
+        """Write *data*, unless the disk was full before; what could not be written is not kept."""
+        try:
+            self._keeps = self._keeps and os.pwrite(self._file.fileno(), data.data, start) == data.nbytes
+        except OSError:
+            self._keeps = False
+
+
+@cache
+def _decoders() -> tuple[str, ...]:
+    """Return the libraries that decode: another version of one may give other pixels."""
+    return tuple(f"{name} {version(name)}" for name in _DECODERS)

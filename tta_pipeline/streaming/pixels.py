@@ -1,6 +1,5 @@
 """The pixels of single samples: decoded from the shards, at the offsets that the manifest knows."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -48,6 +47,7 @@ class StoredPixels:
     def __init__(self, shard_set: ShardSet, image_size: int) -> None:
         del image_size  # that of the buffers, which says it too
         self._shard_set = shard_set
+        self._check = shard_set.sample_check()
         self._files: list[BinaryIO] = []
         self._stack = ExitStack()
 
@@ -68,19 +68,23 @@ class StoredPixels:
         """Read and decode the samples at *indices* into *out*.
 
         Raises:
-            StreamError: a sample cannot be read or decoded.
+            StreamError: a sample cannot be read or decoded, or its bytes are not those of the manifest.
         """
-        samples = self._shard_set.index
+        samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
         for first, last in _runs(shards, offsets, sizes):
             start, end = int(offsets[first]), int(offsets[last - 1] + sizes[last - 1])
             block = self._read(int(shards[first]), start, end, indices[first:last])
             starts = offsets[first:last] - start
-            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), out[first:last], strict=True)
-            for number, (image_start, image_end, image) in enumerate(slices, start=first):
+            known = self._check.expected(indices[first:last])
+            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), known, out[first:last], strict=True)
+            for number, (image_start, image_end, expected, image) in enumerate(slices, start=first):
+                # A copy, which is sooner made than a view is made and opened.
+                data = block[image_start:image_end]
+                if (found := digest(data)) != expected:
+                    raise self._changed_sample(int(indices[number]), found, expected)
                 try:
-                    # A copy, which is sooner made than a view is made and opened.
-                    decode_into(block[image_start:image_end], image)
+                    decode_into(data, image)
                 except ValueError as error:
                     raise self._unreadable(int(indices[number]), str(error)) from error
 
@@ -124,13 +128,19 @@ class StoredPixels:
             "the shard set"
         )
 
+    def _changed_sample(self, index: int, found: bytes, expected: bytes) -> StreamError:
+        return StreamError(
+            f"{self._place(index)}: found other bytes, of {self._check.name} {found.hex()}; expected {expected.hex()}, "
+            "as when the manifest was made: verify the shard set, and make it again"
+        )
+
     def _changed(self, number: int) -> StreamError:
         samples = self._shard_set.index
-        digests = samples.table["sha256"]
-        for index in np.flatnonzero(samples.shards == number).tolist():
+        indices = np.flatnonzero(samples.shards == number)
+        for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             data = os.pread(self._files[number].fileno(), int(samples.sizes[index]), int(samples.offsets[index]))
-            if hashlib.sha256(data).digest() != digests[index].as_py():
-                return self._unreadable(index, "other bytes than before: the shard was written to while it was read")
+            if (found := self._check.digest(data)) != expected:
+                return self._changed_sample(index, found, expected)
         path = self._shard_set.folder / self._shard_set.manifest.shards[number].name
         return StreamError(f"{path} was written to while it was read; expected shards to stay as they are: run again")
 

@@ -1,11 +1,11 @@
 """Shard sets copied to node-local disk before they are read, each whole or not at all, within a limit.
 
-<root>/
-  <manifest sha256>/   a shard set; locked (shared) by whoever reads it, and removed by nobody meanwhile
-  unfinished-*/        what is being copied or removed
-  lock                 held while something is copied or removed
+<root>/tta_pipeline-staged/
+  <manifest sha256>/        a shard set; locked (shared) by whoever reads it, and removed by nobody meanwhile
+  unfinished-<hex digits>/  what is being copied or removed
+  lock                      held while something is copied or removed
 
-The kernel frees both locks when a process ends, however it ends.
+The kernel frees both locks when a process ends, however it ends. Nothing is removed but folders of these names.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,9 +26,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.files import advice, fsync_path, locked, published_folder
+from tta_pipeline.files import advice, fsync_path, locked, own_folder, published_folder
 from tta_pipeline.progress import Progress, Tell, quiet
+from tta_pipeline.shards.belonging import Belonging, cell_at
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, decoded_checksums
+from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
+from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
 
 _PIECE_BYTES = 2**22
@@ -36,7 +41,10 @@ _NUM_PIECES_AHEAD = 4
 """Of each file; so about 64 MiB are on their way."""
 _NUM_TRIES = 2
 """To copy a file, for one that was replaced meanwhile."""
+OWN_FOLDER = "tta_pipeline-staged"
 _UNFINISHED = "unfinished-"
+_UNFINISHED_NAME = re.compile(rf"{_UNFINISHED}[0-9a-f]{{32}}(?:[0-9a-f]{{32}})?")
+_STAGED_NAME = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -84,12 +92,16 @@ def fetch_shard_set(location: str, root: Path, progress: Tell) -> tuple[ShardSet
     manifest = origin.manifest()
     if not _NAME.fullmatch(manifest.corruption):
         raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
+    stated = Belonging(cell=cell_at(Path(str(origin)), manifest.cell))
+    if problems := stated.problems(manifest):
+        raise StreamError(f"{origin}: {'; '.join(problems)} by its place: put the shard set there that belongs there")
     target = root / manifest.cell.path
     with suppress(ManifestError):
         present = ShardSet.open(target)
         present.require_intact()
         if present.manifest.sha256 == manifest.sha256:
             return present, False
+    require_replaceable(target, {shard.name for shard in manifest.shards})
     with published_folder(target) as folder:
         _copy_shard_set(origin, manifest, folder, progress(manifest.cell.key, manifest.num_samples))
     return ShardSet.open(target), True
@@ -97,13 +109,19 @@ def fetch_shard_set(location: str, root: Path, progress: Tell) -> tuple[ShardSet
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A folder on node-local disk where shard sets are kept for the next reader."""
+    """A folder on node-local disk below which shard sets are kept for the next reader."""
 
     root: Path
+    """Others may have files there too."""
     limit_bytes: int
     """Of all shards in it together."""
     tell: Callable[[str], None]
     """Is told when a shard set is not staged but read from its place."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder below the root where the sets are, and nothing else is."""
+        return self.root / OWN_FOLDER
 
     @contextmanager
     def shard_set(self, location: str) -> Iterator[ShardSet]:
@@ -129,7 +147,8 @@ class Stage:
         try:
             if present := self._present(manifest, stack):
                 return present
-            with locked(self.root / "lock"):
+            own_folder(self.folder)
+            with locked(self.folder / "lock"):
                 if present := self._present(manifest, stack):  # copied by another process meanwhile
                     return present
                 self._remove_unfinished()
@@ -139,17 +158,19 @@ class Stage:
                 return self._present(manifest, stack)
         except OSError as error:
             raise StreamError(
-                f"{self.root}: found {error.strerror} while {origin} was staged; expected a folder with room for "
+                f"{self.folder}: found {error.strerror} while {origin} was staged; expected a folder with room for "
                 f"{manifest.shard_bytes} bytes: {advice(error)}, or give another folder, or a lower limit"
             ) from error
 
     def _present(self, manifest: Manifest, stack: ExitStack) -> ShardSet | None:
         """Return the set if it is there and sound, held until *stack* closes."""
-        folder = self.root / manifest.sha256
+        folder = self.folder / manifest.sha256
         with ExitStack() as holding:
             try:
                 holding.enter_context(_held(folder, fcntl.LOCK_SH))
                 shard_set = ShardSet.open(folder)
+                if shard_set.manifest.sha256 != manifest.sha256:
+                    return None
                 shard_set.require_intact()
                 os.utime(folder, ns=(time.time_ns(),) * 2)  # the file system's own clock ticks every few milliseconds
             except (FileNotFoundError, ManifestError):
@@ -158,7 +179,7 @@ class Stage:
             return shard_set
 
     def _in_place(self, origin: Folder, manifest: Manifest) -> ShardSet:
-        found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.root} has no room"
+        found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.folder} has no room"
         expected = f"limit {self.limit_bytes} bytes, sets in use stay"
         if not isinstance(origin, LocalFolder):
             raise StreamError(f"{found}; expected that they fit ({expected}): raise the limit")
@@ -167,7 +188,7 @@ class Stage:
 
     def _make_room(self, manifest: Manifest) -> bool:
         """Remove sets until *manifest*'s fits, and whatever has its name; return whether it fits now."""
-        kept = sorted(self.root.glob("?" * 64), key=lambda folder: folder.stat().st_mtime_ns)
+        kept = sorted(_named(self.folder, _STAGED_NAME), key=lambda folder: folder.stat().st_mtime_ns)
         kept.sort(key=lambda folder: folder.name != manifest.sha256)  # of that name there is at most a damaged one
         total_bytes = manifest.shard_bytes + sum(map(_shard_bytes, kept))
         for folder in kept:
@@ -176,32 +197,33 @@ class Stage:
             size_bytes = _shard_bytes(folder)
             if self._removed(folder):
                 total_bytes -= size_bytes
-        return total_bytes <= self.limit_bytes and not (self.root / manifest.sha256).exists()
+        return total_bytes <= self.limit_bytes and not (self.folder / manifest.sha256).exists()
 
     def _removed(self, folder: Path) -> bool:
         """Remove a set unless somebody reads it; return whether it is gone."""
         try:
             with _held(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                folder.rename(self.root / f"{_UNFINISHED}{folder.name}")
+                folder.rename(self.folder / f"{_UNFINISHED}{folder.name}")
         except BlockingIOError:
             return False
         self._remove_unfinished()
         return True
 
     def _copy(self, origin: Folder, manifest: Manifest) -> None:
-        folder = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self.root))
+        folder = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
+        folder.mkdir(mode=0o700)
         try:
             _copy_shard_set(origin, manifest, folder, quiet(manifest.cell.key, manifest.num_samples))
             fsync_path(folder / MANIFEST_FILE)
             fsync_path(folder)
-            folder.rename(self.root / manifest.sha256)
-            fsync_path(self.root)
+            folder.rename(self.folder / manifest.sha256)
+            fsync_path(self.folder)
         finally:
             self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
         """Remove what a copy that failed or was killed left behind: whoever has the lock is the only one at work."""
-        for folder in self.root.glob(f"{_UNFINISHED}*"):
+        for folder in _named(self.folder, _UNFINISHED_NAME):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -223,6 +245,11 @@ def _held(folder: Path, how: int) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _named(parent: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the folders in *parent* that are called as ours are."""
+    return [path for path in parent.iterdir() if pattern.fullmatch(path.name) and path.is_dir()]
+
+
 def _shard_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.tar"))
 
@@ -240,16 +267,25 @@ class _File(NamedTuple):
 def _copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
     """Copy a shard set into the empty *folder*, every byte verified on its way.
 
+    Its samples' checksums are copied too, or made if the origin has none.
+
     Raises:
-        StreamError: a file cannot be read or is not what the manifest says.
+        ManifestError, StreamError: a file cannot be read or is not what the manifest says.
     """
     (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
-    waited_for(_copy_files(origin, manifest, folder, progress))
-    ShardSet.open(folder).remember_verified()
+    checksums = waited_for(_copy_files(origin, manifest, folder, progress))
+    shard_set = ShardSet.open(folder)
+    shard_set.remember_verified()
+    # Those of the origin count only if they are whole and of this index.
+    known = decoded_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
+    if known is not None:
+        shard_set.with_checksums(known)
+    else:
+        completed(shard_set)
 
 
-async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
-    """Copy index and shards into *folder*, several at a time.
+async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> bytes:
+    """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
 
     Raises:
         StreamError: one cannot be read or is not what the manifest says.
@@ -268,6 +304,10 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
                 group.create_task(copy(file))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    try:
+        return await origin.read(CHECKSUMS_FILE)
+    except StreamError:
+        return b""
 
 
 async def _copy_file(

@@ -71,5 +71,5 @@ def test_staged_cells_give_the_same_predictions(own_sweep: Project, sweep: Proje
     straight, staged = newest(sweep, "source"), newest(own_sweep, "source")
     assert straight["predictions_sha256"] == staged["predictions_sha256"]
     assert staged["staging_s"] > straight["staging_s"] == 0
-    assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage").iterdir()}
+    assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage" / "tta_pipeline-staged").iterdir()}
     assert 2 == len(list((tmp_path / "stage").glob("*/manifest.json")))

@@ -1,11 +1,33 @@
 """A cell of real JPEG files and the settings that make shards of it."""
 
+import os
+from pathlib import Path
+
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
+from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.sources.class_map import ClassMap
 
 CELL = Cell(corruption="fog", severity=5)
 CLASS_MAP = ClassMap(classes=("n01", "n02", "n03"))
 LIMITS = ShardSettings(num_shards=3, seed=7)
 QUIET = Progress(lambda _: None, what="test", total=0)
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    """Flip a bit of a file in its place and restore its times, so that only its bytes tell."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1 << bit]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flip_sample(shard_set: ShardSet, index: int, *, byte: int = 300) -> Path:
+    """Flip a bit of the sample at *index*, see `flip`; return the shard's path."""
+    path = shard_set.folder / shard_set.manifest.shards[shard_set.index.shards[index]].name
+    flip(path, int(shard_set.index.offsets[index]) + byte)
+    return path

@@ -85,7 +85,7 @@ def test_nothing_is_left_when_the_block_ends(source: NpySource):
 
 def test_only_abandoned_spill_folders_are_removed(tmp_path: Path):
     """What a killed process left goes at the next start; what a living one holds stays."""
-    abandoned = tmp_path / ".unpublished-0-spill"
+    abandoned = tmp_path / f".unpublished-{0:032x}-spill"
     abandoned.mkdir()
     (abandoned / "fog-2").touch()
     os.utime(abandoned, (0, 0))

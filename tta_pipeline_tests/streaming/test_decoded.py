@@ -1,17 +1,23 @@
 """A cell that was decoded once is read as pixels the next time, the same ones, within a limit."""
 
+import os
+import random
+import resource
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.streaming.decoded import DecodedCells, KeptPixels
 from tta_pipeline.streaming.order import as_stored, shuffled
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip
 
-CELL_BYTES = 20 * 32 * 32 * 3
+CELL_BYTES = 20 * (32 * 32 * 3 + 8) + 64
 
 
 def images(shard_set: ShardSet, open_pixels=StoredPixels, order=as_stored) -> np.ndarray:
@@ -47,26 +53,121 @@ def test_a_stream_that_is_left_keeps_nothing(shard_set: ShardSet, tmp_path: Path
     next(batches)
     batches.close()
 
-    assert not list((tmp_path / "decoded").iterdir())
+    assert not kept(cells)
 
 
 def test_the_limit_holds(shard_set: ShardSet, tmp_path: Path):
     """The file that was used longest ago makes room; a cell that is too large is read from its shards."""
-    folder = tmp_path / "decoded"
-    folder.mkdir()
-    (folder / "old-32.pixels").write_bytes(bytes(1000))
-    assert isinstance(DecodedCells(folder=folder, limit_bytes=CELL_BYTES - 1).open_pixels(shard_set, 32), StoredPixels)
-    assert (folder / "old-32.pixels").exists()
+    tight, cells = (DecodedCells(folder=tmp_path, limit_bytes=limit) for limit in (CELL_BYTES - 1, CELL_BYTES))
+    images(shard_set, cells.open_pixels)
+    old = kept(cells)[0]
+    old = old.rename(old.with_name(f"{0:064x}-32.pixels"))
+    assert isinstance(tight.open_pixels(shard_set, 32), StoredPixels)
+    assert [old] == kept(cells)
 
-    images(shard_set, DecodedCells(folder=folder, limit_bytes=CELL_BYTES).open_pixels)
+    images(shard_set, cells.open_pixels)
 
-    assert [f"{shard_set.manifest.sha256}-32.pixels"] == [path.name for path in folder.iterdir()]
+    assert 1 == len(kept(cells))
+    assert not old.exists()
+
+
+def kept(cells: DecodedCells) -> list[Path]:
+    """Return the files of decoded pixels, and what else lies beside them."""
+    return [path for path in cells.own_folder.iterdir() if path.name != "CACHEDIR.TAG"]
+
+
+def test_damaged_pixels_are_never_read(shard_set: ShardSet, tmp_path: Path):
+    """Of 40 files with a flipped bit none changes a pixel or stops the stream; it goes, and the next pass makes it."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    expected, rng = images(shard_set), random.Random(1)
+    for position in (0, CELL_BYTES - 1, CELL_BYTES - 70, *(rng.randrange(CELL_BYTES) for _ in range(37))):
+        images(shard_set, cells.open_pixels)
+        (path,) = kept(cells)
+        good = path.read_bytes()
+        flip(path, position, bit=position % 8)
+
+        np.testing.assert_array_equal(expected, images(shard_set, cells.open_pixels))
+        assert all(good == path.read_bytes() for path in kept(cells))
 
 
 @pytest.mark.parametrize("size_bytes", [0, CELL_BYTES - 1])
 def test_a_cut_file_is_not_read(shard_set: ShardSet, tmp_path: Path, size_bytes: int):
     """It is made again."""
     cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
-    (tmp_path / f"{shard_set.manifest.sha256}-32.pixels").write_bytes(bytes(size_bytes))
+    images(shard_set, cells.open_pixels)
+    os.truncate(kept(cells)[0], size_bytes)
 
     assert not isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+
+
+def test_blocks_and_files_that_were_exchanged_are_not_read(shard_set: ShardSet, other_set: ShardSet, tmp_path: Path):
+    """Two samples of one file, or the files of two cells: everything is where its name says, or is read anew."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=2 * CELL_BYTES)
+    sets = (shard_set, other_set)
+    expected = [images(each) for each in sets]
+    assert (expected[0] != expected[1]).any()
+    for each in sets:
+        images(each, cells.open_pixels)
+    one, other = kept(cells)
+    one_bytes, other_bytes = one.read_bytes(), other.read_bytes()
+    one.write_bytes(other_bytes)
+    other.write_bytes(one_bytes)
+    for each, pixels in zip(sets, expected, strict=True):
+        np.testing.assert_array_equal(pixels, images(each, cells.open_pixels))
+
+    one, size = kept(cells)[0], 32 * 32 * 3
+    data = one.read_bytes()
+    one.write_bytes(data[size : 2 * size] + data[:size] + data[2 * size :])
+
+    for each, pixels in zip(sets, expected, strict=True):
+        np.testing.assert_array_equal(pixels, images(each, cells.open_pixels))
+
+
+@pytest.fixture
+def other_set(write, tmp_path: Path) -> ShardSet:
+    """The same images in another order."""
+    write(tmp_path / "other", LIMITS.model_copy(update={"seed": 8}))
+    return publish_shard_set(tmp_path / "other", CLASS_MAP, QUIET).shard_set
+
+
+def test_pixels_of_another_decoder_are_not_read(shard_set: ShardSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another version of a library may decode to other pixels."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    images(shard_set, cells.open_pixels)
+    assert isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+
+    monkeypatch.setattr("tta_pipeline.streaming.decoded._decoders", lambda: ("simplejpeg 0",))
+
+    assert not isinstance(cells.open_pixels(shard_set, 32), KeptPixels)
+
+
+def test_a_full_disk_stops_nothing(shard_set: ShardSet, tmp_path: Path):
+    """What could not be written is not kept, and the stream goes on."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CELL_BYTES // 2, hard))
+    try:
+        found = images(shard_set, cells.open_pixels)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+
+    np.testing.assert_array_equal(images(shard_set), found)
+    assert not kept(cells)
+
+
+def test_files_of_others_stay(shard_set: ShardSet, tmp_path: Path):
+    """Neither where cells are kept nor above it does anything go but what is called as ours is."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    images(shard_set, cells.open_pixels)
+    kept(cells)[0].rename(cells.own_folder / f"{0:064x}-32.pixels")
+    others = [folder / "holiday.pixels" for folder in (tmp_path, cells.own_folder)]
+    others.append(tmp_path / f"{0:064x}-32.pixels")
+    for path in others:
+        path.write_bytes(bytes(CELL_BYTES))
+
+    images(shard_set, cells.open_pixels)
+
+    assert all(path.exists() for path in others)
+    assert not (cells.own_folder / f"{0:064x}-32.pixels").exists()

@@ -48,7 +48,7 @@ def images(shard_set: ShardSet) -> np.ndarray:
 def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
     """The set at *location* is *shard_set*, on local disk."""
     with stage.shard_set(location) as staged:
-        assert stage.root / shard_set.manifest.sha256 == staged.folder
+        assert stage.folder / shard_set.manifest.sha256 == staged.folder
         assert shard_set.manifest == staged.manifest
         np.testing.assert_array_equal(images(shard_set), images(staged))
 
@@ -57,7 +57,7 @@ def assert_nothing_arrives(location: str, stage: Stage, match: str) -> None:
     """Staging fails with that message, and nothing but the lock is left."""
     with pytest.raises(StreamError, match=match), stage.shard_set(location):
         pass
-    assert not stage.root.exists() or ["lock"] == [path.name for path in stage.root.iterdir()]
+    assert not stage.root.exists() or {"lock", "CACHEDIR.TAG"} == {path.name for path in stage.folder.iterdir()}
 
 
 def test_a_set_arrives_by_http_in_pieces_and_once(shard_set: ShardSet, stage: Stage):

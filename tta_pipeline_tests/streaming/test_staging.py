@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.streaming.staging import Stage, node_local_folder, opened_shard_set
-from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.streaming.staging import OWN_FOLDER, Stage, node_local_folder, opened_shard_set
+from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample
 from tta_pipeline_tests.streaming.servers import running, web_server
 
 READER = """
@@ -44,9 +47,9 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def names(root: Path) -> set[str]:
+def names(stage: Path) -> set[str]:
     """Return what lies in a stage."""
-    return {path.name for path in root.iterdir()} - {"lock"}
+    return {path.name for path in (stage / OWN_FOLDER).iterdir()} - {"lock", "CACHEDIR.TAG"}
 
 
 @pytest.fixture
@@ -86,7 +89,7 @@ def test_a_set_is_copied_once(stage: Stage, sets: list[ShardSet]):
     for shard in sets[0].manifest.shards:
         (sets[0].folder / shard.name).unlink()
 
-    assert stage.root / sets[0].manifest.sha256 == folder == use(stage, sets[0])
+    assert stage.folder / sets[0].manifest.sha256 == folder == use(stage, sets[0])
     assert {folder.name} == names(stage.root)
 
 
@@ -122,7 +125,7 @@ def test_a_set_that_another_process_reads_stays_until_it_dies(stage: Stage, sets
         process.kill()
         process.wait()
 
-        assert stage.root / sets[1].manifest.sha256 == use(tight, sets[1])
+        assert stage.folder / sets[1].manifest.sha256 == use(tight, sets[1])
     assert {sets[1].manifest.sha256} == names(stage.root)
 
 
@@ -167,18 +170,18 @@ def test_a_folder_without_manifest_is_refused(stage: Stage, tmp_path: Path):
 def test_a_stage_that_cannot_be_written_is_named(stage: Stage, sets: list[ShardSet], tmp_path: Path):
     """A file where the folder should be, as an example."""
     (tmp_path / "file").touch()
-    with pytest.raises(StreamError, match=r"file: found .* while .* was staged"):
+    with pytest.raises(StreamError, match=r"file/tta_pipeline-staged: found .* while .* was staged"):
         use(dataclasses.replace(stage, root=tmp_path / "file"), sets[0])
 
 
 def test_a_killed_process_leaves_nothing_that_looks_whole(stage: Stage, sets: list[ShardSet]):
     """Killed amid a copy: no set has a name, and the next process copies it and cleans up."""
     with web_server(sets[0].folder, "stall") as web, reader(stage.root, web.url) as process:
-        wait_for(lambda: stage.root.exists() and list(stage.root.glob("unfinished-*/*.tar")))
+        wait_for(lambda: stage.folder.exists() and list(stage.folder.glob("unfinished-*/*.tar")))
         process.kill()
         process.wait()
     assert 1 == len(names(stage.root))
-    assert not (stage.root / sets[0].manifest.sha256).exists()
+    assert not (stage.folder / sets[0].manifest.sha256).exists()
 
     use(stage, sets[0])
 
@@ -188,11 +191,60 @@ def test_a_killed_process_leaves_nothing_that_looks_whole(stage: Stage, sets: li
 def test_ctrl_c_ends_a_copy_from_a_server_that_hangs(stage: Stage, sets: list[ShardSet]):
     """Long before the connection would be given up, and nothing is left."""
     with web_server(sets[0].folder, "stall") as web, reader(stage.root, web.url) as process:
-        wait_for(lambda: stage.root.exists() and list(stage.root.glob("unfinished-*/*.tar")))
+        wait_for(lambda: stage.folder.exists() and list(stage.folder.glob("unfinished-*/*.tar")))
         process.send_signal(signal.SIGINT)
 
         assert process.wait(timeout=10) != 0
     assert not names(stage.root)
+
+
+def test_files_of_others_stay(stage: Stage, sets: list[ShardSet]):
+    """Neither in the stage nor above it does anything go but what is called as ours is, whatever else it looks like."""
+    use(stage, sets[0])
+    others = [folder / "unfinished-thesis" / "chapter.tex" for folder in (stage.root, stage.folder)]
+    others += [stage.root / name / "a.tar" for name in (f"unfinished-{0:032x}", "1" * 64)]
+    others += [stage.folder / ("z" * 64) / "a.tar"]
+    for path in others:
+        path.parent.mkdir()
+        path.write_bytes(bytes(stage.limit_bytes))
+    ours = stage.folder / f"unfinished-{0:032x}"
+    ours.mkdir()
+
+    for shard_set in sets:
+        use(stage, shard_set)
+
+    assert all(path.exists() for path in others)
+    assert not ours.exists()
+
+
+def test_a_staged_set_that_has_the_name_of_another_is_copied_again(stage: Stage, sets: list[ShardSet]):
+    """A folder's name is believed of no manifest: two staged sets that were exchanged are not taken for each other."""
+    one, other = use(stage, sets[0]), use(stage, sets[1])
+    one.rename(stage.folder / "aside")
+    other.rename(one)
+    (stage.folder / "aside").rename(other)
+
+    for shard_set in sets[:2]:
+        use(stage, shard_set)
+
+
+def test_a_sample_that_changes_on_the_local_disk_is_refused_when_it_is_read(stage: Stage, sets: list[ShardSet]):
+    """Size and times are as they were; the copy has the checksums of its origin."""
+    use(stage, sets[0])
+    with stage.shard_set(str(sets[0].folder)) as staged:
+        assert (staged.folder / "checksums.xxh3").read_bytes() == (sets[0].folder / "checksums.xxh3").read_bytes()
+        flip_sample(staged, 7)
+        staged.require_intact()
+        with pytest.raises(StreamError, match=rf"sample {staged.index.keys[7]} at byte \d+: found other bytes"):
+            list(Stream(shard_set=staged, order=as_stored(staged.index), batch_size=4, image_size=32))
+
+
+def test_a_set_of_before_gets_checksums_where_it_is_staged(stage: Stage, sets: list[ShardSet]):
+    """Also if those of its origin are damaged."""
+    for number, damage in enumerate((Path.unlink, lambda path: path.write_bytes(b"x" * 200))):
+        damage(sets[number].folder / "checksums.xxh3")
+        with stage.shard_set(str(sets[number].folder)) as staged:
+            np.testing.assert_array_equal(sets[number].checksums, staged.checksums)
 
 
 def test_processes_that_stage_one_set_at_once_share_it(stage: Stage, sets: list[ShardSet]):

@@ -17,7 +17,7 @@ from torchvision.transforms import Compose, Normalize, ToTensor
 
 from tta_pipeline.shards.images import decode_with_pillow, read_npy
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.transformation import stored_images
+from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.streaming.order import Indices, StreamOrder
 from tta_pipeline.streaming.reader import Batch
 

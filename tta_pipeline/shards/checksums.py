@@ -1,0 +1,88 @@
+"""What tells at every read whether a sample's bytes are still those that were proven: a fast checksum.
+
+The checksums lie beside the index, in a file of their own, and not in the manifest: they follow from the bytes whose
+sha256 stand there, so a set has the same identity with and without them, and results of before stay what they are. The
+file names the index that it belongs to and ends with its own hash. If it is missing, damaged, or another set's, each
+sample's sha256 is compared instead: that takes longer, and nothing else changes.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from xxhash import xxh3_64_digest
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+CHECKSUMS_FILE = "checksums.xxh3"
+Digests = npt.NDArray[np.void]
+"""Hashes of a few bytes each, shape (N,)."""
+
+CHECKSUM_BYTES = 8
+_SHA256_BYTES = 32
+
+checksum: "Callable[[Buffer], bytes]" = xxh3_64_digest
+"""Of a sample's bytes. Measured on 3 and 20 KB: 0.2 and 0.5 microseconds; zlib's CRC-32 takes 1.1 and 11."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCheck:
+    """Compares the bytes of samples with what is known of them."""
+
+    name: str
+    """Of the hash."""
+    digest: Callable[[bytes], bytes]
+    known: Digests
+    """Of every sample, in stored order."""
+
+    @classmethod
+    def of(cls, sha256s: pa.ChunkedArray, checksums: Digests | None) -> Self:
+        """Return the check by *checksums* or, without them, by *sha256s*."""
+        if checksums is not None:
+            return cls(name="xxh3", digest=checksum, known=checksums)
+        return cls(name="sha256", digest=_sha256, known=as_digests(sha256s.to_pylist(), _SHA256_BYTES))
+
+    def expected(self, indices: npt.NDArray[np.int64]) -> list[bytes]:
+        """Return what `digest` must give for the samples at *indices*, shape (B,)."""
+        expected: list[bytes] = self.known[indices].tolist()
+        return expected
+
+
+def as_digests(digests: Iterable[bytes], size_bytes: int = CHECKSUM_BYTES) -> Digests:
+    """Return *digests*, of *size_bytes* each, as an array."""
+    return np.frombuffer(b"".join(digests), f"V{size_bytes}")
+
+
+def encoded_checksums(checksums: Digests, samples_sha256: str) -> bytes:
+    """Return the bytes of `checksums.xxh3`, for the sample index of that hash."""
+    body = bytes.fromhex(samples_sha256) + checksums.tobytes()
+    return body + _sha256(body)
+
+
+def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Digests | None:
+    """Return the checksums in *data*, or None if it is no intact file of that sample index."""
+    body, digest = data[:-_SHA256_BYTES], data[-_SHA256_BYTES:]
+    is_whole = len(body) == _SHA256_BYTES + num_samples * CHECKSUM_BYTES and _sha256(body) == digest
+    if not is_whole or body[:_SHA256_BYTES] != bytes.fromhex(samples_sha256):
+        return None
+    return np.frombuffer(body, f"V{CHECKSUM_BYTES}", offset=_SHA256_BYTES)
+
+
+def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Digests | None:
+    """Return the checksums that lie in *folder*, or None if there is no intact file of that sample index."""
+    path = folder / CHECKSUMS_FILE
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return None
+    return decoded_checksums(data, samples_sha256, num_samples)
+
+
+def _sha256(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()

@@ -1,0 +1,29 @@
+"""Checksums for shard sets that were made before samples had them, or have lost them."""
+
+from collections.abc import Iterator
+
+from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.shards.checksums import as_digests, checksum
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.stored_images import stored_images
+from tta_pipeline.sources.listing import ImageReader
+
+
+def completed(shard_set: ShardSet) -> ShardSet:
+    """Return *shard_set* with checksums; if it has none, every sample is read, its sha256 compared, and they are kept.
+
+    Raises:
+        ManifestError: a sample is not what the index says, or the checksums cannot be written.
+    """
+    if shard_set.checksums is not None:
+        return shard_set
+    try:
+        return shard_set.with_checksums(as_digests(_checksums(shard_set)))
+    except SourceError as error:
+        raise ManifestError(str(error)) from error
+
+
+def _checksums(shard_set: ShardSet) -> Iterator[bytes]:
+    with ImageReader() as reader:
+        for image in stored_images(shard_set):
+            yield checksum(reader.read(image))

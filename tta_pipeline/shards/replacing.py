@@ -1,0 +1,42 @@
+"""A cell's folder is replaced as a whole, so nothing of anybody else may lie in it."""
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from tta_pipeline.errors import ShardError
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, VERIFIED_FILE, WRITER_FILE
+
+_OWN_FILES = frozenset({MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE, VERIFIED_FILE, "class_map.json"})
+_OWN_SHARD = re.compile(r".+-\d+-\d{5}\.tar")
+_OF_FILE_SYSTEMS = re.compile(r"\.unpublished-.*|\._.*|\.DS_Store|\.nfs.*")
+_NUM_NAMED = 3
+
+
+def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None:
+    """Refuse to replace *folder* if something lies in it that is not part of a shard set of ours.
+
+    Args:
+        folder: Where a shard set is to be.
+        shard_names: Of shards that are ours besides those that our writer names.
+
+    Raises:
+        ShardError: there is something else.
+    """
+    if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
+        named = ", ".join(others[:_NUM_NAMED]) + (", ..." if len(others) > _NUM_NAMED else "")
+        raise ShardError(
+            f"{folder}: found {named}, which this project did not write; expected an empty folder or a shard set of "
+            "ours, since its place is taken as a whole: give another folder, or move these away"
+        )
+
+
+def _is_ours(path: Path, shard_names: Collection[str]) -> bool:
+    if path.is_symlink():
+        return path.suffix == ".tar"
+    if path.is_dir():
+        return False
+    name = path.name
+    is_named = name in _OWN_FILES or name in shard_names
+    return is_named or bool(_OWN_SHARD.fullmatch(name) or _OF_FILE_SYSTEMS.fullmatch(name))

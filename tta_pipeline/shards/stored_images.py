@@ -1,0 +1,29 @@
+"""The samples of a shard set as images to read, for whoever makes something else of them."""
+
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.sources.listing import SourceImage
+
+
+def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
+    """Return the samples of *shard_set* in stored order, as slices of its shards, which must stay as they are.
+
+    Whoever reads one has its sha256 compared.
+
+    Raises:
+        ManifestError: the shards are not what the manifest says.
+    """
+    shard_set.require_intact()
+    paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
+    modified_ns = [path.stat().st_mtime_ns for path in paths]
+    return tuple(
+        SourceImage(
+            class_name=shard_set.manifest.classes[row["label"]],
+            file_name=row["source_name"].rpartition("/")[2],
+            path=str(paths[row["shard"]]),
+            size_bytes=row["size_bytes"],
+            modified_ns=modified_ns[row["shard"]],
+            offset=row["offset"],
+            sha256=row["sha256"],
+        )
+        for row in shard_set.index.table.to_pylist()
+    )

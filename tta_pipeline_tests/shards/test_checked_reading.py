@@ -1,0 +1,243 @@
+"""No sample becomes pixels, or another shard, whose bytes are not those that were proven, whatever looks the same."""
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.cli import main
+from tta_pipeline.doctor.shard_sets import shard_checksums
+from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
+from tta_pipeline.locations import Locations
+from tta_pipeline.shards.command import split
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.transformation import transform_shard_set
+from tta_pipeline.shards.verification import verify
+from tta_pipeline.streaming.baselines.baseline import stored_files
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
+
+
+def pixels(shard_set: ShardSet) -> np.ndarray:
+    """Return all images in stored order."""
+    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=6, image_size=32)
+    return np.concatenate([batch.images.numpy().copy() for batch in stream])
+
+
+def without_checksums(shard_set: ShardSet) -> ShardSet:
+    """Return the set as it was made before samples had checksums."""
+    (shard_set.folder / "checksums.xxh3").unlink()
+    return ShardSet.open(shard_set.folder)
+
+
+@pytest.mark.parametrize("make", [lambda shard_set: shard_set, without_checksums], ids=["xxh3", "sha256"])
+def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: ShardSet, make: Callable):
+    """The error has shard, key, offset, what was found and what was expected; with and without fast checksums."""
+    shard_set = make(shard_set)
+    path = flip_sample(shard_set, 7)
+    shard_set.require_intact()  # all that can be seen without reading
+
+    with pytest.raises(StreamError) as caught:
+        pixels(shard_set)
+
+    place = f"{path}, sample {shard_set.index.keys[7]} at byte {shard_set.index.offsets[7]}: found other bytes"
+    expected = (shard_set.sample_check().known[7]).tobytes().hex()
+    assert place in str(caught.value)
+    assert f"expected {expected}" in str(caught.value)
+
+
+def test_200_flipped_bits_give_the_right_pixels_or_an_error(shard_set: ShardSet):
+    """A bit of a header does no harm to who reads at offsets; every bit of an image is noticed."""
+    expected, rng = pixels(shard_set), random.Random(3)
+    paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
+    num_named = 0
+    for _ in range(200):
+        path = rng.choice(paths)
+        place = rng.randrange(path.stat().st_size), rng.randrange(8)
+        flip(path, *place)
+        try:
+            np.testing.assert_array_equal(expected, pixels(ShardSet.open(shard_set.folder)))
+        except StreamError:
+            num_named += 1
+        flip(path, *place)
+    assert num_named > 50
+
+
+def test_two_samples_that_were_exchanged_are_noticed(shard_set: ShardSet):
+    """Both are intact images; each stands where the other was."""
+    shard_set = ShardSet.open(shard_set.folder)
+    sizes = shard_set.index.sizes
+    shard = shard_set.index.shards
+    pairs = ((i, j) for i in range(20) for j in range(i) if shard[i] == shard[j] and sizes[i] <= sizes[j])
+    one, other = next(pairs)
+    path = shard_set.folder / shard_set.manifest.shards[shard[one]].name
+    data, start, place = bytearray(path.read_bytes()), *(int(shard_set.index.offsets[i]) for i in (one, other))
+    data[place : place + sizes[one]] = data[start : start + sizes[one]]
+    path.write_bytes(data)
+
+    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[other]} .*found other bytes"):
+        pixels(shard_set)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "another", "folder"])
+def test_damaged_checksums_are_not_believed(shard_set: ShardSet, tmp_path: Path, write: Callable, damage: str):
+    """The samples are compared by sha256 then; verification makes the checksums again."""
+    path = shard_set.folder / "checksums.xxh3"
+    good, expected = path.read_bytes(), pixels(shard_set)
+    if damage == "flip":
+        flip(path, 40)
+    elif damage == "cut":
+        os.truncate(path, 100)
+    elif damage == "another":
+        write(tmp_path / "other", LIMITS.model_copy(update={"seed": 8}))
+        publish_shard_set(tmp_path / "other", CLASS_MAP, QUIET)
+        shutil.copy(tmp_path / "other" / "checksums.xxh3", path)
+    else:
+        path.unlink()
+        path.mkdir()
+
+    opened = ShardSet.open(shard_set.folder)
+    assert opened.checksums is None
+    np.testing.assert_array_equal(expected, pixels(opened))
+    if damage == "folder":
+        path.rmdir()
+    assert [()] == [verdict.problems for verdict in verify([shard_set.folder], lambda *_: QUIET)]
+    assert good == path.read_bytes()
+
+
+def test_a_set_of_before_keeps_its_identity_when_it_gets_checksums(shard_set: ShardSet, tmp_path: Path):
+    """`verify` and the manifest's next publication add them; results of before name the same manifest."""
+    manifest = shard_set.folder / "manifest.json"
+    before = manifest.read_bytes()
+    for complete in (
+        lambda: CliRunner().invoke(main, ["verify", str(shard_set.folder)]),
+        lambda: publish_shard_set(shard_set.folder, CLASS_MAP, QUIET),
+    ):
+        assert without_checksums(shard_set).checksums is None
+        complete()
+        np.testing.assert_array_equal(shard_set.checksums, ShardSet.open(shard_set.folder).checksums)
+    assert before == manifest.read_bytes()
+
+
+def test_checksums_are_made_of_no_sample_that_is_another(shard_set: ShardSet):
+    """A shard that was changed with its times restored gets none of its present bytes."""
+    without_checksums(shard_set)
+    flip_sample(shard_set, 7)
+
+    with pytest.raises(ManifestError, match="found sha256"):
+        publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
+    (verdict,) = verify([shard_set.folder], lambda *_: QUIET)
+    assert verdict.problems
+    assert not (shard_set.folder / "checksums.xxh3").exists()
+
+
+def test_the_doctor_names_sets_of_before(shard_set: ShardSet, tmp_path: Path):
+    """Until they are verified."""
+    folder = tmp_path / "data" / "mine" / "shards" / "fog" / "5"
+    shutil.copytree(shard_set.folder, folder)
+    locations = Locations(root=tmp_path / "data")
+    assert ["ok"] == [finding.mark for finding in shard_checksums(locations)]
+
+    without_checksums(ShardSet.open(folder))
+
+    (finding,) = shard_checksums(locations)
+    assert ("note", True) == (finding.mark, str(folder) in finding.found)
+    assert "tta-pipeline verify" in finding.advice
+
+
+@pytest.mark.parametrize("make", ["transform", "split", "read"])
+def test_nothing_is_made_of_a_sample_that_was_changed(shard_set: ShardSet, tmp_path: Path, make: str):
+    """Neither another shard set, nor parts of it, nor what other loaders read; each names the sample."""
+    flip_sample(shard_set, 7)
+    makers = {
+        "transform": lambda: transform_shard_set(shard_set.folder, tmp_path / "t", Transform(), lambda *_: QUIET),
+        "split": lambda: list(split(shard_set.folder, tmp_path / "t", 2, lambda *_: QUIET)),
+        "read": lambda: list(stored_files(shard_set)),
+    }
+
+    with pytest.raises(SourceError, match=r"found sha256 [0-9a-f]{64}; expected"):
+        makers[make]()
+    assert not list(tmp_path.glob("t/*.tar"))
+
+
+@pytest.mark.parametrize("content", [b"[1,2]", b"7", b'{"a": 1', b"[" * 100_000, None, b'{"fog-5-00000.tar": [1]}'])
+def test_a_note_that_is_not_ours_is_ignored_and_written_again(shard_set: ShardSet, content: bytes | None):
+    """Whatever lies in the place of verified.json, a folder too: the shards are hashed, and nothing else differs."""
+    path = shard_set.folder / "verified.json"
+    good = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content) if content is not None else path.mkdir()
+
+    ShardSet.open(shard_set.folder).require_intact()
+    assert path.is_dir() if content is None else good == path.read_bytes()
+    flip_sample(shard_set, 7)
+    if content is None:
+        with pytest.raises(ManifestError, match="does not hash"):
+            shard_set.require_intact()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "samples.parquet", "writer.json"])
+def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(shard_set: ShardSet, name: str):
+    """It is named in one line."""
+    path = shard_set.folder / name
+    path.unlink()
+    os.mkfifo(path)
+
+    read = (lambda folder: publish_shard_set(folder, CLASS_MAP, QUIET)) if name == "writer.json" else ShardSet.open
+
+    with pytest.raises(ManifestError, match=rf"{name} cannot be read \(it is no file\)"):
+        read(shard_set.folder)
+
+
+def test_a_pipe_beside_the_shards_keeps_nobody_waiting(shard_set: ShardSet):
+    """Nor do the notes that may be missing."""
+    for name in ("verified.json", "checksums.xxh3"):
+        (shard_set.folder / name).unlink()
+        os.mkfifo(shard_set.folder / name)
+
+    opened = ShardSet.open(shard_set.folder)
+    opened.require_intact()
+
+    assert 20 == len(pixels(opened))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda content: {**content, "classes": content["classes"][::-1]},
+        lambda content: {**content, "num_samples": 19},
+        lambda content: {**content, "shards": content["shards"][:-1]},
+    ],
+    ids=["classes", "count", "shards"],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(shard_set: ShardSet, edit: Callable):
+    """Classes in another order than their hash, or counts that are not those of the index."""
+    path = shard_set.folder / "manifest.json"
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+
+    with pytest.raises(ManifestError, match="shard_manifest of this cell again"):
+        ShardSet.open(shard_set.folder)
+
+
+def test_a_folder_with_files_of_others_is_not_replaced(write: Callable, tmp_path: Path):
+    """Shards take the place of a folder as a whole: what somebody put into it stays, and the error names it."""
+    for name in ("thesis.tex", "mine.tar"):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).write_text("years of work")
+
+        with pytest.raises(ShardError, match=rf"found {name}, which this project did not write"):
+            write(folder)
+        assert "years of work" == (folder / name).read_text()
+    write(tmp_path / "shards")
+    publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET)
+    assert write(tmp_path / "shards", LIMITS.model_copy(update={"seed": 8})).was_written
