@@ -28,6 +28,8 @@ class FolderTree:
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    suffixes: tuple[str, ...] = IMAGE_SUFFIXES
+    """Of the files that are images, in lower case."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The listing that a version was just taken of, so that a tree is not walked twice in a row."""
 
@@ -72,11 +74,11 @@ class FolderTree:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        found = _Found(class_pattern=self.class_pattern)
+        found = _Found(class_pattern=self.class_pattern, suffixes=self.suffixes)
         _walk(str(folder), None, found, ancestors=())
         if not found.images:
             raise SourceError(
-                f"0 images under {folder}; expected class folders with files ending in {', '.join(IMAGE_SUFFIXES)}"
+                f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
             )
         return Listing(
             cell=cell,
@@ -123,6 +125,7 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
 @dataclass
 class _Found:
     class_pattern: str | None
+    suffixes: tuple[str, ...]
     images: list[SourceImage] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
@@ -147,7 +150,7 @@ def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tupl
                 found.num_hidden += 1
             elif entry.is_dir():
                 _walk(path, class_name if entry.name in WRAPPERS else entry.name, found, ancestors=ancestors)
-            elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (named := found.class_of(class_name, entry.name)):
+            elif entry.name.lower().endswith(found.suffixes) and (named := found.class_of(class_name, entry.name)):
                 found.images.append(_image(named, path, entry))
             else:
                 found.strays.append(Path(path))

@@ -14,7 +14,7 @@ from scipy import ndimage
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.corruptions import TABLES, corrupt, dispatch
+from tta_pipeline.sources.corruptions import TABLES, corrupt, dispatch, weather
 from tta_pipeline.sources.corruptions.blur import disk, drag, glass_blur
 from tta_pipeline.sources.corruptions.constants import CONSTANTS, PARAMETERS
 from tta_pipeline.sources.corruptions.dispatch import DETERMINISTIC, RANDOM
@@ -330,6 +330,31 @@ def test_snow_falls_on_both_halves() -> None:
     snowy = corrupted(grey(0), "snow", 3)
     np.testing.assert_array_equal(snowy, snowy[:, ::-1, ::-1])
     assert snowy.min() == int(255 * 0.1 * 0.5)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_flakes_are_dragged_as_bytes(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator scripts of all three tables make an 8-bit picture of the flakes before ImageMagick drags it."""
+    dragged = []
+
+    def seen(flakes: npt.NDArray[np.float32], *args: object, **settings: object) -> object:
+        dragged.append(255 * flakes)
+        return drag(flakes, *args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(weather, "drag", seen)
+    corrupted(photos(), "snow", 2, table=table)
+
+    assert dragged[0].max() > 0
+    np.testing.assert_allclose(np.rint(dragged[0]), dragged[0], atol=1e-3)
+
+
+def test_flakes_are_truncated_before_they_are_dragged() -> None:
+    """Snow of one light, 127.98 of 255, falls twice as 127: 254, where exact numbers would give 255."""
+    snowy = weather.snow(
+        grey(0), generators(["a"], seed=0, corruption="snow", severity=1),
+        mean=127.98 / 255, scale=0, zoom=2, threshold=0.1, radius=3, sigma=1, keep=1,
+    )  # fmt: skip
+    assert (snowy == 254).all()
 
 
 @pytest.mark.parametrize("corruption", ["brightness", "saturate"])
