@@ -12,6 +12,7 @@ MAX_HEADER_BYTES = 4096
 """NumPy writes 128 bytes for arrays of numbers."""
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 """Of the field that tells the header's length, by the format's version."""
+_MAX_AXES = 32
 _START_BYTES = len(MAGIC) + 2 + 4
 MAX_START_BYTES = _START_BYTES + MAX_HEADER_BYTES
 """At most what lies before the values."""
@@ -91,6 +92,6 @@ def _lengths(text: str) -> tuple[int, ...]:
     if parts[-1] == "":  # (3,) and ()
         parts.pop()
     matches = [_LENGTH.match(part) for part in parts]
-    if None in matches:
-        raise ValueError(f"the shape ({text[:80]}) in an .npy file; expected lengths of axes")
+    if None in matches or len(matches) > _MAX_AXES:
+        raise ValueError(f"the shape ({text[:80]}) in an .npy file; expected the lengths of {_MAX_AXES} axes at most")
     return tuple(int(match[1]) for match in matches if match)

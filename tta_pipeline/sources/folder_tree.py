@@ -1,6 +1,7 @@
 """Images in folders, laid out as ImageNet-C is: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing, SourceImage
@@ -157,11 +159,15 @@ def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tupl
 
 
 def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
+    if not path.isascii():
+        require_unicode(f"{class_name}/{entry.name}", of=Path(path).parent, error=SourceError)
     try:
         status = entry.stat()
     except OSError as error:
         target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
         raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
+    if not stat.S_ISREG(status.st_mode):  # a named pipe would be waited for
+        raise SourceError(f"{path} is no regular file; expected an image file: remove it")
     return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 
@@ -212,4 +218,5 @@ def _class_names(folder: str | Path) -> Iterator[str]:
         if entry.name in WRAPPERS:
             yield from _class_names(entry.path)
         else:
+            require_unicode(entry.name, of=os.fspath(folder), error=SourceError)
             yield entry.name
