@@ -1,6 +1,9 @@
 """The corruptions do what their formulas say, and to an image always the same."""
 
 import colorsys
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
@@ -117,6 +120,37 @@ def test_threads_do_not_matter() -> None:
         results = list(pool.map(lambda corruption: corrupted(photos(), corruption, 4), CORRUPTIONS))
     for corruption, result in zip(CORRUPTIONS, results, strict=True):
         np.testing.assert_array_equal(result, corrupted(photos(), corruption, 4))
+
+
+MADE = """
+import hashlib
+import numpy as np
+from scipy import ndimage
+from tta_pipeline.partitions import CORRUPTIONS
+from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.sources.generator import Encoding
+noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
+images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
+for name in CORRUPTIONS:
+    made = corrupt(images, name, 3, keys=list("abcd"), seed=0, table="imagenet_c")
+    print(name, *(hashlib.sha256(Encoding(jpeg_quality=q).file(made[0]) + made.tobytes()).hexdigest() for q in (85, None)))
+"""
+
+
+def test_processors_with_other_vector_instructions_make_the_same() -> None:
+    """Without the instructions of today's processors NumPy and libjpeg-turbo make the same bytes, at 224 pixels."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    older = {"NPY_DISABLE_CPU_FEATURES": " ".join(found), "JSIMD_FORCENONE": "1"}
+
+    here, there = (
+        subprocess.run(
+            [sys.executable, "-c", MADE], env={**os.environ, **changes}, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for changes in ({}, older)
+    )
+
+    assert 19 == len(here)
+    assert here == there
 
 
 @pytest.mark.parametrize("corruption", RANDOM)
