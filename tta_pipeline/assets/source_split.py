@@ -23,7 +23,7 @@ def _generated(scope: Scope) -> dg.AssetsDefinition:
         "source_split",
         kinds={"jpeg"},
         code_version="1",
-        description="Generated images, laid out as ImageNet-C is: `<corruption>/<severity>/<class>/<name>.JPEG`. "
+        description="Generated images, laid out as ImageNet-C is: `<corruption>/<severity>/<class>/<name>`. "
         "Results on them compare with no published table.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
@@ -37,7 +37,12 @@ def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
 
     source = scope.benchmark.source
     assert isinstance(source, DigitsSource)
-    settings = DigitsSettings(**source.model_dump(exclude={"kind"}))
+    settings = DigitsSettings(
+        seed=source.seed,
+        num_test=source.num_test,
+        severity_table=source.severity_table,
+        jpeg_quality=source.stored_quality,
+    )
     root = locations.generated_source(scope.benchmark.name)
     generated = generate_cell(root, cell, settings)
     return CellReport(
@@ -47,7 +52,7 @@ def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
             "folder": dg.MetadataValue.path(root / cell.path),
             "generated": True,
             "seed": settings.seed,
-            "jpeg_quality": settings.jpeg_quality,
+            "encoding": "lossless" if settings.jpeg_quality is None else f"jpeg {settings.jpeg_quality}",
         },
         data_version=generated.listing_version,
     )

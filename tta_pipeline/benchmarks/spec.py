@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
@@ -74,17 +74,44 @@ Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
 ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
 
 
-class DigitsSource(Section):
+class _MadeHere(Section):
+    """Images that are corrupted and stored here."""
+
+    kind: str
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
+    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
+    encoding: Literal["jpeg", "lossless"] | None = None
+    """How the images are stored; by default as the table's authors stored theirs: lossless for cifar_c, jpeg for the
+    other two."""
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)
+    """Of images stored as jpeg; by default 85, as the authors'."""
+
+    @model_validator(mode="after")
+    def _has_quality_of_jpeg_only(self) -> Self:
+        if self.jpeg_quality is not None and self.stored_quality is None:
+            raise ValueError(
+                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, as those of "
+                f"{self.severity_table} are by default; expected encoding: jpeg with it, or neither"
+            )
+        return self
+
+    @property
+    def stored_quality(self) -> int | None:
+        """The quality of the JPEG files; None: images are stored lossless."""
+        encoding = self.encoding or ("lossless" if self.severity_table == "cifar_c" else "jpeg")
+        return (self.jpeg_quality or 85) if encoding == "jpeg" else None
+
+
+class DigitsSource(_MadeHere):
     """Handwritten digits of scikit-learn, corrupted by our own generators."""
 
     kind: Literal["digits"]
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
+    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
     seed: int = 0
     """Of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
     """Test images; the rest trains the source model."""
-    jpeg_quality: int = Field(default=85, ge=1, le=100)
-    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
-    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
 
 
 class FolderSource(Section):
@@ -125,16 +152,14 @@ class NpySource(Section):
     """The uncorrupted images."""
 
 
-class GeneratedSource(Section):
+class GeneratedSource(_MadeHere):
     """Corruptions made here from clean images; results differ from those on published data by about a point."""
 
     kind: Literal["generated"]
     clean: Clean
     """The uncorrupted images."""
-    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
-    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
     seed: int = 0
-    jpeg_quality: int = Field(default=85, ge=1, le=100)
+    """Of the corruptions."""
     jobs: int = Field(default=1, ge=1)
     """Processes that generate."""
 

@@ -4,15 +4,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.new_benchmark.archives import Seen, survey_archives
 from tta_pipeline.new_benchmark.found import Survey, left_out, not_found, to_be_corrupted, unknown_corruptions
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
 from tta_pipeline.sources.existing_shards import classes_in_label_order, shard_files, stated_class
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS, FolderTree, discover
-from tta_pipeline.sources.npy import LABELS_FILE, NpySource
+from tta_pipeline.sources.npy import LABELS_FILE, NpySource, read_images
 from tta_pipeline.sources.tar_stream import opened
 
 _MAX_SHARD_MEMBERS = 20_000
@@ -148,12 +146,7 @@ def _arrays(root: Path) -> Survey:
     if not known:
         raise unknown_corruptions(root, foreign)
     source = NpySource(root=root, cells=(), spill_root=root)
-    try:
-        shape = np.lib.format.open_memmap(root / f"{known[0]}.npy", mode="r").shape
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{root / known[0]}.npy cannot be read as an array ({error}); restore it") from error
-    if len(shape) != 4:
-        raise SourceError(f"{root / known[0]}.npy has shape {shape}; expected (5 n, H, W, 3)")
+    shape = read_images(root / f"{known[0]}.npy").shape
     return Survey(
         kind="npy",
         paths=(root,),

@@ -8,7 +8,9 @@ import numpy.typing as npt
 import simplejpeg
 from PIL import Image
 
-_JPEG, _PNG, _BMP, _RIFF, _NPY = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF", b"\x93NUMPY"
+from tta_pipeline.npy_format import MAGIC, read_array_header
+
+_JPEG, _PNG, _BMP, _RIFF = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF"
 _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
@@ -47,7 +49,7 @@ def _header_by_signature(data: bytes) -> ImageHeader:
         return _bmp_header(data)
     if data.startswith(_RIFF) and data[8:12] == b"WEBP":
         return _webp_header(data)
-    if data.startswith(_NPY):
+    if data.startswith(MAGIC):
         return _npy_header(data)
     raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
 
@@ -92,13 +94,12 @@ def read_npy(data: bytes) -> npt.NDArray[np.uint8]:
     Raises:
         ValueError: *data* is cut, or holds something else; pickled objects are never read.
     """
-    file = io.BytesIO(data)
-    np.lib.format.read_magic(file)
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    if dtype != np.uint8 or is_fortran or len(shape) != 3 or shape[2] != 3:
-        raise ValueError(f"an array of {dtype} {shape}; expected uint8 (H, W, 3)")
-    _require(len(data) - file.tell() == np.prod(shape), "npy", data, f"{np.prod(shape)} bytes of pixels")
-    return np.frombuffer(data, np.uint8, offset=file.tell()).reshape(shape)
+    header = read_array_header(data)
+    shape = header.shape
+    if header.dtype != np.uint8 or header.is_fortran or len(shape) != 3 or shape[2] != 3:
+        raise ValueError(f"an array of {header.dtype} {shape}; expected uint8 (H, W, 3)")
+    _require(len(data) - header.offset == header.size_bytes, "npy", data, f"{header.size_bytes} bytes of pixels")
+    return np.frombuffer(data, np.uint8, offset=header.offset).reshape(shape)
 
 
 def decode_with_pillow(data: bytes) -> Image.Image:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.names import require_unicode
 from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.naming import sample_key, source_name
@@ -68,6 +69,7 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
         for member in reader.members():
             extension = _allowed_extension(shard.path, member)
             if extension in IMAGE_EXTENSIONS:
+                require_unicode(member.name, of=shard.path, error=ManifestError)
                 if shard.is_foreign:
                     _require_image(shard.path, member)
                 samples.append(_sample(member, name_of(member.name)))

@@ -40,7 +40,9 @@ def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = qui
     source = benchmark.source
     assert not isinstance(source, spec.ShardsSource), "shards are linked to and adopted, not converted"
     if isinstance(source, spec.DigitsSource):
-        return FolderTree(root=locations.generated_source(benchmark.name), cells=(*benchmark.cells, CLEAN, TRAIN))
+        from tta_pipeline.sources.digits import digit_tree
+
+        return digit_tree(locations.generated_source(benchmark.name), (*benchmark.cells, CLEAN, TRAIN))
     spill_root = locations.root / benchmark.name
     corrupted = _corrupted(benchmark, source, spill_root, progress)
     if isinstance(source, spec.GeneratedSource) or source.clean is None:
@@ -78,13 +80,14 @@ def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progr
 
 def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
     from tta_pipeline.sources.generated import GeneratedSource
+    from tta_pipeline.sources.generator import Encoding
 
     return GeneratedSource(
         clean=_clean(source.clean, spill_root, progress),
         cells=benchmark.cells,
         table=source.severity_table,
         seed=source.seed,
-        jpeg_quality=source.jpeg_quality,
+        encoding=Encoding(jpeg_quality=source.stored_quality),
         image_size=benchmark.image_size,
         spill_root=spill_root,
         jobs=source.jobs,

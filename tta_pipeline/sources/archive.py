@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
@@ -216,10 +217,11 @@ class _Layout:
         """Return the class of a file of the archive *path*, empty if it is no image or has no class.
 
         Raises:
-            SourceError: the ground truth of a flat archive lacks the file.
+            SourceError: the ground truth of a flat archive lacks the file, or its name is not UTF-8.
         """
         if not file_name.lower().endswith(IMAGE_SUFFIXES):
             return ""
+        require_unicode(f"{place.class_name}/{file_name}", of=path, error=SourceError)
         if self.class_pattern is not None:
             name = f"{place.class_name}/{file_name}" if place.class_name else file_name
             return class_by_pattern(self.class_pattern, name)

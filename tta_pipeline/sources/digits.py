@@ -4,7 +4,6 @@ The images are generated: results on them are marked so and compare with no publ
 """
 
 import hashlib
-import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,8 @@ from tta_pipeline.files import published_folder, write_atomically
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.sources.generator import GENERATOR_VERSION, SUFFIXES, Encoding, randomness_key
 
-GENERATOR_VERSION = 1
 IMAGE_SIZE = 32
 """Height and width of the enlarged digits, in pixels."""
 NUM_CLASSES = 10
@@ -29,14 +28,15 @@ class DigitsSettings(Section):
 
     seed: int
     num_test: int
-    jpeg_quality: int
+    jpeg_quality: int | None
+    """None: lossless."""
     severity_table: str
     generator_version: int = GENERATOR_VERSION
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digits:
-    """Digit images of one split: uint8 (N, 32, 32, 3) RGB, labels int (N,), and a name for each."""
+    """Digit images of one split: uint8 (N, 32, 32, 3) RGB, labels int (N,), and a name without suffix for each."""
 
     images: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.int64]
@@ -49,41 +49,46 @@ class GeneratedCell(Section):
     settings: DigitsSettings
     num_images: int
     content_sha256: str
+    """Of the names and bytes of the files as they were written."""
     listing_version: str
-    """Of the files as they were written; another one now means that somebody changed them."""
+    """Of their names, sizes and times."""
 
 
 def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Write the images of *cell* under *root*, unless they lie there unchanged, and return what was written."""
+    """Write the images of *cell* under *root*, unless they lie there unchanged, and return what was written.
+
+    What lies there is read: sizes and times of files tell nothing of their bytes.
+    """
     existing = generated_cell(root, cell)
-    if existing is not None and existing.settings == settings and existing.listing_version == _version(root, cell):
+    if existing is not None and existing == _written(root, cell, settings):
         return existing
     digits = _split(cell, settings)
     images = _corrupted(digits, cell, settings)
-    content = hashlib.sha256()
+    encoding = Encoding(jpeg_quality=settings.jpeg_quality)
     with published_folder(root / cell.path) as folder:
         for class_name in map(str, range(NUM_CLASSES)):
             (folder / class_name).mkdir()
         for name, label, image in zip(digits.names, digits.labels, images, strict=True):
-            data = _jpeg(image, settings.jpeg_quality)
-            content.update(name.encode() + data)
-            (folder / str(label) / name).write_bytes(data)
-    generated = GeneratedCell(
-        settings=settings,
-        num_images=len(images),
-        content_sha256=content.hexdigest(),
-        listing_version=_version(root, cell),
-    )
+            (folder / str(label) / f"{name}{encoding.suffix}").write_bytes(encoding.file(image))
+    generated = _written(root, cell, settings)
     write_atomically(_record_path(root, cell), generated.model_dump_json(indent=1).encode())
     return generated
 
 
 def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
-    """Return what was generated for *cell*, or None if nothing is there."""
+    """Return what was generated for *cell*; None if nothing is there, or nothing that this version can read."""
     path = _record_path(root, cell)
-    if not path.exists() or not (root / cell.path).is_dir():
+    if not path.is_file() or not (root / cell.path).is_dir():
         return None
-    return GeneratedCell.model_validate_json(path.read_bytes())
+    try:
+        return GeneratedCell.model_validate_json(path.read_bytes())
+    except ValueError:
+        return None  # damaged or of an older version: the images are then made again
+
+
+def digit_tree(root: Path, cells: tuple[Cell, ...]) -> FolderTree:
+    """Return the source that reads what was generated for *cells* under *root*."""
+    return FolderTree(root=root, cells=cells, suffixes=tuple(suffix.lower() for suffix in SUFFIXES))
 
 
 def _record_path(root: Path, cell: Cell) -> Path:
@@ -91,8 +96,22 @@ def _record_path(root: Path, cell: Cell) -> Path:
     return root.with_name(f"{root.name}_records") / f"{cell.corruption}-{cell.severity}.json"
 
 
-def _version(root: Path, cell: Cell) -> str:
-    return FolderTree(root=root, cells=(cell,)).listing(cell).version
+def _written(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
+    """Return what lies there now, were it made with *settings*.
+
+    Raises:
+        SourceError: nothing does, or a file cannot be read.
+    """
+    listing = digit_tree(root, (cell,)).listing(cell)
+    content = hashlib.sha256()
+    for image in listing.images:
+        content.update(image.name.encode("utf-8", "surrogateescape") + image.read())
+    return GeneratedCell(
+        settings=settings,
+        num_images=len(listing.images),
+        content_sha256=content.hexdigest(),
+        listing_version=listing.version,
+    )
 
 
 def _corrupted(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDArray[np.uint8]:
@@ -104,16 +123,10 @@ def _corrupted(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDAr
         digits.images,
         cell.corruption,
         cell.severity,
-        keys=digits.names,
+        keys=[randomness_key(name) for name in digits.names],
         seed=settings.seed,
         table=settings.severity_table,
     )
-
-
-def _jpeg(image: npt.NDArray[np.uint8], quality: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, "JPEG", quality=quality, optimize=True)
-    return buffer.getvalue()
 
 
 def _split(cell: Cell, settings: DigitsSettings) -> Digits:
@@ -132,7 +145,7 @@ def _all_digits() -> Digits:
 
     bunch = load_digits()
     images = np.stack([_enlarged(image) for image in bunch.images])
-    names = tuple(f"digit_{index:04d}.JPEG" for index in range(len(images)))
+    names = tuple(f"digit_{index:04d}" for index in range(len(images)))
     return Digits(images=images, labels=bunch.target.astype(np.int64), names=names)
 
 

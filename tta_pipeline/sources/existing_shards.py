@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.files import published_folder
+from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.folder_tree import WRAPPERS
 from tta_pipeline.sources.tar_stream import TarStream, opened
@@ -157,6 +158,7 @@ def _stated_in(path: Path) -> Iterator[StatedClass]:
     for key, member in images.items():
         stated = stated_class(member, texts.get(key))
         if stated is not None:  # adoption names the samples without a class
+            require_unicode(stated.name, of=path, error=SourceError)
             yield stated
 
 

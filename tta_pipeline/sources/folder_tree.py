@@ -1,6 +1,7 @@
 """Images in folders, laid out as ImageNet-C is: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing, SourceImage
@@ -28,6 +30,8 @@ class FolderTree:
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    suffixes: tuple[str, ...] = IMAGE_SUFFIXES
+    """Of the files that are images, in lower case."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The listing that a version was just taken of, so that a tree is not walked twice in a row."""
 
@@ -72,11 +76,11 @@ class FolderTree:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        found = _Found(class_pattern=self.class_pattern)
+        found = _Found(class_pattern=self.class_pattern, suffixes=self.suffixes)
         _walk(str(folder), None, found, ancestors=())
         if not found.images:
             raise SourceError(
-                f"0 images under {folder}; expected class folders with files ending in {', '.join(IMAGE_SUFFIXES)}"
+                f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
             )
         return Listing(
             cell=cell,
@@ -123,6 +127,7 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
 @dataclass
 class _Found:
     class_pattern: str | None
+    suffixes: tuple[str, ...]
     images: list[SourceImage] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
@@ -147,18 +152,22 @@ def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tupl
                 found.num_hidden += 1
             elif entry.is_dir():
                 _walk(path, class_name if entry.name in WRAPPERS else entry.name, found, ancestors=ancestors)
-            elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (named := found.class_of(class_name, entry.name)):
+            elif entry.name.lower().endswith(found.suffixes) and (named := found.class_of(class_name, entry.name)):
                 found.images.append(_image(named, path, entry))
             else:
                 found.strays.append(Path(path))
 
 
 def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
+    if not path.isascii():
+        require_unicode(f"{class_name}/{entry.name}", of=Path(path).parent, error=SourceError)
     try:
         status = entry.stat()
     except OSError as error:
         target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
         raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
+    if not stat.S_ISREG(status.st_mode):  # a named pipe would be waited for
+        raise SourceError(f"{path} is no regular file; expected an image file: remove it")
     return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 
@@ -209,4 +218,5 @@ def _class_names(folder: str | Path) -> Iterator[str]:
         if entry.name in WRAPPERS:
             yield from _class_names(entry.path)
         else:
+            require_unicode(entry.name, of=os.fspath(folder), error=SourceError)
             yield entry.name

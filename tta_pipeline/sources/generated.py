@@ -5,7 +5,6 @@ The images are generated: results on them are marked so and compare with no publ
 
 import contextlib
 import hashlib
-import io
 import json
 import multiprocessing
 import os
@@ -23,11 +22,10 @@ from PIL import Image
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.images import decode_with_pillow, read_image_header
+from tta_pipeline.sources.generator import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.sources.listing import Listing, Source, SourceImage
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
-GENERATOR_VERSION = 1
-"""Counts the changes to this module or the corruptions that give other bytes for the same settings."""
 BATCH_SIZE = 64
 _SHORTER_SIDE = 256 / 224
 """How much larger than the crop an image's shorter side becomes before it is cropped (make_imagenet_c.py)."""
@@ -47,7 +45,7 @@ class GeneratedSource:
     table: str
     """Whose severity constants, one of `tta_pipeline.sources.corruptions.TABLES`."""
     seed: int
-    jpeg_quality: int = 85
+    encoding: Encoding
     image_size: int
     spill_root: Path
     """Where the images of prepared cells lie for as long as they are needed."""
@@ -62,7 +60,7 @@ class GeneratedSource:
     def version(self, cell: Cell) -> str:
         """Return a digest of the clean images' version and of every setting that decides a byte."""
         decisive = [GENERATOR_VERSION, self.clean.version(CLEAN), cell.key, self.table, self.seed]
-        decisive += [self.jpeg_quality, self.image_size]
+        decisive += [self.encoding.jpeg_quality, self.image_size]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
@@ -78,7 +76,7 @@ class GeneratedSource:
         """
         with self.clean.prepared((CLEAN,)), spill_folder(self.spill_root) as spill:
             clean = self.clean.listing(CLEAN).in_memory()
-            names = _names(clean.images)
+            names = _names(clean.images, suffix=self.encoding.suffix)
             with _executor(self.jobs) as executor:
                 listings = {
                     cell: replace(
@@ -103,10 +101,10 @@ class GeneratedSource:
         self, cell: Cell, clean: Listing, *, names: Sequence[str], spill: SpillFile, executor: Executor | None
     ) -> tuple[SourceImage, ...]:
         recipe = _Recipe(
-            cell=cell, table=self.table, seed=self.seed, jpeg_quality=self.jpeg_quality, image_size=self.image_size
+            cell=cell, table=self.table, seed=self.seed, encoding=self.encoding, image_size=self.image_size
         )
         as_they_are: list[SourceImage] = []
-        made = _in_order(clean.images, names, recipe=recipe, executor=executor, ahead=2 * self.jobs)
+        made = _in_order(clean.images, recipe=recipe, executor=executor, ahead=2 * self.jobs)
         for image, name, data in zip(clean.images, names, made, strict=True):
             if data is None:
                 as_they_are.append(image)
@@ -122,15 +120,15 @@ class _Recipe:
     cell: Cell
     table: str
     seed: int
-    jpeg_quality: int
+    encoding: Encoding
     image_size: int
 
 
-def _names(images: Sequence[SourceImage]) -> tuple[str, ...]:
+def _names(images: Sequence[SourceImage], *, suffix: str) -> tuple[str, ...]:
     """Return the name of each image's corrupted copy: its own, with the extension of what it becomes."""
     by_name: dict[str, SourceImage] = {}
     for image in images:
-        name = f"{Path(image.file_name).stem}.JPEG"
+        name = f"{Path(image.file_name).stem}{suffix}"
         other = by_name.setdefault(f"{image.class_name}/{name}", image)
         if other is not image:
             raise SourceError(
@@ -173,23 +171,23 @@ def _end_with_the_parent() -> None:
 
 
 def _in_order(
-    images: Sequence[SourceImage], names: Sequence[str], *, recipe: _Recipe, executor: Executor | None, ahead: int
+    images: Sequence[SourceImage], *, recipe: _Recipe, executor: Executor | None, ahead: int
 ) -> Iterator[bytes | None]:
     """Yield what becomes of each image, with at most *ahead* batches of them in memory."""
     waiting: deque[Future[list[bytes | None]]] = deque()
     for start in range(0, len(images), BATCH_SIZE):
         batch = slice(start, start + BATCH_SIZE)
         if executor is None:
-            yield from _batch(images[batch], names[batch], recipe=recipe)
+            yield from _batch(images[batch], recipe=recipe)
             continue
-        waiting.append(executor.submit(_batch, images[batch], names[batch], recipe=recipe))
+        waiting.append(executor.submit(_batch, images[batch], recipe=recipe))
         if len(waiting) >= ahead:
             yield from waiting.popleft().result()
     for future in waiting:
         yield from future.result()
 
 
-def _batch(images: Sequence[SourceImage], names: Sequence[str], *, recipe: _Recipe) -> list[bytes | None]:
+def _batch(images: Sequence[SourceImage], *, recipe: _Recipe) -> list[bytes | None]:
     """Return the file that each image becomes, or None where it stays as it is."""
     from tta_pipeline.sources.corruptions import corrupt
 
@@ -199,11 +197,11 @@ def _batch(images: Sequence[SourceImage], names: Sequence[str], *, recipe: _Reci
         np.stack([np.asarray(_fitted(image, recipe.image_size)) for image in images]),
         recipe.cell.corruption,
         recipe.cell.severity,
-        keys=[f"{image.class_name}/{name}" for image, name in zip(images, names, strict=True)],
+        keys=[randomness_key(f"{image.class_name}/{Path(image.file_name).stem}") for image in images],
         seed=recipe.seed,
         table=recipe.table,
     )
-    return [_jpeg(Image.fromarray(image), recipe.jpeg_quality) for image in corrupted]
+    return [recipe.encoding.file(image) for image in corrupted]
 
 
 def _fitted_file(image: SourceImage, recipe: _Recipe) -> bytes | None:
@@ -211,7 +209,7 @@ def _fitted_file(image: SourceImage, recipe: _Recipe) -> bytes | None:
         header = read_image_header(image.read())
     if (header.height, header.width) == (recipe.image_size, recipe.image_size):
         return None
-    return _jpeg(_fitted(image, recipe.image_size), recipe.jpeg_quality)
+    return recipe.encoding.file(np.asarray(_fitted(image, recipe.image_size)))
 
 
 def _fitted(image: SourceImage, size: int) -> Image.Image:
@@ -242,9 +240,3 @@ def _intact(image: SourceImage) -> Iterator[None]:
             f"{image.path} ({image.name}) is no intact image: found {error}; expected a clean image to corrupt: "
             "replace or remove it"
         ) from error
-
-
-def _jpeg(image: Image.Image, quality: int) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality, optimize=True)
-    return buffer.getvalue()

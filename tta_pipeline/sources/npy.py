@@ -3,16 +3,18 @@
 import contextlib
 import hashlib
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
 from tta_pipeline.partitions import SEVERITIES, Cell
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
@@ -90,7 +92,7 @@ class NpySource:
 
     def _spilled(self, cell: Cell, spill: SpillFile) -> Listing:
         images_path, labels_path = self._images_path(cell), self.root / LABELS_FILE
-        images, labels = _images(images_path), _labels(labels_path)
+        images, labels = read_images(images_path), _labels(labels_path)
         if len(images) != len(labels):
             raise SourceError(
                 f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected as many: "
@@ -121,7 +123,12 @@ class NpySource:
         return names
 
 
-def _images(path: Path) -> npt.NDArray[np.uint8]:
+def read_images(path: Path) -> npt.NDArray[np.uint8]:
+    """Map the images of one corruption, uint8 (5 n, H, W, 3), into memory.
+
+    Raises:
+        SourceError: *path* is missing, or holds anything else.
+    """
     images = _array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % len(SEVERITIES):
         raise SourceError(
@@ -143,10 +150,26 @@ def _labels(path: Path) -> npt.NDArray[np.integer[Any]]:
 
 def _array(path: Path) -> npt.NDArray[Any]:
     """Map the array file *path* into memory; unlike `numpy.load` this can neither unpickle nor open an archive."""
+    if path.exists() and not path.is_file():  # a named pipe would be waited for
+        raise _unreadable(path, "it is no regular file")
     try:
-        return np.lib.format.open_memmap(path, mode="r")
+        with path.open("rb") as file:
+            header = read_array_header(file.read(MAX_START_BYTES))
+            _require_values(os.fstat(file.fileno()).st_size - header.offset, header)
+            order: Literal["F", "C"] = "F" if header.is_fortran else "C"
+            values: npt.NDArray[Any] = np.memmap(
+                file, header.dtype, "r", offset=header.offset, shape=header.shape, order=order
+            )
+            return values
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
+
+
+def _require_values(found_bytes: int, header: ArrayHeader) -> None:
+    if found_bytes != header.size_bytes or not found_bytes:
+        raise ValueError(
+            f"{found_bytes} bytes of values where {header.dtype} of shape {header.shape} takes {header.size_bytes}"
+        )
 
 
 def _unreadable(path: Path, reason: object) -> SourceError:

@@ -257,6 +257,8 @@ class TarStream:
 @contextmanager
 def _raw(path: Path, progress: Tell) -> Iterator[tuple[io.FileIO, bytes]]:
     """Yield the file at its first byte, and what it begins with."""
+    if path.exists() and not path.is_file():  # a named pipe would be waited for
+        raise SourceError(f"{path} is no regular file; expected a tar or tar.gz archive: name one")
     try:
         raw = _Told(path, progress)
         start = os.pread(raw.fileno(), 8, 0)

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.spec import DigitsSource, GeneratedSource, load_benchmark
 from tta_pipeline.definitions import EMBEDDED
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
@@ -31,6 +32,8 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("method: norm", "method: nrom", ["experiments.norm", "method is 'nrom'", "source, norm, bn_alpha"]),
         ("num_test: 150", "num_test: 3", ["source.digits.num_test", "3", "greater than or equal to 10"]),
         ("num_test: 150", "num_tests: 150", ["source.digits", "num_tests", "jpeg_quality"]),
+        ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
+        ("imagenet_c", "imagenet_c, encoding: png", ["source.digits.encoding is 'png'", "'jpeg' or 'lossless'"]),
         ("severities: [3, 5]", "severities: [3, 6]", ["severities.1", "6", "1, 2, 3, 4 or 5"]),
         ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]", "each once"]),
         ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions.1", "'mist'", "'fog'"]),
@@ -53,6 +56,26 @@ def test_an_error_names_file_field_value_and_choices(tmp_path: Path, right: str,
 
     message = str(caught.value)
     assert all(part in message for part in [str(path), *named]), message
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("severity_table: imagenet_c", 85),
+        ("severity_table: tiny_imagenet_c", 85),
+        ("severity_table: cifar_c", None),
+        ("severity_table: imagenet_c, jpeg_quality: 70", 70),
+        ("severity_table: imagenet_c, encoding: lossless", None),
+        ("severity_table: cifar_c, encoding: jpeg", 85),
+        ("severity_table: cifar_c, encoding: jpeg, jpeg_quality: 90", 90),
+    ],
+)
+@pytest.mark.parametrize("kind", ["kind: digits", "kind: generated, clean: /data"])
+def test_images_are_stored_as_the_authors_of_their_table_do(kind: str, settings: str, expected: int | None):
+    """JPEG files of quality 85 for the ImageNets, lossless for CIFAR, unless the file says otherwise."""
+    section = DigitsSource if kind == "kind: digits" else GeneratedSource
+
+    assert expected == section.model_validate(yaml.safe_load(f"{{{kind}, {settings}}}")).stored_quality
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):

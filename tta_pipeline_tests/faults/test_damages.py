@@ -41,7 +41,9 @@ class Mine(Norm):
 
 SHARPNESS = 2.0
 MINE = MethodEntry(
-    implementation="damaged_method:Mine", summary="Sharper.", presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters())
+    implementation="damaged_method:Mine",
+    summary="Sharper.",
+    presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters()),
 )
 """
 EXPERIMENTS = """
@@ -166,7 +168,7 @@ def _timed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The small benchmark with an experiment of a user's own, and a stream that was broken off behind four of six visits."""
+    """The small benchmark with a method of a user's own, and a stream broken off behind four of six visits."""
     world = World(root=tmp_path_factory.mktemp("whole"))
     world.write("small.yaml", BENCHMARK)
     world.write("damaged_method.py", METHOD)
@@ -184,7 +186,7 @@ def whole(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def copy_of(whole: World, folder: Path) -> World:
-    """Return another world with the same files, in which everything was looked at once: caches believe what they saw."""
+    """Return another world with the same files, where all was looked at once: caches believe what they saw."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole.root, folder)
     world = World(root=folder)
@@ -240,7 +242,7 @@ def test_no_damage_becomes_a_number_in_a_long_soak(whole: World, expected: Numbe
     """The same with a thousand."""
     faults, told = soak(whole, expected, tmp_path, seed=int(time.time()), num_each=77)
 
-    print(dict(told))
+    sys.stderr.write(f"errors among 77 of each kind: {dict(told)}\n")
     assert not faults, "\n".join(faults)
 
 

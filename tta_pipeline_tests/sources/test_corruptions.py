@@ -1,6 +1,9 @@
 """The corruptions do what their formulas say, and to an image always the same."""
 
 import colorsys
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 
@@ -14,7 +17,7 @@ from scipy import ndimage
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.corruptions import TABLES, corrupt, dispatch
+from tta_pipeline.sources.corruptions import TABLES, corrupt, dispatch, weather
 from tta_pipeline.sources.corruptions.blur import disk, drag, glass_blur
 from tta_pipeline.sources.corruptions.constants import CONSTANTS, PARAMETERS
 from tta_pipeline.sources.corruptions.dispatch import DETERMINISTIC, RANDOM
@@ -117,6 +120,37 @@ def test_threads_do_not_matter() -> None:
         results = list(pool.map(lambda corruption: corrupted(photos(), corruption, 4), CORRUPTIONS))
     for corruption, result in zip(CORRUPTIONS, results, strict=True):
         np.testing.assert_array_equal(result, corrupted(photos(), corruption, 4))
+
+
+MADE = """
+import hashlib
+import numpy as np
+from scipy import ndimage
+from tta_pipeline.partitions import CORRUPTIONS
+from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.sources.generator import Encoding
+noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
+images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)
+for name in CORRUPTIONS:
+    made = corrupt(images, name, 3, keys=list("abcd"), seed=0, table="imagenet_c")
+    print(name, *(hashlib.sha256(Encoding(jpeg_quality=q).file(made[0]) + made.tobytes()).hexdigest() for q in (85, None)))
+"""
+
+
+def test_processors_with_other_vector_instructions_make_the_same() -> None:
+    """Without the instructions of today's processors NumPy and libjpeg-turbo make the same bytes, at 224 pixels."""
+    found = np.show_config(mode="dicts")["SIMD Extensions"].get("found", [])
+    older = {"NPY_DISABLE_CPU_FEATURES": " ".join(found), "JSIMD_FORCENONE": "1"}
+
+    here, there = (
+        subprocess.run(
+            [sys.executable, "-c", MADE], env={**os.environ, **changes}, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for changes in ({}, older)
+    )
+
+    assert 19 == len(here)
+    assert here == there
 
 
 @pytest.mark.parametrize("corruption", RANDOM)
@@ -330,6 +364,31 @@ def test_snow_falls_on_both_halves() -> None:
     snowy = corrupted(grey(0), "snow", 3)
     np.testing.assert_array_equal(snowy, snowy[:, ::-1, ::-1])
     assert snowy.min() == int(255 * 0.1 * 0.5)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_flakes_are_dragged_as_bytes(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The generator scripts of all three tables make an 8-bit picture of the flakes before ImageMagick drags it."""
+    dragged = []
+
+    def seen(flakes: npt.NDArray[np.float32], *args: object, **settings: object) -> object:
+        dragged.append(255 * flakes)
+        return drag(flakes, *args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(weather, "drag", seen)
+    corrupted(photos(), "snow", 2, table=table)
+
+    assert dragged[0].max() > 0
+    np.testing.assert_allclose(np.rint(dragged[0]), dragged[0], atol=1e-3)
+
+
+def test_flakes_are_truncated_before_they_are_dragged() -> None:
+    """Snow of one light, 127.98 of 255, falls twice as 127: 254, where exact numbers would give 255."""
+    snowy = weather.snow(
+        grey(0), generators(["a"], seed=0, corruption="snow", severity=1),
+        mean=127.98 / 255, scale=0, zoom=2, threshold=0.1, radius=3, sigma=1, keep=1,
+    )  # fmt: skip
+    assert (snowy == 254).all()
 
 
 @pytest.mark.parametrize("corruption", ["brightness", "saturate"])

@@ -1,14 +1,19 @@
 """The generated benchmark lies on disk as a real one does, and is made only once."""
 
+import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.sources.digits import DigitsSettings, generate_cell
+from tta_pipeline.shards.images import read_npy
+from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.sources.digits import DigitsSettings, digit_tree, generate_cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")
+LOSSLESS = SETTINGS.model_copy(update={"jpeg_quality": None})
 CELL = Cell(corruption="contrast", severity=5)
 
 
@@ -21,6 +26,40 @@ def test_a_cell_lies_as_in_imagenet_c(tmp_path: Path):
     assert all(path.relative_to(tmp_path / "source").match("contrast/5/[0-9]/digit_*.JPEG") for path in paths)
     with Image.open(paths[0]) as image:
         assert ("JPEG", "RGB", (32, 32)) == (image.format, image.mode, image.size)
+
+
+def test_lossless_digits_keep_what_the_corruption_made(tmp_path: Path):
+    """As arrays whose every pixel is that of the corruption, of the same noise as the JPEG files, in the source."""
+    for cell in (CLEAN, CELL):
+        generate_cell(tmp_path / "source", cell, LOSSLESS)
+    tree = digit_tree(tmp_path / "source", (CELL, CLEAN))
+    clean, made = (
+        {image.name: read_npy(image.read()) for image in tree.listing(cell).images} for cell in (CLEAN, CELL)
+    )
+
+    assert 40 == len(made)
+    for name, pixels in made.items():
+        key = f"{Path(name).stem}.JPEG"
+        expected = corrupt(clean[name][None], "contrast", 5, keys=[key], seed=3, table="cifar_c")[0]
+        np.testing.assert_array_equal(expected, pixels)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "record"])
+def test_bytes_are_believed_and_no_time_stamps(tmp_path: Path, damage: str):
+    """A flipped byte under the old size and time, and a record of nonsense: the cell is made again."""
+    first = generate_cell(tmp_path / "source", CELL, SETTINGS)
+    path = next((tmp_path / "source").rglob("*.JPEG"))
+    status, data = path.stat(), bytearray(path.read_bytes())
+    if damage == "flipped":
+        data[200] ^= 1
+        path.write_bytes(data)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        next((tmp_path / "source_records").iterdir()).write_text("[1, 2]")
+
+    assert first.content_sha256 == generate_cell(tmp_path / "source", CELL, SETTINGS).content_sha256
+    assert status.st_mtime_ns != path.stat().st_mtime_ns
+    assert bytes(data) != path.read_bytes() or damage == "record"
 
 
 def test_nothing_is_generated_twice(tmp_path: Path):

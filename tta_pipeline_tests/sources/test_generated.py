@@ -10,14 +10,17 @@ from PIL import Image
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.shards.images import read_image_header
+from tta_pipeline.shards.images import read_image_header, read_npy
 from tta_pipeline.sources.corruptions import corrupt
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline.sources.generated import GeneratedSource, _fitted
+from tta_pipeline.sources.generator import Encoding
 from tta_pipeline.sources.listing import SourceImage
+from tta_pipeline.streaming.decode import decode_into
 from tta_pipeline_tests.conftest import jpeg, write_tree
 
 NOISE_5 = Cell(corruption="gaussian_noise", severity=5)
+JPEG, LOSSLESS = Encoding(jpeg_quality=85), Encoding(jpeg_quality=None)
 CONTRAST_1 = Cell(corruption="contrast", severity=1)
 
 
@@ -30,6 +33,7 @@ def source(tmp_path: Path) -> GeneratedSource:
         cells=(NOISE_5, CONTRAST_1),
         table="cifar_c",
         seed=0,
+        encoding=JPEG,
         image_size=32,
         spill_root=tmp_path / "spill",
     )
@@ -62,6 +66,32 @@ def test_images_are_corrupted_under_their_own_names(source: GeneratedSource):
         buffer = io.BytesIO()
         Image.fromarray(expected).save(buffer, "JPEG", quality=85, optimize=True)
         assert buffer.getvalue() == made[name]
+
+
+def test_lossless_images_are_what_the_corruption_made(source: GeneratedSource):
+    """Every pixel, of the same noise as the JPEG files; and the images are those that a stream decodes."""
+    made = contents(replace(source, encoding=LOSSLESS), NOISE_5)
+
+    clean = [image.read() for image in source.clean.listing(CLEAN).images]
+    assert [f"{Path(name).with_suffix('.npy')}" for name in contents(source, NOISE_5)] == list(made)
+    for (name, data), before in zip(made.items(), clean, strict=True):
+        pixels = np.asarray(Image.open(io.BytesIO(before)))[None]
+        key = str(Path(name).with_suffix(".JPEG"))
+        expected = corrupt(pixels, "gaussian_noise", 5, keys=[key], seed=0, table="cifar_c")[0]
+        out = np.empty((32, 32, 3), np.uint8)
+        decode_into(data, out)
+        np.testing.assert_array_equal(expected, out)
+
+
+def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedSource):
+    """One that had another size is stored as the corrupted ones are; the others stay files of the source."""
+    folder = Path(source.clean.listing(CLEAN).root, "n02")
+    large = image_file(folder / "large.png", size=(64, 48))
+
+    made = contents(replace(source, encoding=LOSSLESS), CLEAN)
+
+    np.testing.assert_array_equal(np.asarray(_fitted(large, 32)), read_npy(made["n02/large.npy"]))
+    assert 70 == sum(name.endswith(".JPEG") for name in made)
 
 
 def test_any_number_of_processes_makes_the_same(source: GeneratedSource):
@@ -143,13 +173,19 @@ def test_the_version_knows_images_and_settings(source: GeneratedSource):
     """Another clean image, seed, table, quality, size or cell gives another version; more processes do not."""
     changed = [
         replace(source, **{name: value})
-        for name, value in [("seed", 1), ("table", "imagenet_c"), ("jpeg_quality", 90), ("image_size", 64)]
+        for name, value in [
+            ("seed", 1),
+            ("table", "imagenet_c"),
+            ("encoding", LOSSLESS),
+            ("encoding", Encoding(jpeg_quality=90)),
+            ("image_size", 64),
+        ]
     ]
     versions = [source.version(NOISE_5), source.version(CONTRAST_1), *(other.version(NOISE_5) for other in changed)]
 
     assert source.version(NOISE_5) == replace(source, jobs=2).version(NOISE_5)
     Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").unlink()
-    assert 7 == len({*versions, source.version(NOISE_5)})
+    assert 8 == len({*versions, source.version(NOISE_5)})
 
 
 def test_class_names_are_those_of_the_clean_images(source: GeneratedSource):

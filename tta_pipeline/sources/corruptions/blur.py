@@ -29,11 +29,14 @@ def defocus_blur(images: Images, *, radius: float, alias_blur: float) -> Images:
 def _convolve(padded: Floats, kernel: Floats) -> Floats:
     """Return where the whole (K, K, 1) *kernel* lies inside of an image; scipy.signal takes half a second to import."""
     size = [fft.next_fast_len(side, real=True) for side in padded.shape[:2]]
-    spectrum = fft.rfft2(padded, size, axes=(0, 1)) * fft.rfft2(kernel, size, axes=(0, 1))
+    # In double precision, since processors multiply complex numbers differently in the last bit.
+    spectrum, kernel_spectrum = (fft.rfft2(part.astype(np.float64), size, axes=(0, 1)) for part in (padded, kernel))
     # What wraps round the border of the transform lands before the first whole overlap, and is cut off.
     first = len(kernel) - 1
-    convolved: Floats = fft.irfft2(spectrum, size, axes=(0, 1))[first : padded.shape[0], first : padded.shape[1]]
-    return convolved
+    convolved = fft.irfft2(spectrum * kernel_spectrum, size, axes=(0, 1))[
+        first : padded.shape[0], first : padded.shape[1]
+    ]
+    return convolved.astype(np.float32)
 
 
 def disk(radius: float, *, alias_blur: float) -> Floats:

@@ -22,11 +22,15 @@ def snow(
     sigma: float,
     keep: float,
 ) -> Images:
-    """Let flakes fall in two directions over an image that is bleached but for a share *keep*."""
-    flakes = clipped_zoom(normal(rngs, images.shape[1:3], mean=mean, scale=scale), zoom)
-    flakes = np.where(flakes < threshold, np.float32(0), np.minimum(flakes, np.float32(1)))[..., np.newaxis]
+    """Let flakes fall in two directions over an image that is bleached but for a share *keep*.
+
+    As in the generator scripts the flakes are an 8-bit picture, before they are dragged and after.
+    """
+    flakes = clipped_zoom(normal(rngs, images.shape[1:3], mean=mean, scale=scale), zoom)[..., np.newaxis]
+    flakes = np.where(flakes < threshold, np.float32(0), flakes)
     angles = [rng.uniform(-135, -45) for rng in rngs]
-    flakes = drag(flakes, angles, radius=int(radius), sigma=sigma)
+    dragged = drag(to_unit(to_uint8(flakes)), angles, radius=int(radius), sigma=sigma)
+    flakes = to_unit(to_uint8(dragged + np.float32(0.5 / 255)))  # to_uint8 truncates; ImageMagick rounds
     unit = to_unit(images)
     bleached = np.maximum(unit, luma(unit) * 1.5 + 0.5)
     return to_uint8(keep * unit + (1 - keep) * bleached + flakes + flakes[:, ::-1, ::-1])

@@ -1,0 +1,155 @@
+"""Images that are made lossless stay so on every road that a sample can take."""
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.errors import LoaderError
+from tta_pipeline.loader_bench.data import prepared
+from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.reports.pictures import sample_row
+from tta_pipeline.shards.conversion import Conversion, convert
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.transformation import transform_shard_set
+from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.sources.generated import GeneratedSource
+from tta_pipeline.sources.generator import Encoding
+from tta_pipeline.streaming.decode import decode_into
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> GeneratedSource:
+    """Fog over twenty clean images, stored lossless."""
+    write_tree(tmp_path / "clean" / CLEAN.path, classes={"n01": 9, "n02": 6, "n03": 5})
+    return GeneratedSource(
+        clean=FolderTree(root=tmp_path / "clean", cells=(CLEAN,)),
+        cells=(CELL,),
+        table="cifar_c",
+        seed=0,
+        encoding=Encoding(jpeg_quality=None),
+        image_size=32,
+        spill_root=tmp_path / "spill",
+    )
+
+
+@pytest.fixture
+def shard_set(source: GeneratedSource, tmp_path: Path) -> ShardSet:
+    """The shards of fog."""
+    conversion = Conversion(
+        source=source, source_kind="generated", generated=True, benchmark="test", class_map=CLASS_MAP, settings=LIMITS,
+        folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
+    )  # fmt: skip
+    with conversion.session([CELL]) as task:
+        convert(task(CELL), conversion.progress)
+    return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
+
+
+@pytest.fixture
+def fog(source: GeneratedSource) -> dict[str, np.ndarray]:
+    """What the corruption makes of each clean image, by the name of its sample."""
+    found = {}
+    for image in source.clean.listing(CLEAN).images:
+        pixels = np.empty((1, 32, 32, 3), np.uint8)
+        decode_into(image.read(), pixels[0])
+        found[image.name.removesuffix(".JPEG")] = corrupt(pixels, "fog", 5, keys=[image.name], seed=0, table="cifar_c")[
+            0
+        ]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def close_what_is_left_open() -> Iterator[None]:
+    """Have the shards that webdataset leaves open closed now, while that is no error."""
+    yield
+    gc.collect()
+
+
+def streamed(shard_set: ShardSet) -> dict[str, np.ndarray]:
+    """Return the pixels that the stream delivers, by key."""
+    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=32)
+    return dict(zip(shard_set.index.keys, batch.images.numpy(), strict=True))
+
+
+def test_the_stream_delivers_what_the_corruption_made(shard_set: ShardSet, fog: dict[str, np.ndarray]):
+    """Every pixel of every image, and verification finds nothing wrong."""
+    assert () == shard_problems(shard_set)
+    found = streamed(shard_set)
+
+    assert fog.keys() == found.keys()
+    for key, pixels in found.items():
+        np.testing.assert_array_equal(fog[key], pixels)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning",
+    "ignore:This DataLoader will create",
+    "ignore:unclosed file:ResourceWarning",
+)
+@pytest.mark.parametrize("name", chosen_loaders())
+def test_other_loaders_deliver_it_too(name: str, shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
+    """Those that read arrays; the others are refused before they begin."""
+    kind = LOADERS[name].load()
+    if "tensor" not in kind.formats:
+        with pytest.raises(LoaderError, match="leave it out"), prepared(shard_set.folder, (name,)):
+            pass
+        return
+    (tmp_path / "other").mkdir()
+    kind.prepare(shard_set, tmp_path / "other")
+    loader = kind(
+        shard_set=shard_set, order=as_stored(shard_set.index), folder=tmp_path / "other", batch_size=6, image_size=32,
+        num_threads=0, output="uint8",
+    )  # fmt: skip
+    for batch in loader:
+        for image, index in zip(batch.images, batch.indices, strict=True):
+            np.testing.assert_array_equal(fog[shard_set.index.keys[index]], image)
+
+
+def test_a_loader_of_image_files_is_not_given_arrays(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
+    """Shards keep the source's own files: what these are says the first of them, not the shards' format."""
+    monkeypatch.setattr(LOADERS["tar"].load(), "formats", ("raw",))
+
+    with (
+        pytest.raises(LoaderError, match=r"samples that are arrays; loader 'tar' reads raw: leave it out"),
+        prepared(shard_set.folder, ("tar",)),
+    ):
+        pass
+
+
+def test_transforms_read_it(shard_set: ShardSet, tmp_path: Path, fog: dict[str, np.ndarray]):
+    """Sharded anew it is the same files, as tensors the same pixels, and cropped it has other ones."""
+    kept, tensors, cropped = (
+        transform_shard_set(shard_set.folder, tmp_path / name, Transform(**settings), lambda *_: QUIET)
+        for name, settings in (
+            ("kept", {"num_shards": 2}),
+            ("tensors", {"format": "tensor"}),
+            ("cropped", {"center_crop": 24}),
+        )
+    )
+
+    for made in (kept, tensors):
+        for key, pixels in streamed(made.published.shard_set).items():
+            np.testing.assert_array_equal(fog[key], pixels)
+    (batch,) = Stream(
+        shard_set=cropped.published.shard_set, order=as_stored(cropped.published.shard_set.index), batch_size=64,
+        image_size=24,
+    )  # fmt: skip
+    assert (20, 24, 24, 3) == batch.images.shape
+
+
+def test_previews_show_it(shard_set: ShardSet):
+    """The picture of the first samples is drawn from arrays as from files."""
+    facts = {"first_positions": [0, 1], "first_predictions": [0, 1], "first_confidences": [0.5, 0.5]}
+
+    assert sample_row(shard_set.folder, facts, image_size=32).width > 100
