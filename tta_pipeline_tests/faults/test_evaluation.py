@@ -17,6 +17,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, new_project
+from tta_pipeline_tests.interrupts import interruptible
 
 BIN = Path(sys.executable).parent
 SLOW = SMALL.replace("\nexperiments:", "\nexperiments:\n  slow: {model: cnn, method: norm, batch_size: 2, seed: SEED}")
@@ -42,9 +43,10 @@ def start(project: Project, config: str) -> subprocess.Popen[bytes]:
         BIN / "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", KEY,
         "--partition-range", SMALL_RANGE, "--config-json", config,
     ]  # fmt: skip
-    return subprocess.Popen(
-        command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    with interruptible():
+        return subprocess.Popen(
+            command, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def records(project: Project) -> list[Path]:

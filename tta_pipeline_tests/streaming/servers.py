@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tta_pipeline_tests.interrupts import interruptible
+
 
 @dataclass(frozen=True, kw_only=True)
 class Web:
@@ -45,8 +47,10 @@ def s3_server() -> Iterator[str]:
 
 @contextmanager
 def running(command: list[object], **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Run *command*, and kill it in the end."""
-    with subprocess.Popen(command, text=True, **options) as process:
+    """Run *command*, which hears SIGINT, and kill it in the end."""
+    with interruptible():
+        started = subprocess.Popen(command, text=True, **options)
+    with started as process:
         try:
             yield process
         finally:

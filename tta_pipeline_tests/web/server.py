@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.interrupts import interruptible
 
 REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
@@ -145,7 +146,7 @@ class WebServer:
 def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     """Start the web UI of *project* by the command in the Makefile, and stop it at the end."""
     port = _free_port()
-    with log.open("wb") as output:
+    with log.open("wb") as output, interruptible():  # so are the runs that it starts, which it cancels by SIGINT
         process = subprocess.Popen(
             [Path(sys.executable).with_name("dagster"), *_makefile_arguments(port)],
             cwd=REPOSITORY,
@@ -153,8 +154,7 @@ def web_server(project: Project, log: Path) -> Iterator[WebServer]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # A group of its own takes SIGINT even when the shell that started pytest ignores it, and can be killed.
-            start_new_session=True,
+            start_new_session=True,  # it can be killed with all that it started
         )
     server = WebServer(process=process, port=port, project=project)
     try:

@@ -1,0 +1,50 @@
+"""The versions that are installed are those that were tested."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+EXTRAS = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+
+
+def pins() -> Iterator[tuple[str, str]]:
+    """Yield name and version of each line of constraints.txt."""
+    for line in (REPOSITORY / "constraints.txt").read_text().splitlines():
+        if not line.startswith("#"):
+            name, version = line.split("==")
+            yield canonicalize_name(name), version
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_every_requirement_is_pinned_to_a_version_that_it_allows(extra: str):
+    """Else pip looks for one that fits all the others, which took it more than ten minutes for the loaders."""
+    pinned = dict(pins())
+    wanted = [each for each in map(Requirement, EXTRAS[extra]) if each.name != PROJECT["name"]]
+    versions = {each: pinned.get(canonicalize_name(each.name)) for each in wanted}
+
+    assert {} == {
+        str(each): version
+        for each, version in versions.items()
+        if version is None or not each.specifier.contains(version)
+    }
+
+
+def test_every_package_is_pinned_once():
+    """Two pins of one package cannot both hold."""
+    names = [name for name, _ in pins()]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_package_of_all_loaders_and_models_fits_them_all():
+    """The transformers of mosaicml-streaming, whose newer versions refuse this NumPy, refuse huggingface_hub 1."""
+    pinned = dict(pins())
+
+    assert Requirement("huggingface_hub<1").specifier.contains(pinned["huggingface-hub"])
+    assert Requirement("transformers<5").specifier.contains(pinned["transformers"])
