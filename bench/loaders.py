@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import checking
 from bench.limit import decoded_images_per_s
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.loader_bench.data import Data, generated, prepared
@@ -49,6 +50,11 @@ def main() -> None:
         with prepared(shards, chosen_loaders()) as data:
             repeats = [_repeat(data) for _ in range(REPEATS)]
         _add_rows(table, repeats, size, asked_of_first_system=asked)
+        with Workers(1) as workers:
+            what, ratio = workers.submit(
+                checking.row, shards, image_size=size, batch_size=BATCH_SIZE, num_threads=NUM_CORES
+            ).result()
+        table.add_row(what, "", "", ratio, "<= 1.02")
     Console(width=150).print(table)
 
 

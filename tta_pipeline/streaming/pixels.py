@@ -72,7 +72,7 @@ class StoredPixels:
         """
         samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
-        for first, last in _runs(shards, offsets, sizes):
+        for first, last in runs(shards, offsets, sizes):
             start, end = int(offsets[first]), int(offsets[last - 1] + sizes[last - 1])
             block = self._read(int(shards[first]), start, end, indices[first:last])
             starts = offsets[first:last] - start
@@ -150,7 +150,7 @@ class StoredPixels:
         return f"{self._shard_set.folder / shard.name}, sample {samples.keys[index]} at byte {samples.offsets[index]}"
 
 
-def _runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
+def runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
     """Yield first and last position of the samples that lie one after the other in a shard, to be read at once."""
     gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
     is_apart = (shards[1:] != shards[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
