@@ -91,7 +91,7 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     from tta_pipeline.metrics.database import records_set_aside, require_current_schema
     from tta_pipeline.progress import told_to
     from tta_pipeline.reports.formats import FOR_PEOPLE, FORMATS
-    from tta_pipeline.reports.tables import without_obvious
+    from tta_pipeline.reports.tables import GENERATED_NOTE, has_generated, without_obvious
 
     if sum(question is not None for question in (by, runs, sql)) > 1:
         raise click.UsageError("expected one of --by, --compare and --sql")
@@ -101,6 +101,8 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     for note in require_current_schema(locations, told_to(_say)):
         _say(note)
     table = _answer(locations, by=by, runs=runs, sql=sql)
+    if has_generated(table):
+        _say(f"generated: {GENERATED_NOTE}")
     if form in FOR_PEOPLE and sql is None:
         table = without_obvious(table)
     if output:

@@ -153,7 +153,14 @@ class NpySource(Section):
 
 
 class GeneratedSource(_MadeHere):
-    """Corruptions made here from clean images; results differ from those on published data by about a point."""
+    """Corruptions made here from clean images: results compare with each other, and with no published table.
+
+    How far they are from results on the published images is not known: these were not at hand to compare with. What the
+    encoding alone does was measured with a ResNet-20 on 1,000 images of CIFAR-10, themselves JPEG files of quality 75,
+    under the 15 corruptions of cifar_c at severity 5, in batches of 200. The mean error is 58.1 % (source) and 37.7 %
+    (norm) when they are stored lossless, 59.8 % and 41.2 % as JPEG of quality 85; under contrast norm has 32.7 % and
+    48.5 %.
+    """
 
     kind: Literal["generated"]
     clean: Clean

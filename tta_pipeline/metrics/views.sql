@@ -9,7 +9,8 @@ CREATE VIEW cell_errors AS
 WITH seeds AS (
     SELECT
         benchmark, experiment, subset, corruption, severity, seed,
-        avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s
+        avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s,
+        bool_or(generated) AS generated
     FROM latest_evaluations
     GROUP BY ALL
 )
@@ -19,7 +20,8 @@ SELECT
     avg(error) AS error,
     stddev_samp(error) AS sd_error,
     avg(ece) AS ece,
-    sum(num_samples) / sum(wall_s) AS images_per_s
+    sum(num_samples) / sum(wall_s) AS images_per_s,
+    bool_or(generated) AS generated
 FROM seeds
 GROUP BY ALL;
 COMMENT ON VIEW cell_errors IS 'Mean over seeds of each cell of each experiment, clean images included';
@@ -37,7 +39,8 @@ WITH seeds AS (
         avg(error) AS error,
         avg(error) FILTER (severity = 5) AS error_at_5,
         avg(top5_error) AS top5_error,
-        avg(ece) AS ece
+        avg(ece) AS ece,
+        bool_or(generated) AS generated
     FROM latest_evaluations
     WHERE severity > 0
     GROUP BY ALL
@@ -60,7 +63,8 @@ SELECT
     avg(error_at_5) AS error_at_5,
     avg(top5_error) AS mean_top5_error,
     avg(ece) AS mean_ece,
-    any_value(errors_by_severity) AS errors_by_severity
+    any_value(errors_by_severity) AS errors_by_severity,
+    bool_or(generated) AS generated
 FROM whole_seeds JOIN by_severity USING (benchmark, experiment, subset, corruption)
 GROUP BY benchmark, experiment, subset, corruption;
 COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities that were evaluated';
@@ -90,7 +94,8 @@ WITH sums AS (
         count(n.error) AS num_cells,
         count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
         sum(e.error) AS errors,
-        sum(n.error) AS normaliser_errors
+        sum(n.error) AS normaliser_errors,
+        bool_or(e.generated) AS generated
     FROM latest_evaluations AS e
     LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
         n.corruption = e.corruption AND n.severity = e.severity
@@ -99,7 +104,7 @@ WITH sums AS (
 ),
 ratios AS (
     SELECT
-        s.benchmark, s.experiment, s.subset, s.seed,
+        s.benchmark, s.experiment, s.subset, s.seed, s.generated,
         CASE WHEN is_common AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
         CASE WHEN is_common AND s.is_whole THEN
             (s.errors - 5 * clean.errors / clean.num_cells)
@@ -113,6 +118,7 @@ ratios AS (
 seeds AS (
     SELECT
         benchmark, experiment, subset, seed,
+        bool_or(generated) AS generated,
         CASE WHEN count(ratio) = 15 THEN 100 * avg(ratio) END AS mce,
         CASE WHEN count(relative_ratio) = 15 THEN 100 * avg(relative_ratio) END AS relative_mce
     FROM ratios
@@ -124,7 +130,8 @@ SELECT
     count(mce) AS num_runs,
     avg(mce) AS mce,
     stddev_samp(mce) AS sd_mce,
-    avg(relative_mce) AS relative_mce
+    avg(relative_mce) AS relative_mce,
+    bool_or(generated) AS generated
 FROM seeds
 GROUP BY benchmark, experiment, subset;
 COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment by the errors of an experiment of its benchmark and subset, or of alexnet-full or alexnet-5k; NULL unless all 75 cells are there';
@@ -183,8 +190,8 @@ SELECT
     stddev_samp(mean_error) AS sd_error,
     avg(mean_error_at_5) AS mean_error_at_5,
     avg(clean_error) AS clean_error,
-    any_value(mce.mce) FILTER (NOT generated) AS mce,
-    any_value(mce.relative_mce) FILTER (NOT generated) AS relative_mce,
+    any_value(mce.mce) FILTER (NOT whole_seeds.generated) AS mce,
+    any_value(mce.relative_mce) FILTER (NOT whole_seeds.generated) AS relative_mce,
     avg(mean_top5_error) AS mean_top5_error,
     avg(mean_nll) AS mean_nll,
     avg(mean_brier) AS mean_brier,
@@ -195,7 +202,7 @@ SELECT
     sum(num_backwards) / sum(num_samples) AS backwards_per_sample,
     max(peak_cuda_gib) AS peak_cuda_gib,
     sum(num_diverged) AS num_diverged,
-    bool_or(generated) AS generated
+    bool_or(whole_seeds.generated) AS generated
 FROM whole_seeds
 LEFT JOIN (
     FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
@@ -229,7 +236,7 @@ WITH unadapted AS (
     GROUP BY ALL
 ),
 visits AS (
-    SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error
+    SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM latest_evaluations
     WHERE corruption = 'clean' AND position > 0 -- a stream that came back to them
 )
@@ -239,7 +246,8 @@ SELECT
     avg(error) AS clean_error,
     stddev_samp(error) AS sd_clean_error,
     any_value(unadapted_error) AS unadapted_error,
-    avg(error) - any_value(unadapted_error) AS forgetting
+    avg(error) - any_value(unadapted_error) AS forgetting,
+    bool_or(generated) AS generated
 FROM visits
 LEFT JOIN unadapted USING (benchmark, subset, weights_sha256)
 GROUP BY benchmark, experiment, subset, method, stream, position
@@ -253,7 +261,7 @@ COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above
 
 CREATE VIEW calibration_bins AS
 SELECT
-    benchmark, experiment, subset, seed, stream, position, corruption, severity,
+    benchmark, experiment, subset, seed, stream, position, corruption, severity, generated,
     unnest(range(1, len(bin_counts) + 1)) AS bin,
     unnest(bin_counts) AS num_samples,
     unnest(bin_confidence_sums) AS confidence_sum,
@@ -340,6 +348,7 @@ SELECT
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
     a.device AS device_a, b.device AS device_b,
     coalesce(a.conditions = b.conditions, FALSE) AS same_conditions,
+    a.generated OR b.generated AS generated,
     a.fingerprint = b.fingerprint AS same_settings,
     a.predictions_sha256 = b.predictions_sha256 AS same_predictions
 FROM evaluations AS a

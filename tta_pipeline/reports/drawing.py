@@ -22,6 +22,11 @@ def without_frame(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
 
 
+def with_note(figure: Figure, text: str) -> None:
+    """Write *text* above the chart, where it stays however the picture is passed on."""
+    figure.suptitle(text, fontsize=7, color="#555555", x=0.01, ha="left")
+
+
 def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
     """Return *figure* as PNG bytes."""
     buffer = io.BytesIO()

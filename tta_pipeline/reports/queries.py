@@ -1,27 +1,27 @@
 """The questions that the report and `tta-pipeline metrics` ask the database, as SQL that a reader can repeat."""
 
 LEADERBOARD = """
-SELECT experiment, model, method, protocol, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5,
-       clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample, backwards_per_sample,
-       num_diverged
+SELECT experiment, generated, model, method, protocol, subset, num_cells, num_runs, mean_error, sd_error,
+       mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
+       backwards_per_sample, num_diverged
 FROM leaderboard WHERE benchmark = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, experiment, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5, clean_error, mce,
-       relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s, forwards_per_sample, backwards_per_sample,
-       num_diverged
+SELECT benchmark, generated, experiment, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5,
+       clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s, forwards_per_sample,
+       backwards_per_sample, num_diverged
 FROM leaderboard ORDER BY benchmark, subset, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
-SELECT benchmark, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error, error_at_5,
+SELECT benchmark, generated, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error, error_at_5,
        mean_top5_error, mean_ece
 FROM corruption_errors ORDER BY benchmark, subset, corruption, mean_error, experiment
 """
 
 COMPARISON = """
-SELECT benchmark, experiment, subset, seed, corruption, severity, error_a, error_b, error_change,
+SELECT benchmark, generated, experiment, subset, seed, corruption, severity, error_a, error_b, error_change,
        images_per_s_a, images_per_s_b, speed_ratio, same_settings, same_predictions
 FROM run_comparison WHERE run_a = ? AND run_b = ?
 ORDER BY benchmark, experiment, subset, seed, corruption, severity, stream, position
@@ -31,7 +31,7 @@ RUNS = "SELECT DISTINCT run_id FROM evaluations WHERE starts_with(run_id, ?) ORD
 
 # An experiment whose subset was changed has results on both: the newer one counts.
 CELL_ERRORS = """
-SELECT experiment, corruption, severity, error
+SELECT experiment, corruption, severity, error, generated
 FROM cell_errors
 SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
     USING (benchmark, experiment, subset)
@@ -39,7 +39,7 @@ WHERE benchmark = ? AND severity > 0 ORDER BY experiment, corruption, severity
 """
 
 CORRUPTION_ERRORS = """
-SELECT experiment, subset, corruption, num_cells, num_runs, mean_error, sd_error, error_at_5, mean_ece, mce
+SELECT experiment, generated, subset, corruption, num_cells, num_runs, mean_error, sd_error, error_at_5, mean_ece, mce
 FROM corruption_errors
 LEFT JOIN (SELECT benchmark, experiment, subset, max(mce) AS mce FROM leaderboard GROUP BY ALL)
     USING (benchmark, experiment, subset)
@@ -48,7 +48,7 @@ WHERE benchmark = ? ORDER BY experiment, subset, corruption
 
 CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
-       sum(num_correct) / sum(num_samples) AS accuracy
+       sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
 SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
     USING (benchmark, experiment, subset)

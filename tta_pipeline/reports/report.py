@@ -18,11 +18,11 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports import queries
-from tta_pipeline.reports.drawing import as_png, as_svg
+from tta_pipeline.reports.drawing import as_png, as_svg, with_note
 from tta_pipeline.reports.error_figures import corruption_bars, error_against_cost, heat_maps, reliability
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
-from tta_pipeline.reports.tables import Table, as_html, as_markdown, formatted, query, without_obvious
+from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import stage_bars, throughput_lines
 
 
@@ -169,7 +169,8 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
         shown = [_written(section, found, beside) for section in SECTIONS]
         samples = _written_samples(found, locations, beside)
         page = _environment().get_template("report.html.j2").render(
-            benchmark=benchmark, headline=_headline(found), sections=shown, samples=samples, set_aside=set_aside
+            benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found), sections=shown,
+            samples=samples, set_aside=set_aside,
         )  # fmt: skip
         (beside / "index.html").write_text(page)
     return Report(
@@ -187,7 +188,7 @@ def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Fi
     errors = {
         name: {
             Cell(corruption=corruption, severity=severity): error
-            for experiment, corruption, severity, error in rows
+            for experiment, corruption, severity, error, _ in rows
             if experiment == name
         }
         for name in benchmark.experiments_by_cell
@@ -218,6 +219,8 @@ def _written(section: Section, found: Findings, folder: Path) -> Mapping[str, ob
     figure = section.draw(found, table) if section.draw else None
     svg = ""
     if figure:
+        if found.benchmark.is_generated:
+            with_note(figure, f"{found.benchmark.name}: {GENERATED_NOTE}")
         svg = as_svg(figure)
         (folder / "figures" / f"{section.name}.svg").write_text(svg)
         (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))

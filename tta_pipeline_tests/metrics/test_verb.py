@@ -72,6 +72,52 @@ def test_programs_get_every_column_and_digit(ask):
     assert "" == lines[0]["mce"]
 
 
+@pytest.fixture(scope="module")
+def with_generated(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """Two runs on images made here, and one on others."""
+    locations = Locations(root=tmp_path_factory.mktemp("generated"))
+    for run_id in ("abc", "abd"):
+        record(locations, generated=True, run_id=run_id)
+    record(locations, benchmark="published", run_id="other")
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.mark.parametrize("question", [(), ("--by", "corruption"), ("--compare", "abc", "abd")])
+@pytest.mark.parametrize("form", ["table", "csv", "json", "parquet", "latex", "markdown"])
+def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_path: Path, question, form: str):
+    """In every form each row says so, and a person is told what it means."""
+    path = tmp_path / "answer"
+    finished = CliRunner().invoke(
+        main,
+        ["metrics", *question, "--format", form, "--output", str(path)],
+        env={"TTA_DATA_ROOT": str(with_generated.root)},
+    )
+
+    assert 0 == finished.exit_code, finished.output
+    assert "with no published table" in finished.stderr
+    if form == "csv":
+        found = [row["generated"] == "True" for row in csv.DictReader(io.StringIO(path.read_text()))]
+    elif form == "json":
+        found = [row["generated"] for row in json.loads(path.read_text())]
+    elif form == "parquet":
+        found = pq.read_table(path)["generated"].to_pylist()
+    else:
+        lines = [line.split() for line in path.read_text().replace("|", " ").replace("&", " ").splitlines()]
+        rows = [line[:2] for line in lines if line[:1] in (["made"], ["published"])]
+        assert any("generated" in line for line in lines)
+        assert all((name == "made") == (marked == "True") for name, marked in rows)
+        found = [marked == "True" for _, marked in rows]
+    assert any(found)
+    assert question[:1] == ("--compare",) or not all(found)
+
+
+def test_people_are_not_told_that_nothing_is_generated(ask):
+    """There is no such column for them where all images are somebody else's; programs have it always."""
+    assert "generated" not in ask().output
+    assert [False] * 3 == [row["generated"] for row in json.loads(ask("--format", "json").stdout)]
+
+
 def test_the_best_of_those_that_compare_is_bold(ask):
     """In LaTeX and Markdown; a benchmark with one experiment has no best."""
     latex, markdown = (ask("--format", form).stdout for form in ("latex", "markdown"))

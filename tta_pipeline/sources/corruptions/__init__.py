@@ -5,10 +5,10 @@ The results are not the published images, and differ from what the scripts would
 
 - Randomness comes from a generator per image instead of one global state.
 - frost uses textures grown from noise instead of photographs.
-- snow and motion_blur imitate ImageMagick's motion blur and were not compared with its output; the scripts also round
-  the snow to bytes before they blur it.
+- snow and motion_blur imitate ImageMagick's motion blur and were not compared with its output.
 - spatter takes exact distances where OpenCV approximates them, and draws no water where the scripts divide by zero.
-- Nothing is stored here: the scripts save images of 224 and 64 pixels as JPEG files of quality 85.
+- Nothing is stored here: the scripts save images of 224 and 64 pixels as JPEG files of quality 85, those of 32 as they
+  are (`tta_pipeline.sources.generator`).
 - elastic_transform samples at exact positions where OpenCV rounds them to 1/32 pixel.
 - Images may have any size of at least 16 x 16 pixels, and need not be square.
 """
