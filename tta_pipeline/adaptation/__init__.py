@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, find_method
+from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, MethodEntry, find_method
 from tta_pipeline.errors import AdaptationError
 
 if TYPE_CHECKING:
@@ -51,6 +51,20 @@ def build(
         entry.require_batch_size(batch_size)
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
+    return implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+
+
+def implementation_of(entry: MethodEntry) -> "type[Method]":
+    """Import the class that *entry* names.
+
+    Raises:
+        AdaptationError: its module raised when it was imported, or has no such class.
+    """
     module, _, name = entry.implementation.partition(":")
-    implementation: type[Method] = getattr(importlib.import_module(module), name)
-    return implementation(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    try:
+        implementation: type[Method] = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # whatever a user's module raises when it is imported
+        raise AdaptationError(
+            f"importing {entry.implementation!r} raised {error!r}; expected the class of a method: correct it"
+        ) from error
+    return implementation

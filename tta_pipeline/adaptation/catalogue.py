@@ -5,7 +5,9 @@ the user's own, which is then named by import path.
 """
 
 import importlib
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -457,6 +459,9 @@ def find_method(method: str) -> MethodEntry:
     choices = f"one of {', '.join(METHODS)}, or <module>:<name> of a MethodEntry"
     if not separator:
         raise ValueError(f"method is {method!r}; expected {choices}")
+    if module not in sys.modules:
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either, which is said below
+            source_sha256(method)  # from now on known as it is imported
     try:
         entry = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # whatever a user's module raises when it is imported

@@ -1,7 +1,6 @@
 """One experiment over many streams: what is finished is not done again, and the next cell is opened ahead."""
 
 import hashlib
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.spec import Benchmark, Experiment, TrainedModel
 from tta_pipeline.benchmarks.streams import Plan, Visit, plans
 from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
@@ -477,7 +477,7 @@ class Sweep:
     @cached_property
     def _arithmetic(self) -> Mapping[str, Any]:
         """As it is once the method is imported, which may set some; what it sets later is part of its code."""
-        importlib.import_module(self._subject.spec.entry.implementation.partition(":")[0])
+        implementation_of(self._subject.spec.entry)
         return arithmetic_flags()
 
     @cached_property
