@@ -7,6 +7,8 @@ that follow the columns of a table, and what makes the dataclass of JSON that no
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import cache, partial
+from math import inf, isfinite, nextafter
+from operator import itemgetter, le
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
@@ -125,15 +127,55 @@ def decoded(kind: Callable[..., Part], facts: Any) -> Part:
             f"has {', '.join(unknown[:5])}, which is no field of it" if unknown else f"lacks {', '.join(missing[:5])}"
         )
         raise RecordError(f"{found}; expected the fields of {kind.__name__}")
-    values = {}
-    for name, reader in readers.items():
+    plain = _plain(kind)
+    one_by_one = readers if plain is None or not plain.are_within(facts) else plain.others
+    values = dict(facts)
+    for name in one_by_one:
         try:
-            values[name] = reader(facts[name])
+            values[name] = readers[name](facts[name])
         except _FieldError as error:
             raise RecordError(f"{name} is {facts[name]!r:.60}; expected {error}") from None
         except RecordError as error:
             raise RecordError(f"{name}: {error}") from None
     return kind(**values)
+
+
+class _Plain(NamedTuple):
+    """The fields of a dataclass that are one number each and never None: looked at together, since there are many."""
+
+    of: Callable[[Any], tuple[Any, ...]]
+    types: tuple[type, ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    others: tuple[str, ...]
+    """All other fields."""
+
+    def are_within(self, facts: Mapping[str, Any]) -> bool:
+        """Return whether each has exactly its type and is within its limits."""
+        values = self.of(facts)
+        return (
+            tuple(map(type, values)) == self.types
+            and all(map(le, self.lows, values))
+            and all(map(le, values, self.highs))
+        )
+
+
+@cache
+def _plain(kind: Any) -> _Plain | None:
+    found = {
+        name: _limits(plain, mark)
+        for name, plain, mark, is_nullable in declarations(kind)
+        if plain in (int, float) and not is_nullable
+    }
+    if len(found) < 2:
+        return None
+    return _Plain(
+        of=itemgetter(*found),
+        types=tuple(each.kind for each in found.values()),
+        lows=tuple(each.lowest for each in found.values()),
+        highs=tuple(each.high for each in found.values()),
+        others=tuple(name for name, *_ in declarations(kind) if name not in found),
+    )
 
 
 def _or_none(reader: Reader, value: Any) -> Any:
@@ -146,8 +188,8 @@ def _of_values(kind: Any, column: Column) -> Reader:
     if kind is str:
         return _text(column.choices)
     if kind in (int, float):
-        return _number(kind, column)
-    return _numbers(_number(get_args(kind)[0], column))
+        return _limits(kind, column).read
+    return _limits(get_args(kind)[0], column).read_all
 
 
 def _boolean(value: Any) -> bool:
@@ -165,29 +207,49 @@ def _text(choices: Sequence[str]) -> Reader:
     return read
 
 
-def _number(kind: type, column: Column) -> Reader:
-    """Return the reader of numbers within the limits of *column*; of floats neither infinite nor no number."""
-    biggest = _BIGGEST.get(column.sql.removesuffix("[]") or "BIGINT", 0) if kind is int else 1.7e308
-    above = column.above
-    low = column.at_least if column.at_least is not None else (above if above is not None else -biggest)
-    high = column.at_most if column.at_most is not None else biggest
-    what = "a whole number" if kind is int else "a finite number"
-    limits = f"above {above}" if above is not None else f"in [{low:.12g}, {high:.12g}]"
+class _Limits(NamedTuple):
+    """What numbers a field holds; of floats neither infinite ones nor none."""
 
-    def read(value: Any) -> Any:
-        # A bool is an int to Python. The one comparison leaves out what is no number too.
-        is_one = type(value) is kind or (kind is float and type(value) is int)
-        if not is_one or not low <= value <= high or value == above:
-            raise _FieldError(f"{what} {limits}")
-        return float(value) if kind is float else value
+    kind: type
+    low: float
+    high: float
+    above: float | None
 
-    return read
+    def __str__(self) -> str:
+        limits = f"above {self.above}" if self.above is not None else f"in [{self.low:.12g}, {self.high:.12g}]"
+        return f"{'a whole number' if self.kind is int else 'a finite number'} {limits}"
 
+    @property
+    def lowest(self) -> float:
+        """The lowest number that is allowed itself."""
+        if self.above is None:
+            return self.low
+        return self.above + 1 if self.kind is int else nextafter(self.above, inf)
 
-def _numbers(reader: Reader) -> Reader:
-    def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple):
+    def read(self, value: Any) -> Any:
+        """Return one number; a bool is none, though Python takes it for an int."""
+        is_one = type(value) is self.kind or (self.kind is float and type(value) is int)
+        if not is_one or not self.low <= value <= self.high or value == self.above:
+            raise _FieldError(str(self))
+        return float(value) if self.kind is float else value
+
+    def read_all(self, values: Any) -> tuple[Any, ...]:
+        """Return a list of them: looked at one by one only if the list as a whole is odd, since lists are long."""
+        if not isinstance(values, list | tuple):
             raise _FieldError("a list of numbers")
-        return tuple(map(reader, value))
+        if set(map(type, values)) == {self.kind}:
+            lowest, total = min(values), sum(values)
+            if self.low <= lowest and max(values) <= self.high and lowest != self.above and isfinite(total):
+                return tuple(values)
+        return tuple(map(self.read, values))
 
-    return read
+
+def _limits(kind: type, column: Column) -> _Limits:
+    biggest = _BIGGEST.get(column.sql.removesuffix("[]") or "BIGINT", 0) if kind is int else 1.7e308
+    above, low, high = column.above, column.at_least, column.at_most
+    return _Limits(
+        kind=kind,
+        low=low if low is not None else (above if above is not None else -biggest),
+        high=high if high is not None else biggest,
+        above=above,
+    )

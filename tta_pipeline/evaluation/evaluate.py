@@ -387,7 +387,10 @@ def _timing(collected: Pass, part: Share) -> dict[str, Any]:
 
 
 def _in_columns(batches: Sequence[BatchTiming]) -> Batches:
-    return Batches(**{field.name: tuple(getattr(batch, field.name) for batch in batches) for field in fields(Batches)})
+    # To the nanosecond: what a clock says beyond it is noise, and long numbers take long to read.
+    return Batches(
+        **{field.name: tuple(round(getattr(batch, field.name), 9) for batch in batches) for field in fields(Batches)}
+    )
 
 
 def _config(experiment: Experiment) -> dict[str, object]:

@@ -8,6 +8,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from operator import le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
@@ -393,13 +394,18 @@ def _is_close(one: float, other: float) -> bool:
     return abs(one - other) <= _SAME_SUM * max(1.0, abs(one), abs(other))
 
 
+def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
+    """Return whether none of *some* is above its like among *others*."""
+    return len(some) == len(others) and all(map(le, some, others))
+
+
 def _has_its_bins(row: Evaluation) -> bool:
     bins = row.calibration
     return (
         len(bins.counts) == len(bins.confidence_sums) == len(bins.correct_counts)
         and sum(bins.counts) == row.num_samples
         and sum(bins.correct_counts) == row.num_correct
-        and all(right <= count for right, count in zip(bins.correct_counts, bins.counts, strict=True))
+        and _is_below(bins.correct_counts, bins.counts)
         and all(sure <= 1.001 * count for sure, count in zip(bins.confidence_sums, bins.counts, strict=True))
     )
 
@@ -419,7 +425,7 @@ def _has_its_classes(row: Evaluation) -> bool:
         len(counts.num_samples) == len(counts.num_correct) > 0
         and sum(counts.num_samples) == row.num_samples
         and sum(counts.num_correct) == row.num_correct
-        and all(right <= count for right, count in zip(counts.num_correct, counts.num_samples, strict=True))
+        and _is_below(counts.num_correct, counts.num_samples)
     )
 
 

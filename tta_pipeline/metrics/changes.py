@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.metrics.listing import Listed, Listing, Stamp
@@ -68,11 +69,16 @@ def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root:
 
 def restamp(connection: duckdb.DuckDBPyConnection, records: Sequence[Listed]) -> None:
     """Let the database remember the stamps of *records*, whose content it has."""
-    rows = [(*record.stamp.trusted, record.folder, record.sequence) for record in records]
-    if rows:
-        values = ", ".join(f"{name} = ?" for name in Stamp._fields)
-        for table in ("ingested", "set_aside"):
-            connection.executemany(f"UPDATE {table} SET {values} WHERE folder = ? AND sequence = ?", rows)  # noqa: S608
+    if not records:
+        return
+    rows = [(record.folder, record.sequence, *record.stamp.trusted) for record in records]
+    names = ("folder", "sequence", *Stamp._fields)
+    connection.register("restamped", pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))))
+    values = ", ".join(f"{name} = restamped.{name}" for name in Stamp._fields)
+    for table in ("ingested", "set_aside"):
+        same = " AND ".join(f"{table}.{name} = restamped.{name}" for name in ("folder", "sequence"))
+        connection.execute(f"UPDATE {table} SET {values} FROM restamped WHERE {same}")  # noqa: S608
+    connection.unregister("restamped")
 
 
 def _listed(row: Sequence[Any]) -> Listed:

@@ -21,7 +21,9 @@ from tta_pipeline.metrics.records import Record, file_sha256, parsed, record_byt
 from tta_pipeline.metrics.schema import CELL, evaluations_arrow
 from tta_pipeline.progress import Tell
 
-_BATCH = 4_000
+_BATCH = 1_000
+_CHECKPOINT_EVERY = 20
+"""Batches, after which the database is written out: what is not yet is held in memory."""
 _FACTS = attrgetter(*(field.path for field in columns()))
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
@@ -52,7 +54,7 @@ def add_records(
         duckdb.Error: of the file or the disk.
     """
     progress = tell("metrics.duckdb", len(listed), unit="records")
-    left, num_added = iter(listed), 0
+    left, num_added, num_batches = iter(listed), 0, 0
     while batch := list(islice(left, _BATCH)):
         read, refused = _read(data_root, batch)
         unfit = [
@@ -62,6 +64,9 @@ def add_records(
         _set_aside(connection, [*refused, *unfit])
         num_added += len(read) - len(unfit)
         progress.advance(len(batch))
+        num_batches += 1
+        if num_batches % _CHECKPOINT_EVERY == 0:
+            connection.execute("CHECKPOINT")
     _mark_latest(connection)
     return num_added
 
