@@ -51,7 +51,11 @@ def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = qui
 
 
 def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
-    """Return the class map of *benchmark*, pinned at its first use."""
+    """Return the class map of *benchmark*, pinned at its first use.
+
+    Raises:
+        ClassMapError: the file that the benchmark names has other classes, or another order, than were pinned.
+    """
 
     def find() -> tuple[str, ...]:
         from tta_pipeline.sources.labels import read_classes
@@ -60,7 +64,13 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
             return read_classes(benchmark.class_map.expanduser())
         return (source or observed_source(benchmark, locations)).class_names()
 
-    return pin_class_map(locations.class_map(benchmark.name), find)
+    pinned = pin_class_map(locations.class_map(benchmark.name), find)
+    named = benchmark.class_map.expanduser() if isinstance(benchmark.class_map, Path) else None
+    if named is not None and named.exists():
+        from tta_pipeline.sources.labels import read_classes
+
+        pinned.require_same(read_classes(named), where=named, pinned_at=locations.class_map(benchmark.name))
+    return pinned
 
 
 def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Tell) -> Source:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
@@ -172,11 +172,18 @@ class ArchiveSource:
             known = dict(json.loads(index_path.read_bytes()))
         except (OSError, ValueError, TypeError):
             known = {}
-        if key not in known:
-            known[key] = self._layout.index(path, self.progress)
+        # An index that somebody changed would shift labels: it says what it hashes to.
+        if key not in known or known[key] != _sealed(key, known[key]):
+            known[key] = _sealed(key, self._layout.index(path, self.progress))
             write_atomically(index_path, json.dumps(known, indent=1).encode())
         index: Mapping[str, Sequence[str]] = known[key]
         return index
+
+
+def _sealed(key: str, index: Any) -> dict[str, Any]:
+    """Return cells and classes of *index*, which a file may have made anything of, with what they hash to."""
+    content = {name: index.get(name) for name in ("cells", "classes")} if isinstance(index, dict) else {}
+    return {**content, "sha256": _digest([key, content])}
 
 
 class _Place(NamedTuple):

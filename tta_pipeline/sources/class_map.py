@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 from tta_pipeline.errors import ClassMapError
@@ -39,6 +40,22 @@ class ClassMap:
                 f"{where} has {len(unknown)} class folders that are not in the class map: {_some(unknown)}; expected "
                 f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
             )
+
+    def require_same(self, classes: tuple[str, ...], *, where: Path, pinned_at: Path) -> None:
+        """Refuse *classes*, found in the file *where*, that are not those that were pinned at *pinned_at*.
+
+        Raises:
+            ClassMapError: they differ, be it in their order.
+        """
+        if classes == self.classes:
+            return
+        pairs = enumerate(zip_longest(self.classes, classes))
+        label, (pinned, found) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
+        raise ClassMapError(
+            f"{where} has {found!r} for label {label}, where {pinned!r} is pinned at {pinned_at}; expected the "
+            f"{len(self.classes)} classes that were pinned: restore the file, or remove the pinned class map and every "
+            "shard set made with it"
+        )
 
 
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:

@@ -497,6 +497,21 @@ def test_classes_are_those_of_all_archives(tmp_path: Path, monkeypatch: pytest.M
     assert ("n01", "n02") == source(one).class_names()
 
 
+@pytest.mark.parametrize(
+    ("found", "edited"), [(b'"n01",', b""), (b'"n02"', b'"a02"'), (b'"cells": [', b'"cells": [3,'), (b"{", b"[")]
+)
+def test_an_index_that_was_edited_is_made_anew(tmp_path: Path, found: bytes, edited: bytes):
+    """What is kept of an archive's classes decides labels: one taken out, another name, or nonsense is not believed."""
+    path = archive(tmp_path / "a.tar", IMAGES)
+    assert ("n01", "n02") == source(path).class_names()
+    index = tmp_path / "spill" / "archive_index.json"
+    before = index.read_bytes()
+    index.write_bytes(before.replace(found, edited, 1))
+
+    assert ("n01", "n02") == source(path).class_names()
+    assert before == index.read_bytes()
+
+
 def test_cells_of_two_archives_are_prepared_together(tmp_path: Path):
     """Each archive gives its own cells; those that are known to lie in an archive are not looked for."""
     halves = [

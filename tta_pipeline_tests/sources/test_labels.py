@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
+from tta_pipeline.benchmarks.spec import load_benchmark
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.locations import Locations
+from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.sources.labels import class_by_pattern, devkit_ids, read_classes, read_ground_truth
+from tta_pipeline_tests.conftest import SMALL
 
 DEVKIT = [(1, "n02119789", 0), (2, "n02100735", 0), (3, "n01440764", 0), (4, "n00001740", 2)]
 """Number, WordNet id and number of children; the numbers do not follow the alphabet, as in the real kit."""
@@ -190,3 +194,23 @@ def test_a_pattern_that_finds_no_class_is_refused(pattern: str, message: str):
     """A wrong pattern and a path without a class are told apart."""
     with pytest.raises(ClassMapError, match=message):
         class_by_pattern(pattern, "a/n01440764.JPEG")
+
+
+def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: Path):
+    """Classes in another order would be other labels; the file may be gone, since what was pinned proves itself."""
+    path, names = tmp_path / "small.yaml", tmp_path / "names.json"
+    path.write_text(SMALL + f"class_map: {names}\n")
+    names.write_text(json.dumps(["b", "a", "c"]))
+    benchmark, locations = load_benchmark(path), Locations(root=tmp_path / "data")
+    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+
+    for changed, found in (
+        (["a", "b", "c"], "'a' for label 0, where 'b'"),
+        (["b", "a"], "None for label 2, where 'c'"),
+    ):
+        names.write_text(json.dumps(changed))
+        with pytest.raises(ClassMapError, match=rf"names.json has {found} is pinned at .*class_map.json; expected"):
+            benchmark_class_map(benchmark, locations)
+
+    names.unlink()
+    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
