@@ -1,42 +1,70 @@
 """The verbs that are useful without Dagster, over the same functions that the assets call."""
 
+import io
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
 from tta_pipeline import __version__
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import write_atomically, written_file
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tta_pipeline.benchmarks.spec import ShardSettings, Transform
     from tta_pipeline.console import Told
+    from tta_pipeline.reports.answers import Answer
     from tta_pipeline.reports.tables import Table
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.sources.class_map import ClassMap
     from tta_pipeline.unreferenced import Unreferenced
 
 
+_ROWS_FOR_PEOPLE = 1_000
+
+
 def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the errors raised on purpose into one clear line each on standard error and exit status 1."""
+    """Turn errors raised on purpose, and those of files, into one clear line each on standard error and exit status 1.
+
+    Names of files that are no text in the terminal's encoding are shown with their bytes as numbers.
+    """
 
     @wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return command(*args, **kwargs)
         except PipelineError as error:
-            click.echo(f"{type(error).__name__}: {error}", err=True)
-            sys.exit(1)
+            _end(f"{type(error).__name__}: {error}")
+        except BrokenPipeError:
+            raise  # whoever read has what it wanted; click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            _end(
+                f"Error: {where}{error.strerror or error}; expected to read and write there: look at its path and rights"
+            )
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
 
     return guarded
+
+
+def _end(message: str) -> NoReturn:
+    click.echo(" ".join(message.splitlines()), err=True)
+    sys.exit(1)
 
 
 def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -72,8 +100,18 @@ def main() -> None:
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
               default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write there instead of printing.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help=f"Only the first N rows. Without it, --sql gives "
+              f"{_ROWS_FOR_PEOPLE:,} as table, LaTeX or Markdown and all as CSV, JSON or Parquet.")  # fmt: skip
 @_plain_errors
-def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, form: str, output: Path | None) -> None:
+def metrics(
+    *,
+    by: str | None,
+    runs: tuple[str, str] | None,
+    sql: str | None,
+    form: str,
+    output: Path | None,
+    limit: int | None,
+) -> None:
     r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
 
     The best of those that compare is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
@@ -88,10 +126,9 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
       tta-pipeline metrics --format parquet --output leaderboard.parquet
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
-    from tta_pipeline.metrics.database import records_set_aside, require_current_schema
+    from tta_pipeline.errors import QuestionError
+    from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current_schema
     from tta_pipeline.progress import told_to
-    from tta_pipeline.reports.formats import FOR_PEOPLE, FORMATS
-    from tta_pipeline.reports.tables import GENERATED_NOTE, has_generated, without_obvious
 
     if sum(question is not None for question in (by, runs, sql)) > 1:
         raise click.UsageError("expected one of --by, --compare and --sql")
@@ -100,18 +137,11 @@ def metrics(*, by: str | None, runs: tuple[str, str] | None, sql: str | None, fo
     locations = Locations.from_environment()
     for note in require_current_schema(locations, told_to(_say)):
         _say(note)
-    table = _answer(locations, by=by, runs=runs, sql=sql)
-    if has_generated(table):
-        _say(f"generated: {GENERATED_NOTE}")
-    if form in FOR_PEOPLE and sql is None:
-        table = without_obvious(table)
-    if output:
-        content = FORMATS[form](table)
-        write_atomically(output, content if isinstance(content, bytes) else f"{content}\n".encode())
-    elif form == "table":
-        _print(table)
-    else:
-        click.echo(FORMATS[form](table))
+    try:
+        with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:
+            _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
+    except QuestionError as error:
+        raise click.UsageError(str(error)) from None
     _end_with(records_set_aside(locations))
 
 
@@ -123,22 +153,58 @@ def _end_with(set_aside: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def _answer(locations: Locations, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Table":
-    import duckdb
-
-    from tta_pipeline.metrics.database import open_metrics
+def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Answer":
     from tta_pipeline.reports import queries
-    from tta_pipeline.reports.tables import query
+    from tta_pipeline.reports.answers import Answer
 
-    with open_metrics(locations.metrics) as connection:
-        try:
-            if sql is not None:
-                return query(connection, sql)
-            if runs:
-                return query(connection, queries.COMPARISON, [_whole_run_id(connection, run) for run in runs])
-            return query(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
-        except duckdb.Error as error:
-            raise click.UsageError(str(error)) from None
+    if sql is not None:
+        return Answer(connection, sql)
+    if runs:
+        return Answer(connection, queries.COMPARISON, [_whole_run_id(connection, run) for run in runs])
+    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
+
+
+def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
+    """Print *answer* or write it into *output*: row by row to programs, and so many rows to people as they look at."""
+    from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
+    from tta_pipeline.reports.tables import GENERATED_NOTE, has_generated, without_obvious
+
+    if form in FOR_PEOPLE:
+        if is_own_question and limit is None:
+            limit = _ROWS_FOR_PEOPLE
+        table, has_more = answer.table(limit)
+        if not is_own_question:
+            table = without_obvious(table)
+        if has_generated(table):
+            _say(f"generated: {GENERATED_NOTE}")
+        as_text = FOR_PEOPLE[form]
+        if output:
+            write_atomically(output, f"{as_text(table)}\n".encode())
+        elif form == "table":
+            _print(table)
+        else:
+            click.echo(as_text(table))
+        if has_more:
+            _say(f"These are the first {limit:,} rows, and there are more: --limit N for more, --format csv for all.")
+    elif form == "parquet":
+        assert output is not None
+        schema, batches = answer.batches()
+        with written_file(output) as path, path.open("wb") as binary:
+            write_parquet(schema, batches if limit is None else _first(batches, limit), binary)
+    elif output:
+        with written_file(output) as path, path.open("w", encoding="utf-8", newline="") as file:
+            FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), file)
+    else:
+        FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), sys.stdout)
+
+
+def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.RecordBatch]":
+    """Yield the first *limit* rows of *batches*."""
+    for batch in batches:
+        yield batch.slice(length=limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
 
 
 def _whole_run_id(connection: Any, beginning: str) -> str:

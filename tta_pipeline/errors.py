@@ -14,6 +14,7 @@
      ├── EvaluationError            an evaluation cannot start or did not see every sample
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
+     ├── QuestionError              a question to the database is none, or has no answer
      └── WorkerError                a process that did a piece of the work was ended from outside
 
 Every message answers three questions in this order: what was found (with its value and path), what was expected,
@@ -75,6 +76,10 @@ class RecordError(PipelineError):
 
 class ReportError(PipelineError):
     """There is nothing to report on."""
+
+
+class QuestionError(PipelineError):
+    """A question to the database is none, or has no answer."""
 
 
 class WorkerError(PipelineError):

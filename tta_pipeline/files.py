@@ -115,6 +115,20 @@ def write_atomically(path: Path, data: bytes) -> None:
     fsync_path(path.parent)
 
 
+@contextlib.contextmanager
+def written_file(path: Path) -> Iterator[Path]:
+    """Yield a path beside *path* to write to, which takes its place when the block ends without an exception."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = _name_beside(path)
+    try:
+        yield beside
+        fsync_path(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    fsync_path(path.parent)
+
+
 def write_once(path: Path, data: bytes) -> bool:
     """Write *data* to *path* unless something stands there; return whether this call wrote it."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tta_pipeline.sections import MOST, Section
+from tta_pipeline.source_code import source_sha256
 
 
 class Hyperparameters(Section):

@@ -4,8 +4,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +14,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tta_pipeline.errors import QuestionError
 from tta_pipeline.reports.tables import Table, as_markdown, best_cells, formatted
 
 _WIDE = 10_000  # no line of a file is broken
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_terminal(table: Table, *, width: int | None = None) -> str:
@@ -76,38 +79,91 @@ def as_latex(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Return *table* as CSV, numbers in full, nothing where there is no value."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows(table.rows)
-    return buffer.getvalue().rstrip("\n")
+    """Return *table* as `write_csv` writes it, without a last end of line."""
+    return _written(write_csv, table)
 
 
 def as_json(table: Table) -> str:
-    """Return *table* as a JSON array of objects; what JSON has no word for is null, or text."""
-    rows = [{name: _finite(value) for name, value in zip(table.columns, row, strict=True)} for row in table.rows]
-    return json.dumps(rows, indent=1, default=str, allow_nan=False)
+    """Return *table* as `write_json` writes it, without a last end of line."""
+    return _written(write_json, table)
 
 
-def as_parquet(table: Table) -> bytes:
-    """Return *table* as a Parquet file."""
-    buffer = io.BytesIO()
-    columns = {name: pa.array(table.column(name)) for name in table.columns}
-    pq.write_table(pa.table(columns), buffer)
-    return buffer.getvalue()
+def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    """Write CSV into *file*: numbers in full, nothing where there is no value, and no text that is a formula.
+
+    A spreadsheet computes a cell that begins with one of = + - @, a tab or an end of line, whoever wrote it; such a
+    text gets an apostrophe before it. Numbers stay as they are.
+    """
+    writer = csv.writer(file, lineterminator="\n")
+    # A carriage return ends a row for readers, and Python's writer does not quote it of itself.
+    quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for row in chain([columns], rows):
+        cells = [_no_formula(value) if isinstance(value, str) else value for value in row]
+        has_returns = any(isinstance(value, str) and "\r" in value for value in cells)
+        (quoting if has_returns else writer).writerow(cells)
 
 
-FORMATS: Mapping[str, Callable[[Table], str | bytes]] = {
+def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    """Write a JSON array of objects into *file*; what JSON has no word for is null, or text.
+
+    Raises:
+        QuestionError: two columns have one name.
+    """
+    require_different(columns)
+    before = "["
+    for row in rows:
+        text = json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}, indent=1)
+        file.write(f"{before}\n {text.replace(chr(10), chr(10) + ' ')}")
+        before = ","
+    file.write("[]\n" if before == "[" else "\n]\n")
+
+
+def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
+    """Write a Parquet file of *batches*, whose columns are *schema*, into *file*.
+
+    Raises:
+        QuestionError: two columns have one name, or a column is of a type that Parquet lacks.
+    """
+    require_different(schema.names)
+    try:
+        with pq.ParquetWriter(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        first, *_ = str(error).splitlines()
+        raise QuestionError(f"Parquet cannot hold it ({first}); cast the column, as in x::VARCHAR") from error
+
+
+def require_different(columns: Sequence[str]) -> None:
+    """Refuse two columns of one name, of which a format would keep one.
+
+    Raises:
+        QuestionError: there are such.
+    """
+    twice = sorted({name for name in columns if list(columns).count(name) > 1})
+    if twice:
+        raise QuestionError(f"two columns are called {twice[0]}; expected different names: give one by AS")
+
+
+FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
     "table": as_terminal,
-    "csv": as_csv,
-    "json": as_json,
-    "parquet": as_parquet,
     "latex": as_latex,
     "markdown": as_markdown,
 }
-FOR_PEOPLE = ("table", "latex", "markdown")
-"""Formats that leave out what goes without saying."""
+"""Formats that leave out what goes without saying, and hold a whole table in memory."""
+Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
+FOR_PROGRAMS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
+"""Formats of text that are written row by row; Parquet has its own types and batches."""
+
+
+def _written(write: Write, table: Table) -> str:
+    buffer = io.StringIO()
+    write(table.columns, table.rows, buffer)
+    return buffer.getvalue().rstrip("\n")
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_BEGINS_A_FORMULA) else text
 
 
 def _is_numeric(table: Table, name: str) -> bool:
@@ -128,5 +184,12 @@ def _latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _plain(value: Any) -> Any:
+    """Return *value* as JSON has it: no number that is none, no key that is no text, and text for all else."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -3,6 +3,11 @@
 import csv
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import duckdb
@@ -13,6 +18,7 @@ from click.testing import CliRunner, Result
 from tta_pipeline.cli import main
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline_tests.interrupts import interruptible
 from tta_pipeline_tests.metrics.made import record
 
 
@@ -190,6 +196,114 @@ def test_a_question_changes_nothing(ask, sql: str):
 
     assert 2 == finished.exit_code
     assert "Traceback" not in finished.output
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("", "found no question; expected one, such as FROM leaderboard"),
+        (" ;; ", "found no question"),
+        ("-- nothing but a comment", "found no question"),
+        ("SELECT 1; SELECT 2", "found 2 statements; expected one"),
+        ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a question"),
+        ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
+        ("BEGIN", "found a statement of kind TRANSACTION"),
+        ("SELECT\0 1", "syntax error"),
+        ("SELECT '\udcff'", "no text in UTF-8"),
+        ("SELECT x FROM leaderboard", "not found in FROM clause"),
+        ("SELECT ?", "Values were not provided"),
+        ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
+        ("SELECT INTERVAL 9999999 YEAR", "a value cannot be told"),
+    ],
+)
+def test_what_is_no_question_is_said_in_one_line(ask, sql: str, said: str):
+    """Nothing, several, orders, and what cannot be computed or told."""
+    finished = ask("--sql", sql, "--format", "csv")
+
+    assert 2 == finished.exit_code
+    *_, line = finished.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str):
+    """A format that would keep one of two refuses, and leaves no file behind."""
+    finished = ask("--sql", "SELECT 1 AS twice, 2 AS twice", "--format", form, "--output", str(tmp_path / "answer"))
+
+    assert 2 == finished.exit_code
+    assert "two columns are called twice" in finished.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_people_are_shown_the_first_rows_of_a_long_answer(ask):
+    """And told that there are more; as many as they ask for, and all where there are no more."""
+    long, some, whole = (ask("--sql", f"FROM range({rows})", *options) for rows, *options in (
+        (10**8,), (10**8, "--limit", "20"), (1000,),
+    ))  # fmt: skip
+
+    assert [1001, 21, 1001] == [len(each.stdout.splitlines()) for each in (long, some, whole)]
+    assert "first 1,000 rows, and there are more: --limit N for more, --format csv for all" in long.stderr
+    assert "first 20 rows" in some.stderr
+    assert "" == whole.stderr
+
+
+def test_programs_are_given_every_row_or_as_many_as_they_ask_for(ask, tmp_path: Path):
+    """Over several readings from the database, in each format."""
+    path, sql = tmp_path / "answer.parquet", "SELECT i FROM range(25000) AS r(i)"
+    for options, expected in (((), 25_000), (("--limit", "12345"), 12_345)):
+        ask("--sql", sql, "--format", "parquet", "--output", str(path), *options)
+        answers = [
+            pq.read_table(path)["i"].to_pylist(),
+            [row["i"] for row in json.loads(ask("--sql", sql, "--format", "json", *options).stdout)],
+            [int(line) for line in ask("--sql", sql, "--format", "csv", *options).stdout.split()[1:]],
+        ]
+        assert [list(range(expected))] * 3 == answers
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_an_endless_answer_streams_and_ends_with_ctrl_c(locations: Locations, form: str):
+    """A hundred million rows pass through little memory, and Ctrl-C ends them with one line."""
+    with started(locations, "SELECT i, 'a' || i AS name FROM range(100000000) AS r(i)", form) as process:
+        for _ in range(200_000):
+            assert process.stdout.readline()
+        peak_kib = max(int(line.split()[1]) for line in status_of(process) if line.startswith("VmHWM"))
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+
+    assert 1 == process.returncode
+    assert ["Aborted!"] == errors.split()
+    assert peak_kib < 400 * 1024
+
+
+def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Locations):
+    """DuckDB does not hear it while it counts; whoever asked does."""
+    with started(
+        locations, "SELECT count(*) FROM range(1000000000000) AS r(i) WHERE hash(i) % 7 = 3", "csv"
+    ) as process:
+        while not any(line.startswith("Threads:") and int(line.split()[1]) > 2 for line in status_of(process)):
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=20)[1]
+
+    assert 1 == process.returncode
+    assert ["Aborted!"] == errors.split()
+
+
+def started(locations: Locations, sql: str, form: str) -> subprocess.Popen[str]:
+    """Start the verb in a process of its own."""
+    command = [Path(sys.executable).with_name("tta-pipeline"), "metrics", "--format", form, "--sql", sql]
+    environment = {**os.environ, "TTA_DATA_ROOT": str(locations.root)}
+    with interruptible():
+        return subprocess.Popen(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace"
+        )
+
+
+def status_of(process: subprocess.Popen[str]) -> list[str]:
+    """Return what the kernel says of a living process."""
+    return Path(f"/proc/{process.pid}/status").read_text().splitlines()
 
 
 def test_an_answer_is_shown_as_it_was_asked_for(ask):

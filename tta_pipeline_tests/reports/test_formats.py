@@ -1,5 +1,10 @@
 """Tables say the same in every form."""
 
+import csv
+import decimal
+import io
+import json
+
 import pytest
 
 from tta_pipeline.reports.formats import as_csv, as_json, as_latex, as_terminal
@@ -59,8 +64,29 @@ def test_a_narrow_terminal_breaks_headings_and_nothing_else():
 
 
 def test_numbers_that_are_none_are_null():
-    """JSON has no word for them."""
-    assert "NaN" not in as_json(Table(columns=("x",), rows=((float("nan"),), (float("inf"),))))
+    """JSON has no word for them, nor for keys that are no text."""
+    values = ((float("nan"),), (float("inf"),), ([float("nan")],), ({(1,): float("nan")},))
+
+    found = json.loads(as_json(Table(columns=("x",), rows=values)))
+
+    assert [None, None, [None], {"(1,)": None}] == [row["x"] for row in found]
+    assert [] == json.loads(as_json(Table(columns=("x",), rows=())))
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_no_text_in_a_csv_file_is_a_formula(begin: str):
+    """A spreadsheet would compute it; headings are text too."""
+    text = f"{begin}HYPERLINK(A1)"
+    table = Table(columns=(text,), rows=((text,),))
+
+    assert [[f"'{text}"], [f"'{text}"]] == list(csv.reader(io.StringIO(as_csv(table), newline="")))
+
+
+def test_numbers_in_a_csv_file_stay_numbers():
+    """Negative ones begin like a formula and are none."""
+    values = (-0.5, -3, decimal.Decimal("-1.50"), None, True, "a=b")
+
+    assert "-0.5,-3,-1.50,,True,a=b" == as_csv(Table(columns=tuple("abcdef"), rows=(values,))).splitlines()[1]
 
 
 def test_what_goes_without_saying_is_left_out():
