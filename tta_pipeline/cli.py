@@ -52,7 +52,7 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             _end(
-                f"Error: {where}{error.strerror or error}; expected to read and write there: look at its path and rights"
+                f"Error: {where}{error.strerror or error}; expected to read and write there: look at path and rights"
             )
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
