@@ -51,9 +51,7 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise  # whoever read has what it wanted; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            _end(
-                f"Error: {where}{error.strerror or error}; expected to read and write there: look at path and rights"
-            )
+            _end(f"Error: {where}{error.strerror or error}; expected to read and write there: look at path and rights")
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
                 raise KeyboardInterrupt from None

@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from tta_pipeline.adaptation import build
-from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.feeding import HurriedFeed, WindowFeed
 from tta_pipeline.evaluation.machine import Machine
@@ -28,33 +26,7 @@ from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
 from tta_pipeline.streaming.order import as_stored, shuffled
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline_tests.conftest import SMALL, Project
-
-NOISE, CONTRAST = "gaussian_noise", "contrast"
-TENT = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32}
-
-
-@pytest.fixture
-def data(sweep: Project, tmp_path: Path) -> Locations:
-    """The shards and the model of the small benchmark, without results."""
-    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
-    return Locations(root=tmp_path)
-
-
-def subject(data: Locations, **experiment: object) -> Subject:
-    """Return one experiment over the small benchmark."""
-    content = {**yaml.safe_load(SMALL), "name": "small", "experiments": {"own": {**TENT, **experiment}}}
-    return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
-
-
-def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
-    """Evaluate the streams at *key* and return the facts of all rows."""
-    machine = Machine(device="cpu", num_threads=num_threads)
-    with Sweep(own, machine=machine, run_id="test", tell=lambda _: None) as sweep:
-        for plan in sweep.unfinished(key):
-            sweep.evaluate(plan)
-        assert not sweep.unfinished(key)
-    return [row.facts() for row in own.rows(key)]
+from tta_pipeline_tests.evaluation.small import CONTRAST, NOISE, evaluated, subject
 
 
 def predictions(rows: list[dict]) -> list[str]:

@@ -1,0 +1,16 @@
+"""What the tests of evaluations share."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.locations import Locations
+from tta_pipeline_tests.conftest import Project
+
+
+@pytest.fixture
+def data(sweep: Project, tmp_path: Path) -> Locations:
+    """The shards and the model of the small benchmark, without results."""
+    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
+    return Locations(root=tmp_path)

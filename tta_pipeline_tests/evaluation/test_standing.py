@@ -1,0 +1,301 @@
+"""When a cell is finished, and what a person is told."""
+
+import hashlib
+import importlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from torchvision.models import get_model
+
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.sweep import Step, Subject, Sweep
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.records import latest_record, packed
+from tta_pipeline.partitions import TRAIN
+from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, subject
+
+KEY = f"{CONTRAST}|5"
+METHOD = """
+from my_scale import SCALE
+from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.adaptation.source import Source
+
+MINE = MethodEntry(
+    implementation="my_method:Mine", summary="Mine.", presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters())
+)
+
+
+class Mine(Source):
+    def _predict(self, images):
+        '''Return logits.'''
+        return SCALE * super()._predict(images)
+"""
+
+
+def told(own: Subject) -> tuple[bool, list[str]]:
+    """Return whether the cell is finished, and what a run says before it begins."""
+    lines = list[str]()
+    with Sweep(own, machine=Machine(device="cpu"), run_id="test", tell=lines.append) as sweep:
+        is_finished = not sweep.unfinished(KEY)
+        sweep.say_what_is_unproven()
+    return is_finished, lines
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> dict:
+    """A model of a user's own, in a file."""
+    torch.manual_seed(0)
+    torch.save(get_model("squeezenet1_1", num_classes=10).state_dict(), tmp_path / "mine.pt")
+    sha256 = hashlib.sha256((tmp_path / "mine.pt").read_bytes()).hexdigest()
+    normalisation = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    return {"kind": "checkpoint", "architecture": "squeezenet1_1", "path": str(tmp_path / "mine.pt"), "sha256": sha256,
+            **normalisation}  # fmt: skip
+
+
+def with_model(data: Locations, model: dict) -> Subject:
+    """Return the source experiment with *model*."""
+    content = {**yaml.safe_load(SMALL), "name": "small", "models": {"mine": model}}
+    content["experiments"] = {"own": {"model": "mine", "method": "source", "subset": {"first": 20}}}
+    return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
+
+
+@pytest.mark.parametrize("field", ["mean", "std"])
+def test_another_normalisation_is_evaluated_anew(data: Locations, checkpoint: dict, field: str):
+    """Whoever corrects the best known mistake of the field gets the right number, and is told why."""
+    (before,) = evaluated(with_model(data, checkpoint), KEY)
+    own = with_model(data, {**checkpoint, field: [0.1, 0.2, 0.3]})
+
+    is_finished, lines = told(own)
+    (after,) = evaluated(own, KEY)
+
+    assert not is_finished
+    assert any(f"model.{field} was [0.4" in line or f"model.{field} was [0.2" in line for line in lines)
+    assert before["nll"] != after["nll"]
+
+
+def test_another_architecture_or_class_file_is_another_model(data: Locations, checkpoint: dict, tmp_path: Path):
+    """Which outputs of a model are taken decides predictions, though its weights are the same."""
+    names = [str(digit) for digit in range(10)]
+    (tmp_path / "classes.json").write_text(json.dumps(names))
+    (tmp_path / "others.json").write_text(json.dumps(names[::-1]))
+    evaluated(with_model(data, {**checkpoint, "classes": str(tmp_path / "classes.json")}), KEY)
+
+    is_finished, lines = told(with_model(data, {**checkpoint, "classes": str(tmp_path / "others.json")}))
+
+    assert not is_finished
+    assert any("model.outputs was" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("deterministic", True), ("benchmark", True)], ids=["deterministic", "benchmark"]
+)
+def test_a_flag_of_the_arithmetic_decides(data: Locations, monkeypatch: pytest.MonkeyPatch, flag: str, value: bool):  # noqa: FBT001
+    """Switches of torch that change how it computes are part of what decides."""
+    evaluated(subject(data), KEY)
+
+    monkeypatch.setattr(torch.backends.cudnn, flag, value)
+
+    is_finished, lines = told(subject(data))
+    assert not is_finished
+    assert any(f"arithmetic.cudnn_{flag} was false, is true" in line for line in lines)
+
+
+@pytest.fixture
+def own_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A method of a user's own, of two files."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "my_method.py").write_text(METHOD)
+    (folder / "my_scale.py").write_text("SCALE = 1.0\n")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield folder
+    forget()
+
+
+def forget() -> None:
+    """Let the method be imported anew, as a new process does."""
+    for name in ("my_method", "my_scale"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "is_finished"),
+    [
+        ("my_method.py", "SCALE * super", "3 * SCALE * super", False),
+        ("my_scale.py", "1.0", "2.0", False),
+        ("my_method.py", "Return logits.", "Return the logits.", True),
+        ("my_scale.py", "SCALE = 1.0", "SCALE = 1.0  # as it is", True),
+    ],
+)
+def test_an_edited_method_is_evaluated_anew(
+    data: Locations, own_method: Path, name: str, before: str, after: str, is_finished: bool  # noqa: FBT001
+):  # fmt: skip
+    """Its code, and what it imports from beside it, decides; how it is explained does not."""
+    (row,) = evaluated(subject(data, method="my_method:MINE"), KEY)
+    path = own_method / name
+    path.write_text(path.read_text().replace(before, after))
+    forget()
+
+    own = subject(data, method="my_method:MINE")
+    assert is_finished is told(own)[0]
+    (again,) = evaluated(own, KEY)
+    assert is_finished is (row["code_sha256"] == again["code_sha256"])
+
+
+def test_a_method_that_is_edited_while_it_runs_is_refused(data: Locations, own_method: Path):
+    """The process goes on with what it imported, so its number would be that of other code than lies there."""
+    evaluated(subject(data, method="my_method:MINE"), KEY)
+    (own_method / "my_scale.py").write_text("SCALE = 5.0\n")
+
+    with pytest.raises(EvaluationError, match=r"my_scale\.py was changed after this process imported it"):
+        evaluated(subject(data, method="my_method:MINE", seed=1), KEY)
+
+
+def test_a_record_of_before_counts_as_unfinished(data: Locations):
+    """It did not say all that decides it; how many there are and what they took is told first."""
+    own = subject(data)
+    (row,) = evaluated(own, KEY)
+    (path,) = data.results("small").rglob("0*.json")
+    unknown_then = ("fingerprint_parts", "code_sha256", "samples_sha256")
+    old = {name: value for name, value in row.items() if name not in unknown_then}
+    old |= {f"first_{name}": value for name, value in old.pop("first_samples").items()}
+    batches = old.pop("batches")
+    old["batches"] = [dict(zip(batches, values, strict=True)) for values in zip(*batches.values(), strict=True)]
+    content = {"version": 1, "kind": "evaluations", "run_id": "r", "started_at": "2026-01-01T00:00:00+00:00"}
+    path.write_text(json.dumps({**content, "versions": {}, "facts": old}))
+
+    is_finished, lines = told(own)
+
+    assert not is_finished
+    assert any(line.startswith("1 cells have results of an earlier version of tta_pipeline") for line in lines)
+
+
+def test_a_damaged_record_counts_as_unfinished_and_is_named(data: Locations):
+    """The cell is evaluated again; the next record has the next number."""
+    own = subject(data)
+    evaluated(own, KEY)
+    (path,) = data.results("small").rglob("0*.json")
+    path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct": '))
+
+    is_finished, lines = told(own)
+
+    assert not is_finished
+    assert any(str(path) in line for line in lines)
+    evaluated(own, KEY)
+    assert 2 == len(list(data.results("small").rglob("0*.json")))
+
+
+def test_a_renamed_experiment_finds_its_results(data: Locations):
+    """What it had under its old name becomes its own, with the predictions of each sample; nothing is evaluated."""
+    (before,) = evaluated(subject(data), KEY)
+    content = {**yaml.safe_load(SMALL), "name": "small"}
+    content["experiments"] = {"renamed": subject(data).spec.model_dump(mode="json")}
+    renamed = Subject(benchmark=Benchmark.model_validate(content), experiment="renamed", locations=data)
+
+    is_finished, lines = told(renamed)
+    (after,) = renamed.rows(KEY)
+
+    assert is_finished
+    assert any("the result of own is the same; taken over" in line for line in lines)
+    original = latest_record(data.results("small"), kind="evaluations", name=f"own/{CONTRAST}-5")
+    assert original.sha256 == after.copied_from
+    assert before["predictions_sha256"] == after.predictions_sha256
+    assert not list(renamed.sample_problems(after))
+    told(subject(data))  # the old name is in its benchmark file again: nothing is taken from a living experiment
+
+
+def test_a_living_experiment_keeps_its_results(data: Locations):
+    """Two experiments that are the same but for their names are both evaluated: each has a speed of its own."""
+    evaluated(subject(data), KEY)
+    content = {**yaml.safe_load(SMALL), "name": "small"}
+    spec = subject(data).spec.model_dump(mode="json")
+    content["experiments"] = {"own": spec, "twin": spec}
+
+    twin = Subject(benchmark=Benchmark.model_validate(content), experiment="twin", locations=data)
+
+    assert not told(twin)[0]
+
+
+def test_a_record_that_was_moved_to_another_cell_is_foreign(data: Locations):
+    """Folders of two cells exchanged: neither is believed."""
+    own = subject(data)
+    evaluated(own, KEY)
+    evaluated(own, f"{CONTRAST}|3")
+    folder = data.results("small") / "evaluations" / "own"
+    (folder / f"{CONTRAST}-5").rename(folder / "aside")
+    (folder / f"{CONTRAST}-3").rename(folder / f"{CONTRAST}-5")
+    (folder / "aside").rename(folder / f"{CONTRAST}-3")
+
+    is_finished, lines = told(own)
+
+    assert not is_finished
+    assert any("is foreign" in line for line in lines)
+
+
+def test_other_settings_of_the_source_model_need_another_training(data: Locations, sweep: Project):
+    """Weights that the benchmark file no longer describes are not evaluated."""
+    train = sweep.locations.shards("small", TRAIN)
+    shutil.copytree(train, data.shards("small", TRAIN), dirs_exist_ok=True)
+    content = {**yaml.safe_load(SMALL), "name": "small"}
+    content["models"]["cnn"]["epochs"] += 1
+    own = Subject(benchmark=Benchmark.model_validate(content), experiment="tent", locations=data)
+
+    with pytest.raises(EvaluationError, match="trained on other images or with other settings"):
+        told(own)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "exchange", "remove"])
+def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str):
+    """A damaged state is named, the one before serves, and no prediction differs."""
+    own = subject(data, protocol="gradual", hyperparameters={"lr": 0.1})
+    whole = evaluated(own, "all")
+    shutil.rmtree(data.results("small"))
+    with Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=lambda _: None) as sweep:
+        plan = own.plans("all")[0]
+        for visit in plan.visits[:4]:
+            sweep._evaluate(Step(plan, visit))
+    states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)
+    assert 2 == len(states)
+    older, newest = states
+    if damage == "flip":
+        content = bytearray(newest.read_bytes())
+        content[len(content) // 2] ^= 1
+        newest.write_bytes(content)
+    elif damage == "cut":
+        newest.write_bytes(newest.read_bytes()[:1000])
+    elif damage == "exchange":
+        newest.write_bytes(older.read_bytes())
+    else:
+        newest.unlink()
+    lines = list[str]()
+
+    with Sweep(own, machine=Machine(device="cpu"), run_id="again", tell=lines.append) as sweep:
+        sweep.evaluate(plan)
+
+    assert [row["predictions_sha256"] for row in whole] == [row.predictions_sha256 for row in own.rows("all")]
+    assert any("goes on at 3 of 6" in line for line in lines)
+    assert (damage == "remove") is not any(str(newest) in line for line in lines)
+
+
+def test_an_error_beside_other_counts_is_refused(data: Locations):
+    """A record edited by hand, its hash made anew, is refused by name."""
+    own = subject(data)
+    evaluated(own, KEY)
+    (path,) = data.results("small").rglob("0*.json")
+    content = json.loads(path.read_bytes())["record"]
+    content["facts"]["error"] = 0.4
+    path.write_bytes(packed(content))
+
+    _, lines = told(own)
+
+    assert any(str(path) in line and "error" in line for line in lines)
