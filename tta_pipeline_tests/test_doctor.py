@@ -250,17 +250,20 @@ def test_records_that_are_not_in_the_database_are_told(locations: Locations):
 
     second.unlink()
     path.unlink()
-    assert "1 results whose records are gone" in told(doctored.result_records(locations))["results"]
+    assert "1 records are gone" in told(doctored.result_records(locations))["results"]
 
 
 def test_a_damaged_record_is_a_fault(locations: Locations):
-    """No result can be published while it lies there."""
+    """It is named with its path, before and after the database knows of it."""
     shard_set_record(locations).write_text("{")
 
-    findings = list(doctored.result_records(locations))
+    before = list(doctored.result_records(locations))
+    publish_metrics(locations)
+    after = list(doctored.result_records(locations))
 
-    assert ["fault", "note"] == [finding.mark for finding in findings]
-    assert "000001.json is no result record" in findings[0].found
+    assert ["fault", "note"] == [finding.mark for finding in before]
+    assert ["fault"] == [finding.mark for finding in after]
+    assert "000001.json is no result record" in after[0].found
 
 
 def test_a_database_of_somebody_elses_is_a_note(locations: Locations):

@@ -66,8 +66,8 @@ ORDER BY sum(wall_s) / sum(num_samples), experiment
 """
 
 THROUGHPUT = """
-SELECT experiment, run_id, min(started_at) AS started_at, device, batch_size, count(*) AS num_cells,
-       median(images_per_s) AS images_per_s
+SELECT experiment, coalesce(conditions, 'not known') AS conditions, run_id, min(started_at) AS started_at,
+       count(*) AS num_cells, median(images_per_s) AS images_per_s
 FROM throughput_history WHERE benchmark = ? GROUP BY ALL ORDER BY started_at, experiment
 """
 

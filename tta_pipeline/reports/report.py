@@ -128,7 +128,8 @@ SECTIONS = (
     Section(
         name="throughput",
         title="Throughput over runs",
-        text="Median over the cells of each run, of the experiments that ran most often; a line takes two runs.",
+        text="Median over the cells of each run, of the experiments that ran most often; a line takes two runs under "
+        "equal conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
         sql=queries.THROUGHPUT,
         has_table=False,
         draw=lambda _, table: throughput_lines(table),

@@ -50,12 +50,21 @@ def stage_bars(times: Table) -> Figure:
 
 
 def throughput_lines(history: Table) -> Figure | None:
-    """Return images/s of the experiments with the most runs, run after run; None if none has two."""
+    """Return images/s of the experiments with the most runs, run after run; None if none has two.
+
+    A line joins runs under equal conditions only; those of an experiment under several are numbered.
+    """
     speeds: dict[str, list[tuple[int, float]]] = {}
     runs = list(dict.fromkeys(history.column("run_id")))
-    columns = ("experiment", "run_id", "images_per_s")
-    for experiment, run, images_per_s in zip(*map(history.column, columns), strict=True):
-        speeds.setdefault(experiment, []).append((runs.index(run), images_per_s))
+    columns = ("experiment", "conditions", "run_id", "images_per_s")
+    seen: dict[str, list[str]] = {}
+    for experiment, conditions, run, images_per_s in zip(*map(history.column, columns), strict=True):
+        known = seen.setdefault(experiment, [])
+        if conditions not in known:
+            known.append(conditions)
+        number = known.index(conditions) + 1
+        name = experiment if number == 1 else f"{experiment}, conditions {number}"
+        speeds.setdefault(name, []).append((runs.index(run), images_per_s))
     # Sorting is stable: of equally many runs, those that ran first.
     shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
     if not shown:

@@ -7,12 +7,11 @@ from tta_pipeline.assets.history import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.assets.reporting import CheckReport
 from tta_pipeline.benchmarks.spec import load_benchmark
 from tta_pipeline.evaluation.sweep import Subject
-from tta_pipeline.metrics.records import publish_record
 from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.metrics.made import facts_of_version_1, record, write_version_1
 
 ROW = {
-    "corruption": "contrast", "severity": 5, "subset": "all", "device": "cpu", "batch_size": 32, "precision": "fp32",
-    "compile": "off", "num_samples": 150, "images_per_s": 100.0, "error": 0.2, "fingerprint": "a",
+    "benchmark": "small", "corruption": "contrast", "num_samples": 1000, "images_per_s": 100.0, "error": 0.2,
 }  # fmt: skip
 
 
@@ -27,14 +26,7 @@ def subject(project: Project) -> Subject:
 def checked(subject: Subject, *rows: dict[str, object]) -> dict[str, CheckReport]:
     """Record evaluations that differ from a usual one in *rows*, and return what the checks find."""
     for row in rows:
-        publish_record(
-            subject.locations.results("small"),
-            kind="evaluations",
-            name="tent/contrast-5",
-            run_id="run",
-            started_at="2026-01-01",
-            facts=ROW | row,
-        )
+        record(subject.locations, **(ROW | row))
     return {report.check: report for report in history_reports(subject, "contrast|5")}
 
 
@@ -57,11 +49,46 @@ def test_an_evaluation_that_is_slower_than_usual_is_noticed(
     assert found in report.metadata["found"]
 
 
-def test_other_devices_and_batch_sizes_are_no_history(subject: Subject):
-    """A processor is not slower than usual because a graphics card was faster."""
-    others = [{"device": "cuda", "images_per_s": 9000.0}] * 3 + [{"batch_size": 64, "images_per_s": 900.0}] * 3
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device": "H200", "gpu_name": "H200"}, {"cpu_model": "other"}, {"num_cores": 64}, {"decode_threads": 16},
+        {"compute_threads": 16}, {"num_processes": 2}, {"batch_size": 64}, {"precision": "bf16"},
+        {"compile": "default"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_conditions_are_no_history(subject: Subject, other: dict[str, object]):
+    """A processor is not slower than usual because a graphics card, or two processes, were faster."""
+    report = checked(subject, *([{**other, "images_per_s": 9000.0}] * 3), {})[THROUGHPUT]
 
-    assert checked(subject, *others, {})[THROUGHPUT].passed
+    assert report.passed
+    assert "nothing to compare" in report.metadata["found"]
+
+
+def test_what_was_compared_is_said(subject: Subject):
+    """The metadata name the conditions, and the sentence how many evaluations were made under them."""
+    report = checked(subject, {"images_per_s": 9000.0, "num_processes": 2}, {}, {}, {}, {})[THROUGHPUT]
+
+    assert "Compared with 3 or more earlier evaluations under the same conditions" in report.metadata["found"]
+    assert "cpu_model made, num_cores 2, decode_threads 2" in report.metadata["compared"]
+
+
+def test_speeds_of_older_records_are_no_history(subject: Subject):
+    """They do not say under which conditions they were measured."""
+    for sequence in (1, 2, 3):
+        write_version_1(subject.locations, facts_of_version_1(**ROW | {"images_per_s": 9000.0}), sequence=sequence)
+
+    assert checked(subject, {})[THROUGHPUT].passed
+
+
+def test_a_damaged_record_of_before_is_left_out(subject: Subject):
+    """The checks go on; publishing names it."""
+    checked(subject, {}, {}, {})
+    damaged = record(subject.locations, **ROW).path
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    assert "as before" in checked(subject, {})[DRIFT].metadata["found"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import csv
 import html
 import io
-import json
 import re
 import shutil
 from collections import Counter
@@ -19,7 +18,8 @@ from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.report import SECTIONS, write_report
 from tta_pipeline.reports.tables import query
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.metrics.made import evaluation_at, forge
 
 WITH_FIGURE = [section.name for section in SECTIONS if section.draw]
 
@@ -31,10 +31,10 @@ def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locat
     shutil.copytree(sweep.locations.root, root)
     locations = Locations(root=root)
     for path in locations.results("small").glob("evaluations/tent/*/000001.json"):
-        record = json.loads(path.read_text())
-        facts = record["facts"]
-        facts |= {"run_id": "another", "wall_s": 2 * facts["wall_s"], "images_per_s": facts["images_per_s"] / 2}
-        path.with_name("000002.json").write_text(json.dumps(record))
+        row, again = evaluation_at(path), path.with_name("000002.json")
+        shutil.copy(path, again)
+        frame = {"sequence": 2, "run_id": "another"}
+        forge(again, frame=frame, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
     publish_metrics(locations)
     write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"))
     return locations
@@ -44,6 +44,25 @@ def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locat
 def page(locations: Locations) -> str:
     """The text of the page."""
     return (locations.report("small") / "index.html").read_text()
+
+
+def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(sweep: Project, tmp_path: Path):
+    """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
+    project = new_project(tmp_path)
+    shutil.copytree(sweep.locations.root, project.locations.root)
+    path = project.locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000001.json"
+    path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct":1'))
+
+    done = project.materialize("small/robustness_report")
+
+    assert done.returncode != 0
+    assert f"set aside: {path} is damaged" in done.stderr
+    text = (project.locations.report("small") / "index.html").read_text()
+    assert '<h2 id="set-aside">' in text
+    assert str(path) in text
+    with open_metrics(project.locations.metrics) as connection:
+        found = "SELECT count(*) FROM latest_evaluations WHERE experiment = 'tent' AND severity = 5"
+        assert (1,) == connection.execute(found).fetchone()  # of gaussian_noise
 
 
 def test_the_page_stands_alone(page: str):
