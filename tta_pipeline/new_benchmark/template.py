@@ -105,6 +105,7 @@ def _source_of_kind(found: Survey) -> Iterator[str]:
         yield "  kind: generated  # corrupted here; results compare with no published table"
         yield f"  clean: {path}  # folder of class folders, or tar"
         yield f"  severity_table: {_table(found)}  # imagenet_c (224 pixels), tiny_imagenet_c (64) or cifar_c (32)"
+        yield "  # encoding: lossless  # or jpeg, with jpeg_quality; by default as the table's authors did"
         yield "  seed: 0"
         yield "  jobs: 1  # processes that generate"
 

@@ -26,6 +26,7 @@ from tta_pipeline.sources.corruptions.geometry import clipped_zoom
 from tta_pipeline.sources.corruptions.plasma import plasma_fractal
 from tta_pipeline.sources.corruptions.randomness import generators
 from tta_pipeline.sources.corruptions.spatter import TURQUOISE, _equalised, _water, canny
+from tta_pipeline.sources.generator import GENERATOR_VERSION
 
 Images = npt.NDArray[np.uint8]
 
@@ -120,6 +121,41 @@ def test_threads_do_not_matter() -> None:
         results = list(pool.map(lambda corruption: corrupted(photos(), corruption, 4), CORRUPTIONS))
     for corruption, result in zip(CORRUPTIONS, results, strict=True):
         np.testing.assert_array_equal(result, corrupted(photos(), corruption, 4))
+
+
+DISTANCES = {
+    "imagenet_c": """
+        36.7 40.79 15.81 28.47 23.37 36.37 15.71 74.02 68.33 42.72 39.58 35.7 51.09 14.91 21.45
+        31.85 23.43 8.87 37.49
+    """,
+    "tiny_imagenet_c": """
+        22.08 19.83 7.63 7.21 16.19 16.95 14.1 60.08 49.33 29.66 39.58 35.7 34.22 7.42 13.42 23.87
+        6.64 5.27 37.49
+    """,
+    "cifar_c": """
+        14.6 12.57 4.56 2.66 14.6 15.63 14.1 30.49 43.42 24.48 24.76 26.21 23.12 5.01 11.68 12.56
+        3.51 3.74 33.31
+    """,
+}
+"""In levels of 255, of version 2 of the generator: how far each corruption takes eight images, in its order."""
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_another_image_is_another_version(table: str) -> None:
+    """Whoever changes a distance raises GENERATOR_VERSION: nothing else says that images must be made again."""
+    images, keys = photos(8), [str(number) for number in range(8)]
+    found = [
+        np.mean([
+            np.abs(corrupt(images, name, severity, keys=keys, seed=0, table=table).astype(float) - images).mean()
+            for severity in SEVERITIES
+        ])
+        for name in CORRUPTIONS
+    ]  # fmt: skip
+
+    assert (2, pytest.approx([float(distance) for distance in DISTANCES[table].split()], abs=0.015)) == (
+        GENERATOR_VERSION,
+        found,
+    )
 
 
 MADE = """
