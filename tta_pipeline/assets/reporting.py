@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.scope import Scope, with_signature
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Pace
@@ -123,7 +123,7 @@ def checks_of(
     scope: Scope, key: dg.AssetKey, descriptions: Mapping[str, str]
 ) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
     """Return the decorator for the checks of the asset *key*, by name with what each holds, of each partition."""
-    return dg.multi_asset_check(
+    decorator = dg.multi_asset_check(
         name=f"{key.to_python_identifier()}_checks",
         specs=[
             dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
@@ -131,6 +131,7 @@ def checks_of(
         ],
         can_subset=True,  # else the web UI starts none without the asset
     )
+    return lambda function: decorator(with_signature(function))
 
 
 def check_keys(

@@ -1,8 +1,10 @@
 """What an asset covers: every cell of a benchmark by partition, or one set beside them such as the clean images."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import CodeType
 from typing import Any
 
 import dagster as dg
@@ -77,7 +79,7 @@ class Scope:
             backfill_policy=dg.BackfillPolicy.single_run(),
             **{"group_name": self.group(), **options},
         )
-        return decorator
+        return lambda function: decorator(with_signature(function))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +123,24 @@ class StreamScope(Scope):
     def partition(self, key: str) -> str | None:
         """Return the partition that events on the stream *key* belong to."""
         return key if self.partitions else None
+
+
+def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function* with its signature beside it, which `inspect` then takes from there.
+
+    Dagster asks for it 17 times for each asset, and the functions of all experiments have the same.
+    """
+    function.__signature__ = _signature(function.__code__, function)  # type: ignore[attr-defined]
+    return function
+
+
+_SIGNATURES: dict[CodeType, inspect.Signature] = {}
+
+
+def _signature(code: CodeType, function: Callable[..., Any]) -> inspect.Signature:
+    if code not in _SIGNATURES:
+        _SIGNATURES[code] = inspect.signature(function)
+    return _SIGNATURES[code]
 
 
 @cache

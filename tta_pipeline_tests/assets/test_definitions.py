@@ -104,6 +104,24 @@ def test_images_that_lie_there_are_observed(project: Project):
     assert before["contrast|5"] != after["contrast|5"]
 
 
+def test_what_a_benchmark_costs_to_load_does_not_grow_with_the_others(project: Project):
+    """A job is made by a look through its own benchmark's assets, and signatures are made once for all experiments."""
+    for name in ("one", "other"):
+        project.add_benchmark(name, SMALL)
+
+    repository = build_definitions(project.locations).get_repository_def()
+
+    graph = repository.get_job("one__evaluate_everything").asset_layer.asset_graph.source_asset_graph
+    assert {"one"} == {key.path[0] for key in graph.get_all_asset_keys()}
+    assert len(SURFACE) == len(graph.get_all_asset_keys())
+    functions = [
+        repository.asset_graph.get(dg.AssetKey([name, "evaluation", experiment])).assets_def.op.compute_fn.decorated_fn
+        for name in ("one", "other")
+        for experiment in ("norm", "tent")
+    ]
+    assert 1 == len({id(function.__signature__) for function in functions})
+
+
 def test_what_is_wrong_in_benchmark_files_is_shown_where_it_would_be(project: Project):
     """A faulty experiment and a faulty file are assets whose description is the sentence; all else is there."""
     project.add_benchmark("mine", SMALL + "  wrong: {model: cnn, method: nrom}\n")
