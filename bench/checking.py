@@ -15,7 +15,7 @@ from tta_pipeline.streaming.pixels import StoredPixels, runs
 from tta_pipeline.streaming.reader import Stream
 
 NUM_TURNS = 9
-NUM_PARTS = 8
+NUM_PARTS = 20
 
 
 class UncheckedPixels(StoredPixels):

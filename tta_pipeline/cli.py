@@ -341,7 +341,9 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
 @_plain_errors
 @_telling
 def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
-    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes.
+    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes, whose they are.
+
+    Sets of before that have no fast checksums of their samples get them.
 
     \b
     Examples:
@@ -373,7 +375,8 @@ def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
 def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
     r"""Build manifests for shards that somebody else made; every byte is read, none rewritten.
 
-    Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity.
+    Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity. A set
+    that has a manifest is verified and stays as it is.
 
     \b
     Examples:

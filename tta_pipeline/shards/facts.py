@@ -6,7 +6,7 @@ from typing import Any
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.read_back import Published
 
-_NUM_OWN_FILES = 4  # writer's record, manifest, sample index and the note of what was verified
+_NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and the note of what was verified
 
 
 def shard_set_facts(

@@ -4,7 +4,7 @@
   fog-5-00000.tar ...   the shards
   writer.json           what the writer says it wrote; its presence means that it finished
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
-  checksums.xxh3        for each sample: what is compared whenever it is read; see `checksums.py`
+  checksums.xxh64       for each sample: what is compared whenever it is read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
   verified.json         which files on this machine were hashed and found equal; safe to remove
 """

@@ -28,10 +28,11 @@ from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_digest
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.files import fsync_path, own_folder
-from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests, checksum
+from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import Indices
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
@@ -182,7 +183,7 @@ class KeptPixels:
         except OSError:
             return False
         known: list[bytes] = self._checksums[indices].tolist()
-        return all(checksum(image.data) == expected for image, expected in zip(out, known, strict=True))
+        return all(xxh3_64_digest(image.data) == expected for image, expected in zip(out, known, strict=True))
 
     def _read_shards(self) -> None:
         """Open the shards and remove the damaged file, once."""
@@ -224,7 +225,7 @@ class _KeepingPixels:
         """Read and decode the samples at *indices* into *out*, and keep them."""
         self._stored.fill(indices, out)
         for index, image in zip(indices.tolist(), out, strict=True):
-            self._checksums[index] = np.void(checksum(image.data))
+            self._checksums[index] = np.void(xxh3_64_digest(image.data))
             self._write(image, index * self._kind.image_bytes)
         self._is_missing[indices] = False
 

@@ -72,4 +72,4 @@ def test_staged_cells_give_the_same_predictions(own_sweep: Project, sweep: Proje
     assert straight["predictions_sha256"] == staged["predictions_sha256"]
     assert staged["staging_s"] > straight["staging_s"] == 0
     assert staged["manifest_sha256"] in {path.name for path in (tmp_path / "stage" / "tta_pipeline-staged").iterdir()}
-    assert 2 == len(list((tmp_path / "stage").glob("*/manifest.json")))
+    assert 2 == len(list((tmp_path / "stage" / "tta_pipeline-staged").glob("*/manifest.json")))

@@ -78,7 +78,7 @@ def test_folders_that_were_exchanged_are_noticed_and_made_again(cells: Path, tmp
 
 def test_the_manifest_alone_of_another_cell_is_noticed(cells: Path, tmp_path: Path):
     """With its index, beside the right shards; it is made again from the shards that are there."""
-    for name in ("manifest.json", "samples.parquet", "checksums.xxh3"):
+    for name in ("manifest.json", "samples.parquet", "checksums.xxh64"):
         shutil.copy(cells / OTHER.path / name, cells / CELL.path / name)
 
     assert any("expected fog|5" in problem for problem in problems(cells))
@@ -140,11 +140,11 @@ def test_a_set_that_lies_where_another_belongs_is_not_fetched(cells: Path, tmp_p
 
 def test_a_fetched_set_has_the_checksums_of_its_origin(cells: Path, tmp_path: Path):
     """Or its own, where the origin has none."""
-    good = (cells / CELL.path / "checksums.xxh3").read_bytes()
+    good = (cells / CELL.path / "checksums.xxh64").read_bytes()
     for number in range(2):
         shard_set, _ = fetch_shard_set(str(cells / CELL.path), tmp_path / f"fetched{number}", lambda *_: QUIET)
-        assert good == (shard_set.folder / "checksums.xxh3").read_bytes()
-        (cells / CELL.path / "checksums.xxh3").unlink(missing_ok=True)
+        assert good == (shard_set.folder / "checksums.xxh64").read_bytes()
+        (cells / CELL.path / "checksums.xxh64").unlink(missing_ok=True)
 
 
 def adopt_all(root: Path, class_map: ClassMap | None = None) -> list[bool]:

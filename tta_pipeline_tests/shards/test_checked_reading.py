@@ -35,11 +35,11 @@ def pixels(shard_set: ShardSet) -> np.ndarray:
 
 def without_checksums(shard_set: ShardSet) -> ShardSet:
     """Return the set as it was made before samples had checksums."""
-    (shard_set.folder / "checksums.xxh3").unlink()
+    (shard_set.folder / "checksums.xxh64").unlink()
     return ShardSet.open(shard_set.folder)
 
 
-@pytest.mark.parametrize("make", [lambda shard_set: shard_set, without_checksums], ids=["xxh3", "sha256"])
+@pytest.mark.parametrize("make", [lambda shard_set: shard_set, without_checksums], ids=["xxh64", "sha256"])
 def test_a_flipped_bit_is_named_though_size_and_times_are_the_same(shard_set: ShardSet, make: Callable):
     """The error has shard, key, offset, what was found and what was expected; with and without fast checksums."""
     shard_set = make(shard_set)
@@ -91,7 +91,7 @@ def test_two_samples_that_were_exchanged_are_noticed(shard_set: ShardSet):
 @pytest.mark.parametrize("damage", ["flip", "cut", "another", "folder"])
 def test_damaged_checksums_are_not_believed(shard_set: ShardSet, tmp_path: Path, write: Callable, damage: str):
     """The samples are compared by sha256 then; verification makes the checksums again."""
-    path = shard_set.folder / "checksums.xxh3"
+    path = shard_set.folder / "checksums.xxh64"
     good, expected = path.read_bytes(), pixels(shard_set)
     if damage == "flip":
         flip(path, 40)
@@ -100,7 +100,7 @@ def test_damaged_checksums_are_not_believed(shard_set: ShardSet, tmp_path: Path,
     elif damage == "another":
         write(tmp_path / "other", LIMITS.model_copy(update={"seed": 8}))
         publish_shard_set(tmp_path / "other", CLASS_MAP, QUIET)
-        shutil.copy(tmp_path / "other" / "checksums.xxh3", path)
+        shutil.copy(tmp_path / "other" / "checksums.xxh64", path)
     else:
         path.unlink()
         path.mkdir()
@@ -137,7 +137,7 @@ def test_checksums_are_made_of_no_sample_that_is_another(shard_set: ShardSet):
         publish_shard_set(shard_set.folder, CLASS_MAP, QUIET)
     (verdict,) = verify([shard_set.folder], lambda *_: QUIET)
     assert verdict.problems
-    assert not (shard_set.folder / "checksums.xxh3").exists()
+    assert not (shard_set.folder / "checksums.xxh64").exists()
 
 
 def test_the_doctor_names_sets_of_before(shard_set: ShardSet, tmp_path: Path):
@@ -200,7 +200,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(shard_set: ShardSet,
 
 def test_a_pipe_beside_the_shards_keeps_nobody_waiting(shard_set: ShardSet):
     """Nor do the notes that may be missing."""
-    for name in ("verified.json", "checksums.xxh3"):
+    for name in ("verified.json", "checksums.xxh64"):
         (shard_set.folder / name).unlink()
         os.mkfifo(shard_set.folder / name)
 

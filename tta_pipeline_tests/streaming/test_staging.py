@@ -232,7 +232,7 @@ def test_a_sample_that_changes_on_the_local_disk_is_refused_when_it_is_read(stag
     """Size and times are as they were; the copy has the checksums of its origin."""
     use(stage, sets[0])
     with stage.shard_set(str(sets[0].folder)) as staged:
-        assert (staged.folder / "checksums.xxh3").read_bytes() == (sets[0].folder / "checksums.xxh3").read_bytes()
+        assert (staged.folder / "checksums.xxh64").read_bytes() == (sets[0].folder / "checksums.xxh64").read_bytes()
         flip_sample(staged, 7)
         staged.require_intact()
         with pytest.raises(StreamError, match=rf"sample {staged.index.keys[7]} at byte \d+: found other bytes"):
@@ -242,7 +242,7 @@ def test_a_sample_that_changes_on_the_local_disk_is_refused_when_it_is_read(stag
 def test_a_set_of_before_gets_checksums_where_it_is_staged(stage: Stage, sets: list[ShardSet]):
     """Also if those of its origin are damaged."""
     for number, damage in enumerate((Path.unlink, lambda path: path.write_bytes(b"x" * 200))):
-        damage(sets[number].folder / "checksums.xxh3")
+        damage(sets[number].folder / "checksums.xxh64")
         with stage.shard_set(str(sets[number].folder)) as staged:
             np.testing.assert_array_equal(sets[number].checksums, staged.checksums)
 

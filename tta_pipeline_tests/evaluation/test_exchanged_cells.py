@@ -1,0 +1,58 @@
+"""An evaluation reads the shards of its cell, or stops; what their folder holds is not believed by its name."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.errors import ManifestError, PipelineError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.locations import Locations
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.shards.cell import flip_sample
+
+
+@pytest.fixture
+def subject(sweep: Project, tmp_path: Path) -> Subject:
+    """The small benchmark without results, and the experiment that adapts nothing."""
+    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
+    benchmark = Benchmark.model_validate({**yaml.safe_load(SMALL), "name": "small"})
+    return Subject(benchmark=benchmark, experiment="source", locations=Locations(root=tmp_path))
+
+
+def evaluate(subject: Subject, key: str) -> None:
+    """Evaluate the cell at *key*, finished before or not."""
+    with Sweep(subject, machine=Machine(device="cpu"), run_id="test", tell=lambda _: None) as sweep:
+        for plan in subject.plans(key):
+            sweep.evaluate(plan, anew=True)
+
+
+def test_cells_that_were_exchanged_are_not_evaluated(subject: Subject):
+    """Nor is the manifest of one taken for that of the other where finished cells are looked for."""
+    one, other = SMALL_CELLS[0], SMALL_CELLS[2]
+    evaluate(subject, one.key)
+    folders = [subject.folder(cell) for cell in (one, other)]
+    folders[0].rename(folders[0].with_name("aside"))
+    folders[1].rename(folders[0])
+    folders[0].with_name("aside").rename(folders[1])
+
+    with pytest.raises(ManifestError, match=r"found cell contrast\|3; expected gaussian_noise\|3"):
+        evaluate(subject, one.key)
+    with pytest.raises(ManifestError, match=r"found cell gaussian_noise\|3; expected contrast\|3"):
+        subject.manifest(other)
+
+
+def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(subject: Subject):
+    """No record is written."""
+    cell = SMALL_CELLS[0]
+    shard_set = ShardSet.open(subject.folder(cell))
+    shard_set.require_intact()  # notes inode, size and time of each file, which stay
+    path = flip_sample(shard_set, 77)
+
+    with pytest.raises(PipelineError, match=rf"{path.name}, sample {shard_set.index.keys[77]} at byte"):
+        evaluate(subject, cell.key)
+    assert not list(subject.locations.root.rglob("evaluations/*.json"))
