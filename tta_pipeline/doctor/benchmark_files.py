@@ -7,6 +7,7 @@ from typing import Any
 
 from tta_pipeline import benchmarks
 from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel, load_benchmark
+from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.errors import BenchmarkFileError
@@ -56,6 +57,9 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     if any(isinstance(model, TimmModel) for model in benchmark.models.values()) and not is_installed("timm"):
         is_well = False
         yield fault(name, "it has models of kind timm, which is not installed", "pip install -e '.[timm]'")
+    for finding in checkpoints(benchmark, locations):
+        is_well = False
+        yield finding
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
     if is_well and absent and num_sharded < num_cells:
         yield note(
