@@ -338,12 +338,16 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
         f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
-        f"image_size: 32\nmodels: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
+        f"image_size: 32\nshards: {{samples_per_shard: 60}}\nmodels: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
         "experiments: {a: {model: cnn, method: source}}\n"
     )
 
-    faults = [each.found for each in benchmark_files(locations) if (each.mark, each.subject) == ("fault", "mine")]
+    faults = [
+        each.found
+        for each in benchmark_files.benchmark_files(locations)
+        if (each.mark, each.subject) == ("fault", "mine")
+    ]
 
     assert (said is not None) == bool(faults)
     assert all(said in fault and "\n" not in fault for fault in faults)
