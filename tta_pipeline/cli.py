@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,6 +12,7 @@ from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from urllib.parse import urlsplit
 
 import click
 
@@ -31,6 +34,15 @@ if TYPE_CHECKING:
 
 
 _ROWS_FOR_PEOPLE = 1_000
+_MOST_PROCESSES = 1_024
+_PATTERN_LIMIT_S = 2.0
+_PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
+_TRY_PATTERN = """
+import re, sys
+pattern = re.compile(sys.argv[1])
+for probe in sys.argv[2:]:
+    pattern.search(probe * (200 // len(probe)) + "!")
+"""
 
 
 def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +63,7 @@ def _plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             raise  # whoever read has what it wanted; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            _end(f"Error: {where}{error.strerror or error}; expected to read and write there: look at path and rights")
+            _end(f"Error: {where}{error.strerror or error}; look at this path and its rights")
         except RuntimeError as error:
             if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
                 raise KeyboardInterrupt from None
@@ -81,7 +93,18 @@ def _telling(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(telling)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Verbs(click.Group):
+    """The verbs; no argument of theirs may hold a NUL, of which the system calls behind them make other errors."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse such an argument."""
+        for argument in args:
+            if "\0" in argument:
+                raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__)
 def main() -> None:
     """Robustness benchmarks of image classifiers, from archives to a leaderboard.
@@ -276,8 +299,8 @@ def rebuild_metrics(*, told: "Told") -> int:
               show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
-@click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
-              help="Processes that write and read shards.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, _MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+              show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
 @_telling
 def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
@@ -296,7 +319,8 @@ def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
     from tta_pipeline.shards.command import ShardOrder, shard_everything
 
     named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
-    order = ShardOrder(**named, expected_md5=dict(md5.split("=", 1) for md5 in md5s), settings=_shard_settings(options))
+    _require_quick_pattern(named.get("class_pattern"))
+    order = ShardOrder(**named, expected_md5=_expected_md5(md5s), settings=_shard_settings(options))
     for number, total, published in shard_everything(order, told.progress):
         manifest = published.shard_set.manifest
         size = (
@@ -304,6 +328,37 @@ def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
         )
         line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
         told.done(line, _shard_set_facts(published.shard_set), number=number, total=total)
+
+
+def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
+    """Return the MD5 of each archive by its name."""
+    for md5 in md5s:
+        name, _, digest = md5.rpartition("=")
+        if not name or not re.fullmatch(r"[0-9a-fA-F]{32}", digest):
+            raise click.UsageError(f"--expect-md5 is {md5!r}; expected NAME=MD5, the MD5 of 32 hexadecimal digits")
+    return {name: digest.lower() for name, _, digest in (md5.rpartition("=") for md5 in md5s)}
+
+
+def _require_quick_pattern(pattern: str | None) -> None:
+    """Refuse a regular expression that names of 200 characters can keep busy for years, as (a+)+$ does."""
+    if pattern is None:
+        return
+    try:
+        command = [sys.executable, "-I", "-S", "-c", _TRY_PATTERN, pattern, *_PROBES]
+        subprocess.run(command, timeout=_PATTERN_LIMIT_S, check=False, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+    except subprocess.TimeoutExpired:
+        raise click.UsageError(
+            f"--class-pattern is {pattern!r}, which takes over {_PATTERN_LIMIT_S:.0f} s on a name of 200 characters; "
+            "expected one without a repetition inside a repetition"
+        ) from None
+
+
+def _require_no_pipes(*locations: str | Path) -> None:
+    """Refuse folders of shards that hold a FIFO, on whose writer a reader would wait for ever."""
+    for location in map(Path, locations):
+        for path in (location, *(location.rglob("*") if location.is_dir() else ())):
+            if path.is_fifo():
+                raise click.UsageError(f"{path} is a FIFO; expected shards and their manifests: take it away")
 
 
 def _shard_set_facts(shard_set: "ShardSet") -> dict[str, Any]:
@@ -354,6 +409,7 @@ def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
 
     from tta_pipeline.shards.verification import find_shard_sets, verify
 
+    _require_no_pipes(*folders)
     found = find_shard_sets(folders)
     num_problems = 0
     for number, verdict in enumerate(verify(found, told.progress), start=1):
@@ -385,6 +441,7 @@ def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
     """
     from tta_pipeline.shards.command import adopt_everything
 
+    _require_no_pipes(folder)
     for number, total, published in adopt_everything(folder, _class_map(class_map), told.progress):
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
@@ -412,7 +469,9 @@ def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
     from tta_pipeline.streaming.remote import expanded
     from tta_pipeline.streaming.staging import fetch_shard_set
 
+    _require_urls(locations)
     found = [location for pattern in locations for location in expanded(pattern)]
+    _require_no_pipes(*found)
     for number, location in enumerate(found, start=1):
         shard_set, was_copied = fetch_shard_set(location, output, told.progress)
         size_mb = shard_set.manifest.shard_bytes / 1e6
@@ -436,6 +495,7 @@ def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> 
     """
     from tta_pipeline.shards.command import split
 
+    _require_no_pipes(folder)
     for number, total, published in split(folder, output, instances, told.progress):
         line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
         told.done(line, _shard_set_facts(published.shard_set), number=number, total=total)
@@ -450,8 +510,8 @@ def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> 
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--jobs", type=click.IntRange(1), default=len(os.sched_getaffinity(0)), show_default="one for each core",
-              help="Processes that write and read shards.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, _MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+              show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
 @_telling
 def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: int, **options: Any) -> None:
@@ -467,6 +527,7 @@ def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: i
     """
     from tta_pipeline.shards.transformation import transform_everything
 
+    _require_no_pipes(folder)
     settings = _transform_settings({**options, "format": storage})
     every = transform_everything(folder, output, settings, jobs=jobs, progress=told.progress)
     for number, total, transformed in every:
@@ -494,20 +555,23 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
               help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0), show_default="one for each core",
+@click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
+@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, _MOST_PROCESSES),
+              show_default="one for each core",
               help="Threads or worker processes; may be repeated, the fastest number counts. 0: nothing is read ahead.",
               default=[len(os.sched_getaffinity(0))])  # fmt: skip
-@click.option("--processes", "num_processes", type=click.IntRange(1), default=1, show_default=True,
+@click.option("--processes", "num_processes", type=click.IntRange(1, _MOST_PROCESSES), default=1, show_default=True,
               help="Each reads a part; the longest of their times and the sum of their samples count.")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True)
+@click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
               help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, which is timed apart; always done with a URL.")  # fmt: skip
-@click.option("--generate", type=click.IntRange(1), metavar="N", help="Measure on N images made for it, without DIR.")
-@click.option("--image-size", type=click.IntRange(8), default=64, show_default=True, help="Of generated images.")
+@click.option(
+    "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N images made for it, without DIR."
+)
+@click.option("--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Of generated images.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
               help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print the figures only.")
@@ -538,6 +602,9 @@ def loader_bench(
         names = chosen_loaders(loaders)
     except LoaderError as error:
         raise click.UsageError(str(error)) from None
+    if location is not None:
+        _require_urls([location])
+        _require_no_pipes(location)
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
@@ -570,6 +637,17 @@ def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:
     from tta_pipeline.reports.tables import Table
 
     _print(Table(columns=_LOADER_COLUMNS, rows=tuple(tuple(row[name] for name in _LOADER_COLUMNS) for row in rows)))
+
+
+def _require_urls(locations: Sequence[str]) -> None:
+    """Refuse what looks like a URL and is none."""
+    for location in locations:
+        try:
+            urlsplit(location)
+        except ValueError as error:
+            raise click.UsageError(
+                f"{location!r} is no URL ({error}); expected a path, or such as https://host/a/b"
+            ) from None
 
 
 def _class_map(path: Path | None) -> "ClassMap | None":
@@ -686,12 +764,14 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
       tta-pipeline why imagenet_c tent 'fog|5'
       tta-pipeline why digits_c tent_continual 5 --all
     """
-    from tta_pipeline.benchmarks.lookup import find_benchmark
+    from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.evaluation.explaining import COLUMNS, explain
     from tta_pipeline.reports.tables import Table
 
     locations = Locations.from_environment()
-    found = explain(find_benchmark(benchmark, locations), experiment, key, locations, device=device)
+    loaded = load_all(locations)
+    loaded.experiment(benchmark, experiment)
+    found = explain(loaded.benchmark(benchmark), experiment, key, locations, device=device)
     if as_json:
         click.echo(json.dumps([cell.facts for cell in found], indent=1))
     else:
@@ -731,14 +811,15 @@ def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Pa
     """
     from dataclasses import asdict
 
-    from tta_pipeline.benchmarks.lookup import benchmark_paths
-    from tta_pipeline.benchmarks.spec import load_benchmark
+    from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.metrics.database import publish_metrics
     from tta_pipeline.unreferenced import find_unreferenced, remove
 
     locations = Locations.from_environment()
-    benchmarks = [load_benchmark(path) for path in benchmark_paths(locations).values()]
-    everything = find_unreferenced(benchmarks, locations, decoded=decoded)
+    loaded = load_all(locations)
+    for fault in loaded.faults:
+        _say(f"nothing of {fault.benchmark} counts as gone, since its file has a fault: {fault.sentence}")
+    everything = find_unreferenced(loaded, locations, decoded=decoded)
     found = [each for each in everything if not kinds or each.kind in kinds]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], default=str, indent=1))

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import dagster as dg
 
@@ -19,7 +18,6 @@ from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
 from tta_pipeline.assets.tar_shards import tar_shards
 from tta_pipeline.assets.transformed_shards import transformed_shards
-from tta_pipeline.benchmarks.loading import load_benchmarks
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
@@ -29,15 +27,13 @@ from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
-EMBEDDED = Path(__file__).parent / "benchmarks"
-
 
 def build_definitions(locations: Locations) -> dg.Definitions:
     """Return the definitions of every benchmark, the embedded ones and those under the data root.
 
     What is wrong in benchmark files is an asset that says so; see `assets.faults`.
     """
-    loaded = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    loaded = load_all(locations)
     benchmarks = loaded.benchmarks
     data_root = str(locations.root)
     return dg.Definitions(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tta_pipeline.benchmarks.loading import Loaded
 from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import KINDS, file_name, numbers, read_record, record_folders
@@ -34,16 +35,14 @@ class Unreferenced:
     size_bytes: int
 
 
-def find_unreferenced(
-    benchmarks: Sequence[Benchmark], locations: Locations, *, decoded: Sequence[Path] = ()
-) -> Iterator[Unreferenced]:
+def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence[Path] = ()) -> Iterator[Unreferenced]:
     """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
 
     Raises:
         RecordError: the newest record of something cannot be read, so that nobody knows what it refers to.
     """
-    for benchmark in benchmarks:
-        yield from _of_benchmark(benchmark, locations)
+    for benchmark in loaded.benchmarks.values():
+        yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
     manifests = set(map(file_sha256, locations.root.rglob(MANIFEST_FILE))) if decoded else set[str]()
     for folder in decoded:
         for path in sorted(folder.rglob("*.pixels")):
@@ -61,7 +60,7 @@ def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
             _remove_empty(each.path.parent, below=locations.root / each.benchmark)
 
 
-def _of_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Unreferenced]:
+def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Unreferenced]:
     results = locations.results(benchmark.name)
     named = _names(benchmark, locations)
     samples, fingerprints = set[str](), set[str]()
@@ -69,7 +68,8 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations) -> Iterator[Unrefe
         for text, _ in record_folders(str(results / kind)):
             folder = Path(text)
             records = [folder / file_name(number) for number in numbers(folder)]
-            if kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
+            # An experiment that is left out for a fault has its results all the same.
+            if is_whole and kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
                 yield from (_found("gone", benchmark.name, path) for path in records)
                 continue
             yield from (_found("superseded", benchmark.name, path) for path in records[:-1])

@@ -1,6 +1,7 @@
 """The doctor says what stands in the way of work, and changes nothing."""
 
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from safetensors.torch import save_file
+from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
 from tta_pipeline.doctor import Finding, benchmark_files, machine, mounts
@@ -316,6 +319,42 @@ def test_a_source_that_is_not_there_is_a_fault_until_all_cells_are_sharded(locat
 
     root.rename(tmp_path / "elsewhere")
     assert "note: source.root" in told(benchmark_files.benchmark_files(locations))["mine"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "damage", "said"),
+    [
+        ("resnet18", b"", None),
+        ("resnet34", b"", "weights are missing, first layer1.2"),
+        ("resnet19", b"", "Unknown model resnet19"),
+        ("resnet18", b"x", "hashes to"),
+    ],
+)
+def test_weights_that_are_not_what_the_file_says_are_a_fault(
+    locations: Locations, tmp_path: Path, architecture: str, damage: bytes, said: str | None
+):
+    """Whatever the number of classes, which no class map says yet: the wrong architecture, or other bytes."""
+    path = tmp_path / "mine.safetensors"
+    save_file(resnet18(num_classes=7).state_dict(), path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_bytes(path.read_bytes() + damage)
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(
+        f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        "image_size: 32\nshards: {samples_per_shard: 60}\n"
+        f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
+        f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
+        "experiments: {a: {model: cnn, method: source}}\n"
+    )
+
+    faults = [
+        each.found
+        for each in benchmark_files.benchmark_files(locations)
+        if (each.mark, each.subject) == ("fault", "mine")
+    ]
+
+    assert (said is not None) == bool(faults)
+    assert all(said in fault and "\n" not in fault for fault in faults)
 
 
 def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):

@@ -8,8 +8,11 @@ from typing import Any
 from tta_pipeline.benchmarks.document import read_document
 from tta_pipeline.benchmarks.spec import Benchmark, Experiment, validated
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.locations import Locations
 
 ENDING = ".yaml"
+EMBEDDED = Path(__file__).parent
+"""Of the benchmarks that come with the project."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +73,11 @@ class Loaded:
             if (fault.benchmark, fault.experiment) == (benchmark, experiment):
                 return BenchmarkFileError(fault.sentence)
         return None
+
+
+def load_all(locations: Locations) -> Loaded:
+    """Read the benchmark files that come with the project, and those under the data root."""
+    return load_benchmarks(EMBEDDED, locations.benchmark_files)
 
 
 def load_benchmarks(*folders: Path) -> Loaded:

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.loading import ENDING, load_benchmarks
+from tta_pipeline.benchmarks.loading import ENDING, load_all
 from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel
+from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.locations import Locations
@@ -16,12 +16,11 @@ from tta_pipeline.sections import Section
 
 def benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Look at every benchmark file and at the files that it names."""
-    embedded = Path(str(benchmarks.__file__)).parent
     for path in _not_read(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # where Dagster finds methods of one's own
-    loaded = load_benchmarks(embedded, locations.benchmark_files)
+    loaded = load_all(locations)
     for benchmark in loaded.benchmarks.values():
         yield from _looked_at(benchmark, locations)
     for each in loaded.faults:
@@ -56,6 +55,9 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     if any(isinstance(model, TimmModel) for model in benchmark.models.values()) and not is_installed("timm"):
         is_well = False
         yield fault(name, "it has models of kind timm, which is not installed", "pip install -e '.[timm]'")
+    for finding in checkpoints(benchmark, locations):
+        is_well = False
+        yield finding
     absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
     if is_well and absent and num_sharded < num_cells:
         yield note(

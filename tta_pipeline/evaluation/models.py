@@ -2,15 +2,13 @@
 
 import hashlib
 import importlib
-import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
@@ -195,14 +193,7 @@ def _timm(name: str, spec: TimmModel) -> LoadedModel:
 
 def _checkpoint(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
     path = spec.path.expanduser()
-    state = _read_state(path, spec.sha256)
-    try:
-        _network(spec.library, spec.architecture, state, spec.mean, spec.std, num_classes=num_classes)
-    except (RuntimeError, ValueError) as error:
-        raise EvaluationError(
-            f"{path} does not fit {spec.library}'s {spec.architecture} with {num_classes} classes ({error}); expected "
-            "its state dict"
-        ) from error
+    state = require_fitting(spec, num_classes=num_classes)
     return LoadedModel(
         name=name,
         make=lambda: _network(spec.library, spec.architecture, state, spec.mean, spec.std, num_classes=num_classes),
@@ -215,23 +206,92 @@ def _checkpoint(name: str, spec: CheckpointModel, *, num_classes: int) -> Loaded
     )
 
 
+def require_fitting(spec: CheckpointModel, *, num_classes: int | None) -> dict[str, torch.Tensor]:
+    """Return the weights in the file of *spec*, which are those of its architecture.
+
+    Args:
+        spec: What the benchmark file says.
+        num_classes: How many outputs they must have; None: any number.
+
+    Raises:
+        EvaluationError: they are missing, changed, unreadable or those of something else; with the first names.
+    """
+    path = spec.path.expanduser()
+    state = _read_state(path, spec.sha256)
+    outputs = f" with {num_classes} classes" if num_classes else ""
+    what = f"{spec.library}'s {spec.architecture}{outputs}"
+    try:
+        with torch.device("meta"):  # its shapes alone, in no time and no memory
+            network = _bare_network(spec.library, spec.architecture, num_classes=num_classes or _ANY_NUMBER)
+    except (RuntimeError, ValueError) as error:
+        raise EvaluationError(
+            f"{what} cannot be made ({_first_line(error)}); expected an architecture that {spec.library} lists"
+        ) from error
+    if misfit := _misfit(network, state):
+        raise EvaluationError(
+            f"{path} does not fit {what}: {misfit}; expected its state dict: correct `architecture` or `path`"
+        )
+    return state
+
+
+_ANY_NUMBER = 7919
+"""Of classes that no network has otherwise: a shape in which it stands is that of outputs."""
+
+
+def _misfit(network: nn.Module, found: Mapping[str, torch.Tensor]) -> str:
+    """Return in words, each with the count and the first, what *found* lacks, has besides, and has in another shape."""
+    expected = network.state_dict()
+    others = [
+        name
+        for name, weights in expected.items()
+        if name in found and _ANY_NUMBER not in weights.shape and not _is_alike(found[name], weights)
+    ]
+    # torch itself knows which names older files may lack.
+    absent = {name: expected[name] for name in (set(found) & set(expected))}
+    keys = network.load_state_dict({**found, **absent}, strict=False, assign=True)
+    parts = []
+    if keys.missing_keys:
+        parts.append(f"{len(keys.missing_keys)} of {len(expected)} weights are missing, first {keys.missing_keys[0]}")
+    if keys.unexpected_keys:
+        parts.append(f"{len(keys.unexpected_keys)} are unexpected, first {keys.unexpected_keys[0]}")
+    if others:
+        shapes = f"{tuple(found[others[0]].shape)} in place of {tuple(expected[others[0]].shape)}"
+        parts.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
+    return ", ".join(parts)
+
+
+def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    # torch takes a vector of one, of its first versions, for a number.
+    return found.shape == expected.shape or (expected.ndim == 0 and found.shape == (1,))
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 def _read_state(path: Path, sha256: str) -> dict[str, torch.Tensor]:
     """Return the state dict in *path*, of which no code is run."""
     try:
-        found = file_sha256(path)
-        if found != sha256:
-            raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
+        is_file, found = path.is_file(), file_sha256(path) if path.is_file() else None
+    except OSError as error:
+        raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
+    if not is_file:  # a FIFO would be waited for
+        raise EvaluationError(f"{path} is {'no file' if path.exists() else 'missing'}; expected weights: restore it")
+    if found != sha256:
+        raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
+    try:
         if path.suffix == ".safetensors":
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError) as error:
+    except Exception as error:  # of whatever kind: bytes that are no pickle make any instruction of its machine fail
         raise EvaluationError(
-            f"{path} cannot be read as weights ({error}); expected safetensors or a saved state dict, without code"
+            f"{path} cannot be read as weights ({_first_line(error)}); expected safetensors or a saved state dict, "
+            "without code"
         ) from error
     state = content.get("state_dict", content) if isinstance(content, dict) else None
     if not state or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise EvaluationError(f"{path} holds {type(content).__name__}; expected a state dict, names to tensors")
-    return {key.removeprefix("module."): value for key, value in state.items()}
+    return {str(key).removeprefix("module."): value for key, value in state.items()}
 
 
 def _network(
@@ -243,14 +303,21 @@ def _network(
     *,
     num_classes: int,
 ) -> nn.Module:
+    network = _bare_network(library, architecture, num_classes=num_classes)
+    network.load_state_dict(state)
+    return Normalized(network, mean=mean, std=std)
+
+
+def _bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
+    """Return the network with weights of no training."""
+    network: nn.Module
     if library == "timm":
         network = _imported_timm().create_model(architecture, num_classes=num_classes)
     else:
         from torchvision.models import get_model
 
         network = get_model(architecture, weights=None, num_classes=num_classes)
-    network.load_state_dict(state)
-    return Normalized(network, mean=mean, std=std)
+    return network
 
 
 def _imported_timm() -> Any:

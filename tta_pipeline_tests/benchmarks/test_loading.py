@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import Fault, load_benchmarks
-from tta_pipeline.definitions import EMBEDDED
+from tta_pipeline.benchmarks.loading import EMBEDDED, Fault, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 

@@ -137,6 +137,46 @@ def test_a_hostile_or_another_file_is_refused(tmp_path: Path, monkeypatch: pytes
         loaded_logits(checkpoint(tmp_path / "list.pth", [1, 2]), images)
 
 
+def test_weights_that_do_not_fit_are_told_in_one_sentence(tmp_path: Path):
+    """How many are missing, unexpected and of another shape, and the first of each."""
+    state = {"stray": torch.zeros(3), **resnet18(num_classes=10).state_dict()}
+    state["conv1.weight"] = torch.zeros(64, 1, 7, 7)
+    spec = checkpoint(tmp_path / "mine.pth", state, architecture="resnet34")
+
+    with pytest.raises(EvaluationError) as refused:
+        loaded_logits(spec, torch.rand(2, 3, 32, 32))
+
+    (sentence,) = str(refused.value).splitlines()
+    assert len(sentence) < 500
+    assert " of 218 weights are missing, first layer1.2.conv1.weight, 1 are unexpected, first stray, " in sentence
+    assert "have another shape, first conv1.weight: (64, 1, 7, 7) in place of (64, 3, 7, 7)" in sentence
+    with pytest.raises(EvaluationError, match=r"torchvision's resnet19 .* cannot be made \(Unknown model resnet19\)"):
+        loaded_logits(checkpoint(tmp_path / "mine.pth", state, architecture="resnet19"), torch.rand(2, 3, 32, 32))
+
+
+def test_weights_of_before_batches_were_counted_fit(tmp_path: Path):
+    """PyTorch fills in what its first versions did not store."""
+    state = {key: value for key, value in resnet18(num_classes=10).state_dict().items() if "num_batches" not in key}
+
+    assert (2, 10) == loaded_logits(checkpoint(tmp_path / "mine.pth", state), torch.rand(2, 3, 32, 32)).shape
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80", b"PK\x03\x04", b"not weights", b"\xff" * 4096])
+@pytest.mark.parametrize("name", ["mine.pth", "mine.safetensors"])
+def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, name: str, content: bytes):
+    """Whatever it holds, and a FIFO is not waited for."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    sha256 = hashlib.sha256(content).hexdigest()
+    spec = CheckpointModel(kind="checkpoint", path=path, architecture="resnet18", sha256=sha256, mean=MEAN, std=STD)
+    with pytest.raises(EvaluationError, match=f"{name} cannot be read as weights"):
+        loaded_logits(spec, torch.rand(2, 3, 32, 32))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(EvaluationError, match=f"{name} is no file; expected weights"):
+        loaded_logits(spec, torch.rand(2, 3, 32, 32))
+
+
 def test_a_model_of_many_classes_serves_a_benchmark_of_some(hub: dict[str, torch.Tensor], tmp_path: Path):
     """The outputs of the other classes are left out, and the order is the class map's."""
     (tmp_path / "wnids.json").write_text(json.dumps(THOUSAND))

@@ -129,21 +129,21 @@ def forget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "before", "after", "is_finished"),
+    ("name", "edit", "is_finished"),
     [
-        ("my_method.py", "SCALE * super", "3 * SCALE * super", False),
-        ("my_scale.py", "1.0", "2.0", False),
-        ("my_method.py", "Return logits.", "Return the logits.", True),
-        ("my_scale.py", "SCALE = 1.0", "SCALE = 1.0  # as it is", True),
+        ("my_method.py", ("SCALE * super", "3 * SCALE * super"), False),
+        ("my_scale.py", ("1.0", "2.0"), False),
+        ("my_method.py", ("Return logits.", "Return the logits."), True),
+        ("my_scale.py", ("SCALE = 1.0", "SCALE = 1.0  # as it is"), True),
     ],
 )
 def test_an_edited_method_is_evaluated_anew(
-    data: Locations, own_method: Path, name: str, before: str, after: str, is_finished: bool  # noqa: FBT001
+    data: Locations, own_method: Path, name: str, edit: tuple[str, str], is_finished: bool  # noqa: FBT001
 ):  # fmt: skip
     """Its code, and what it imports from beside it, decides; how it is explained does not."""
     (row,) = evaluated(subject(data, method="my_method:MINE"), KEY)
     path = own_method / name
-    path.write_text(path.read_text().replace(before, after))
+    path.write_text(path.read_text().replace(*edit))
     forget()
 
     own = subject(data, method="my_method:MINE")

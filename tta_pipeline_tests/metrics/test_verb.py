@@ -208,7 +208,7 @@ def test_a_question_changes_nothing(ask, sql: str):
         ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a question"),
         ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
         ("BEGIN", "found a statement of kind TRANSACTION"),
-        ("SELECT\0 1", "syntax error"),
+        ("SELECT\0 1", "expected one without the character NUL"),
         ("SELECT '\udcff'", "no text in UTF-8"),
         ("SELECT x FROM leaderboard", "not found in FROM clause"),
         ("SELECT ?", "Values were not provided"),

@@ -1,0 +1,36 @@
+"""Whether files of weights are what a benchmark file says of them."""
+
+from collections.abc import Iterator
+
+from tta_pipeline.benchmarks.spec import Benchmark, CheckpointModel
+from tta_pipeline.doctor.finding import Finding, fault
+from tta_pipeline.doctor.machine import is_installed
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.locations import Locations
+
+
+def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+    """Read every file of weights that is there, whole, and compare it with its sha256 and its architecture."""
+    for name, model in benchmark.models.items():
+        if not isinstance(model, CheckpointModel) or not model.path.expanduser().exists():
+            continue  # a file that is missing is told with the others
+        if model.library == "timm" and not is_installed("timm"):
+            yield fault(benchmark.name, f"model {name} is of timm, which is not installed", "pip install -e '.[timm]'")
+            continue
+        from tta_pipeline.evaluation.models import require_fitting  # imports torch
+
+        try:
+            require_fitting(model, num_classes=_num_classes(model, benchmark, locations))
+        except PipelineError as error:
+            yield fault(benchmark.name, f"model {name}: {error}", "until then its experiments fail")
+
+
+def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
+    """Return how many outputs *model* must have; None if no class map says it yet."""
+    from tta_pipeline.sources.labels import read_classes
+
+    pinned = locations.class_map(benchmark.name)
+    for path in (model.classes, pinned, benchmark.class_map):
+        if path is not None and not isinstance(path, str) and path.expanduser().exists():
+            return len(read_classes(path.expanduser()))
+    return None

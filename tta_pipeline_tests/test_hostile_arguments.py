@@ -1,0 +1,195 @@
+"""Whatever a verb is given, it ends soon with one line that says what was found, and status 1 or 2."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tta_pipeline.cli import main
+from tta_pipeline_tests.conftest import write_tree
+
+TTA_PIPELINE = Path(sys.executable).with_name("tta-pipeline")
+PLACES = (
+    "file", "fifo", "empty", "missing", "loop", "new\nline", "nul\0", "\udcff", "x" * 300, "/dev/null", "noise.tar",
+    "empty.tar", "pipes", "folders", "piped", "listed", "foldered",
+)  # fmt: skip
+VERBS: dict[str, Callable[[str], list[str]]] = {
+    "shard": lambda place: ["shard", place, "out"],
+    "shard --class-map": lambda place: ["shard", "tree", "out", "--group-depth", "0", "--class-map", place],
+    "verify": lambda place: ["verify", place],
+    "adopt": lambda place: ["adopt", place],
+    "adopt --class-map": lambda place: ["adopt", "empty", "--class-map", place],
+    "fetch": lambda place: ["fetch", place, "out"],
+    "repartition": lambda place: ["repartition", place, "out", "--instances", "2"],
+    "transform": lambda place: ["transform", place, "out", "--resize", "8"],
+    "loader-bench": lambda place: ["loader-bench", place, "--loader", "indexed", "--repeats", "1"],
+    "new-benchmark": lambda place: ["new-benchmark", "x", place, "--output", "-"],
+}
+FAULTS = (
+    ["shard", "tree", "out", "--expect-md5", "without"],
+    ["shard", "tree", "out", "--expect-md5", "noise.tar=12"],
+    ["shard", "tree", "out", "--class-pattern", "("],
+    ["shard", "tree", "out", "--class-pattern", "(a+)+$"],
+    ["shard", "tree", "out", "--group-depth", "0", "--num-shards", "-1"],
+    ["shard", "tree", "out", "--group-depth", "0", "--seed", "-1"],
+    ["shard", "tree", "out", "--group-depth", "0", "--resize", str(10**12)],
+    ["shard", "tree", "out", "--group-depth", "0", "--order", "dirichlet", "--delta", "nan"],
+    ["shard", "tree", "out", "--group-depth", "0", "--jobs", str(10**9)],
+    ["shard", "tree", "file", "--group-depth", "0"],
+    ["shard", "tree", "file/below", "--group-depth", "0"],
+    ["fetch", "http://[", "out"],
+    ["fetch", "{1..999999999}", "out"],
+    ["fetch", "s3://", "out"],
+    ["fetch", "pipe:ls", "out"],
+    ["loader-bench", "http://["],
+    ["loader-bench", "--generate", str(10**30)],
+    ["loader-bench", "--generate", "2", "--image-size", str(10**9)],
+    ["loader-bench", "--generate", "2", "--batch-size", str(10**30)],
+    ["loader-bench", "--generate", "2", "--threads", str(10**9)],
+    ["transform", "tree", "out", "--function", "os:nothing"],
+    ["transform", "tree", "out", "--function", "absent.module:name"],
+    ["new-benchmark", "later", "--output", "empty"],
+    ["new-benchmark", "later", "--output", "file/below"],
+    ["new-benchmark", "../../up"],
+    ["metrics", "--output", "empty"],
+    ["metrics", "--limit", "0"],
+)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one of each place that is none."""
+    root = tmp_path_factory.mktemp("hostile")
+    write_tree(root / "tree", classes={"n01": 2, "n02": 2})
+    (root / "file").write_text("x")
+    (root / "empty.tar").touch()
+    (root / "noise.tar").write_bytes(b"\xff" * 2048)
+    (root / "loop").symlink_to("loop")
+    for folder in ("empty", "new\nline", "pipes", "folders/a.tar", "piped", "listed", "foldered/manifest.json"):
+        (root / folder).mkdir(parents=True)
+    for pipe in ("fifo", "pipes/a.tar", "piped/manifest.json"):
+        os.mkfifo(root / pipe)
+    (root / "listed" / "manifest.json").write_text("[1, 2]")
+    return root
+
+
+@pytest.fixture
+def refused(places: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that calls a verb and sees that it refuses in one line."""
+    monkeypatch.chdir(places)
+
+    def refused(arguments: list[str]) -> str:
+        finished = CliRunner().invoke(main, arguments, env={"TTA_DATA_ROOT": str(places / "data")})
+        assert isinstance(finished.exception, SystemExit), (arguments, finished.exception)
+        return said_in_one_line(finished.exit_code, finished.stderr)
+
+    return refused
+
+
+def said_in_one_line(status: int, errors: str) -> str:
+    """Return the one line that is no hint at the usage."""
+    assert status in (1, 2), errors
+    assert "Traceback" not in errors
+    lines = [line for line in errors.splitlines() if line and not line.startswith(("Usage: ", "Try "))]
+    assert 1 == len(lines), errors
+    return lines[0]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_place_that_is_none_is_refused(verb: str, refused):
+    """A file for a folder, a FIFO, nothing, a loop, a name with a NUL, foreign bytes, and more."""
+    for place in PLACES:
+        refused(VERBS[verb](place))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("arguments", FAULTS, ids=lambda arguments: " ".join(arguments)[:60])
+def test_an_argument_that_cannot_be_is_refused(arguments: list[str], refused):
+    """Numbers without measure, expressions that never end, functions and locations that are none."""
+    refused(arguments)
+
+
+def process(places: Path, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command there to its end."""
+    return subprocess.run(
+        command, cwd=places, env={**os.environ, "TTA_DATA_ROOT": str(places / "data"), **environment}, check=False,
+        capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def test_a_reader_that_has_enough_is_no_error(places: Path):
+    """`| head -1` ends the verb in silence."""
+    process(places, TTA_PIPELINE, "rebuild-metrics")
+    script = f"{TTA_PIPELINE} metrics --format csv --sql 'FROM range(1000000)' | head -n 1"
+
+    finished = process(places, "bash", "-c", script)
+
+    assert ("range\n", "") == (finished.stdout, finished.stderr)
+
+
+@pytest.mark.parametrize("root", ["file", "loop", "fifo"])
+@pytest.mark.parametrize("verb", ["metrics", "rebuild-metrics", "new-benchmark"])
+def test_a_data_root_that_is_no_folder_is_refused(places: Path, monkeypatch: pytest.MonkeyPatch, verb: str, root: str):
+    """A file, a link to itself, a FIFO."""
+    arguments = [verb, *(["x", "--like", "imagenet_c"] if verb == "new-benchmark" else [])]
+
+    finished = CliRunner().invoke(main, arguments, env={"TTA_DATA_ROOT": str(places / root)})
+
+    assert isinstance(finished.exception, SystemExit), finished.exception
+    said_in_one_line(finished.exit_code, finished.stderr)
+
+
+def test_a_terminal_of_ascii_shows_other_letters_by_their_numbers(places: Path):
+    """With neither HOME nor UTF-8, an answer and a path."""
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii:strict"}
+    process(places, TTA_PIPELINE, "rebuild-metrics")
+    (places / "Bär").mkdir(exist_ok=True)
+    for arguments in (
+        ["metrics", "--format", "csv", "--sql", "SELECT chr(228) AS letter"],
+        ["new-benchmark", "later", "--like", "imagenet_c", "--output", "Bär/later.yaml"],
+        ["verify", "Bär"],
+    ):
+        finished = process(places, "env", "-u", "HOME", TTA_PIPELINE, *arguments, **ascii_only)
+
+        assert "Traceback" not in finished.stderr
+        assert finished.returncode == (1 if arguments[0] == "verify" else 0), finished.stderr
+        assert finished.stdout.startswith("letter\n\\xe4\n") or arguments[0] != "metrics"
+
+
+def test_a_full_disk_is_one_line(places: Path):
+    """As a bound on the size of files, which the kernel reports in the same way."""
+    command = f"ulimit -f 8; {TTA_PIPELINE} metrics --format csv --output answer.csv --sql 'FROM range(1000000)'"
+    process(places, TTA_PIPELINE, "rebuild-metrics")
+
+    finished = process(places, "bash", "-c", command)
+
+    assert "File too large" in said_in_one_line(finished.returncode, finished.stderr)
+    assert not [path for path in places.iterdir() if "answer.csv" in path.name]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user, whom a folder can keep out")
+def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path):
+    """To a user who has no right to it."""
+    tmp_path.chmod(0o711)
+    for parent in tmp_path.parents:
+        if parent.stat().st_uid == 0 and parent.is_relative_to("/tmp") and parent != Path("/tmp"):
+            parent.chmod(0o711)
+    (tmp_path / "closed").mkdir(mode=0o700)
+    script = (
+        "import os, sys, tta_pipeline.cli, tta_pipeline.shards.command, tta_pipeline.shards.verification\n"
+        "import tta_pipeline.new_benchmark\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "tta_pipeline.cli.main(sys.argv[1:])\n"
+    )
+    for arguments in (["verify"], ["adopt"], ["new-benchmark", "x"], ["shard"]):
+        output = ["out"] if arguments == ["shard"] else []
+        command = [sys.executable, "-c", script, *arguments, str(tmp_path / "closed"), *output]
+
+        finished = process(tmp_path, *command, TTA_DATA_ROOT=str(tmp_path / "closed" / "data"))
+
+        said_in_one_line(finished.returncode, finished.stderr)
