@@ -387,8 +387,10 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
     try:
         return ShardSettings.model_validate({**options, **skips})
     except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ").replace("_", "-")
-        raise click.UsageError(message) from None
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Value error, ").replace("_", "-")
+        where = f"--{problem['loc'][0]} is {problem['input']!r}: ".replace("_", "-") if problem["loc"] else ""
+        raise click.UsageError(f"{where}{message}") from None
 
 
 @main.command()

@@ -48,3 +48,12 @@ def test_help_has_examples(project: Project):
     """Every verb explains itself."""
     assert "Examples" in project.run("tta-pipeline", "metrics", "--help").stdout
     assert "rebuild-metrics" in project.run("tta-pipeline", "--help").stdout
+
+
+def test_a_number_that_no_order_takes_is_refused_with_its_option(project: Project):
+    """Before anything is read."""
+    for option, value in (("--seed", "-1"), ("--seed", str(2**70)), ("--delta", "0"), ("--resize", "1000000000")):
+        finished = project.run("tta-pipeline", "shard", "nowhere", "shards", "--num-shards", "4", option, value)
+
+        assert 2 == finished.returncode
+        assert f"{option} is {value}" in finished.stderr.replace("0.0", "0")
