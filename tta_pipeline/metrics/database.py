@@ -125,7 +125,7 @@ def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
     why_anew = _what_is_outdated(locations.metrics)
     if locations.metrics.exists() and not why_anew and not rebuild:
         try:
-            with open_read_only(locations.metrics) as connection:
+            with _as_it_is(locations.metrics) as connection:
                 changes = compared(connection, listing, locations.root)
             if not changes.undone:
                 num_added = _add_to_copy(locations, changes, tell) if changes else 0
@@ -140,9 +140,9 @@ def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
 
 
 def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, notes: tuple[str, ...]) -> Publication:
-    return Publication(
-        num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=records_set_aside(locations)
-    )
+    with _as_it_is(locations.metrics) as connection:
+        set_aside = _lines_set_aside(connection, locations)
+    return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
 
 
 def _add_to_copy(locations: Locations, changes: Changes, tell: Tell) -> int:
@@ -166,11 +166,33 @@ def records_set_aside(locations: Locations) -> tuple[str, ...]:
         RecordError: there is no database, or it cannot be read.
     """
     with open_metrics(locations.metrics) as connection:
-        found = connection.execute(_SET_ASIDE, [str(locations.root), _MAX_LINES]).fetchall()
-        (num_records,) = connection.execute("SELECT count(*) FROM set_aside").fetchone() or (0,)
+        return _lines_set_aside(connection, locations)
+
+
+def _lines_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+    found = connection.execute(_SET_ASIDE, [str(locations.root), _MAX_LINES]).fetchall()
+    (num_records,) = connection.execute("SELECT count(*) FROM set_aside").fetchone() or (0,)
     left_out = num_records - sum(count for _, count in found)
     more = (f"{left_out:,} more records: tta-pipeline metrics --sql 'FROM set_aside'",) if left_out else ()
     return (*(line for line, _ in found), *more)
+
+
+@contextmanager
+def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the database as it lies there now, under another name.
+
+    To DuckDB a path that this process has open is the file that was opened, whatever took its place meanwhile.
+    """
+    link = path.with_name(f"{_copy_prefix(path)}{uuid.uuid4().hex}")
+    try:
+        try:
+            link.hardlink_to(path)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, link)
+        with open_read_only(link) as connection:
+            yield connection
+    finally:
+        link.unlink(missing_ok=True)
 
 
 def _what_is_outdated(path: Path) -> str | None:

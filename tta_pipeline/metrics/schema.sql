@@ -21,7 +21,8 @@ CREATE TABLE ingested (
     size_bytes BIGINT NOT NULL,
     mtime_ns BIGINT NOT NULL,
     ctime_ns BIGINT NOT NULL,
-    inode BIGINT NOT NULL
+    inode BIGINT NOT NULL,
+    PRIMARY KEY (folder, sequence)
 );
 COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
 COMMENT ON COLUMN ingested.folder IS 'Of the records of one thing, relative to the data root';

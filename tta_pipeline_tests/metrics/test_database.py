@@ -187,7 +187,7 @@ def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
 def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, object]):
     """Unknown names and numbers out of range get no record, and the message has the field and its value."""
     ((name, value),) = impossible.items()
-    with pytest.raises(RecordError, match=f"{name} is '?{value}'?; expected"):
+    with pytest.raises(RecordError, match=f"{name} is .?{value}"):
         again(locations, **impossible)
 
 

@@ -63,7 +63,9 @@ def test_a_rebuild_counts_records(locations: Locations):
         return CliRunner().invoke(main, ["rebuild-metrics", *options], env={"TTA_DATA_ROOT": str(locations.root)})
 
     assert f"{locations.metrics}: 9 records\n" == rebuild().stdout
-    assert [{"database": str(locations.metrics), "num_records": 9}] == json.loads(rebuild("--json").stdout)
+    assert [{"database": str(locations.metrics), "num_records": 9, "set_aside": []}] == json.loads(
+        rebuild("--json").stdout
+    )
     assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
 
 
