@@ -338,7 +338,8 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(
         f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
-        f"image_size: 32\nshards: {{samples_per_shard: 60}}\nmodels: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
+        "image_size: 32\nshards: {samples_per_shard: 60}\n"
+        f"models: {{cnn: {{kind: checkpoint, architecture: {architecture}, path: {path}, "
         f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
         "experiments: {a: {model: cnn, method: source}}\n"
     )
