@@ -16,13 +16,13 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import KINDS, file_name, numbers, read_record, record_folders
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import MANIFEST_FILE, file_sha256
+from tta_pipeline.streaming.decoded import DecodedCells
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]
 _SETTLED_AFTER_S = 3600.0
 """A run writes predictions and states before the record that names them."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}\.state")
-_DECODED = re.compile(r"(?P<manifest>[0-9a-f]{64})-.*\.pixels")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,10 +45,8 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
     manifests = set(map(file_sha256, locations.root.rglob(MANIFEST_FILE))) if decoded else set[str]()
     for folder in decoded:
-        for path in sorted(folder.rglob("*.pixels")):
-            match = _DECODED.fullmatch(path.name)
-            if match and match["manifest"] not in manifests:
-                yield _found("decoded", "", path)
+        for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
+            yield _found("decoded", "", path)
 
 
 def remove(found: Sequence[Unreferenced], locations: Locations) -> None:

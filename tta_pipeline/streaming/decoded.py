@@ -16,6 +16,7 @@ import json
 import os
 import re
 import uuid
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -63,7 +64,7 @@ class DecodedCells:
             StreamError: the folder cannot be written to.
         """
         kind = _Kind.of(shard_set, image_size)
-        path = self.own_folder / f"{kind.identity}-{image_size}.pixels"
+        path = self.own_folder / _file_name(kind.identity, image_size)
         if (checksums := kind.checksums_in(path)) is not None:
             return KeptPixels(path, shard_set, image_size, checksums)
         if kind.file_bytes > self.limit_bytes:
@@ -79,6 +80,17 @@ class DecodedCells:
             ) from error
         return _KeepingPixels(shard_set, image_size, path, kind)
 
+    def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
+        """Yield the files that are of none of *manifests*, given by sha256, or that another decoder made."""
+        if not self.own_folder.is_dir():
+            return
+        for path in sorted(self.own_folder.iterdir()):
+            if _NAME.fullmatch(path.name):
+                image_size = int(path.stem.rpartition("-")[2])
+                known = (_file_name(_identity(sha256, image_size), image_size) for sha256 in manifests)
+                if path.name not in known:
+                    yield path
+
     def _make_room(self, size_bytes: int) -> None:
         """Remove the files that were used longest ago; whoever reads one has it open and reads on."""
         named = [path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
@@ -91,6 +103,15 @@ class DecodedCells:
             path.unlink(missing_ok=True)
 
 
+def _file_name(identity: str, image_size: int) -> str:
+    return f"{identity}-{image_size}.pixels"
+
+
+def _identity(manifest_sha256: str, image_size: int) -> str:
+    decisive = [_FORMAT, manifest_sha256, image_size, _decoders()]
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+
+
 class _Kind(NamedTuple):
     """What a file of decoded pixels is of."""
 
@@ -101,8 +122,7 @@ class _Kind(NamedTuple):
 
     @classmethod
     def of(cls, shard_set: ShardSet, image_size: int) -> Self:
-        decisive = [_FORMAT, shard_set.manifest.sha256, image_size, _decoders()]
-        identity = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        identity = _identity(shard_set.manifest.sha256, image_size)
         return cls(identity, shard_set.manifest.num_samples, image_size**2 * 3)
 
     @property

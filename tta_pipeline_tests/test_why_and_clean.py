@@ -1,0 +1,171 @@
+"""A person asks why a cell is finished or not, and what nothing refers to any more."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tta_pipeline.cli import main
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.metrics.records import latest_record, publish_record
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+
+
+@pytest.fixture
+def project(sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locations:
+    """A copy of the small benchmark with all its results."""
+    shutil.copytree(sweep.locations.root, tmp_path / "data")
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return Locations(root=tmp_path / "data")
+
+
+def asked(*arguments: str) -> Result:
+    """Return what the program answers."""
+    return CliRunner().invoke(main, arguments, catch_exceptions=False)
+
+
+def change(locations: Locations, before: str, after: str) -> None:
+    """Edit the benchmark file."""
+    assert before in SMALL
+    (locations.benchmark_files / "small.yaml").write_text(SMALL.replace(before, after))
+
+
+def test_why_says_that_a_finished_cell_is_finished(project: Locations):
+    """Nothing differs, and the exit status is 0; with --all every part is shown."""
+    short, whole = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "tent", "contrast|5", "--all")
+
+    assert 0 == short.exit_code == whole.exit_code, short.output
+    assert "tent/contrast-5: finished: nothing that decides its predictions has changed" in short.output
+    assert "differs" not in whole.output
+    for part in ("model.mean", "model.weights_sha256", "method.hyperparameters.lr", "code", "arithmetic.cudnn_conv"):
+        assert part in whole.output
+
+
+def test_why_names_the_part_that_differs(project: Locations):
+    """Another learning rate: what is stored, what is present, and exit status 1."""
+    change(project, "method: tent,", "method: tent, hyperparameters: {lr: 0.125},")
+
+    answer = asked("why", "small", "tent", "contrast|5")
+    facts = json.loads(asked("why", "small", "tent", "contrast|5", "--json").stdout)
+
+    assert 1 == answer.exit_code
+    assert "not finished: changed since: method.hyperparameters.lr was 0.001, is 0.125" in answer.output
+    assert 0.125 == facts[0]["present"]["method"]["hyperparameters"]["lr"]
+    assert 0.001 == facts[0]["stored"]["method"]["hyperparameters"]["lr"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("nothing", "tent", "fog|5"), "no benchmark 'nothing'"),
+        (("small", "nothing", "fog|5"), "no experiment 'nothing'"),
+        (("small", "tent", "fog|5"), "has no cell 'fog|5'"),
+    ],
+)
+def test_why_names_what_there_is(project: Locations, arguments: tuple[str, ...], said: str):
+    """A name that is none is one line with the choices."""
+    answer = asked("why", *arguments)
+
+    assert 1 == answer.exit_code
+    assert said in answer.output
+    assert 1 == len(answer.output.splitlines())
+
+
+def measured_again(locations: Locations) -> None:
+    """Put a newer record beside one."""
+    record = latest_record(locations.results("small"), kind="evaluations", name="tent/contrast-5")
+    publish_record(
+        locations.results("small"), kind="evaluations", name="tent/contrast-5", run_id="again",
+        started_at=record.started_at, facts=record.evaluation,
+    )  # fmt: skip
+
+
+def old(path: Path) -> Path:
+    """Let a file be so old that no run can be about to name it."""
+    os.utime(path, (0, 0))
+    return path
+
+
+def test_clean_finds_what_nothing_refers_to(project: Locations):
+    """Superseded records, records and predictions of an experiment that is gone, states that no record goes on from."""
+    assert asked("clean", "--dry-run").output.endswith("0 files, 0.0 MB to which nothing refers\n")
+    measured_again(project)
+    change(project, "  norm: {model: cnn, method: norm, batch_size: 32}\n", "")
+    states = project.states("small") / "tent" / "all-seed-0"
+    states.mkdir(parents=True)
+    stale = old(states / f"{'0' * 64}.state")
+    kept = sorted(project.predictions("small").glob("norm/**/*.parquet"))
+    for path in kept:
+        old(path)
+
+    found = json.loads(asked("clean", "--dry-run", "--json").stdout)
+    kinds = {
+        kind: [each["path"] for each in found if each["kind"] == kind] for kind in ("superseded", "gone", "states")
+    }
+
+    assert 5 == len(kept) == len(kinds["gone"])
+    assert [str(stale)] == kinds["states"]
+    assert [str(project.results("small") / "evaluations/tent/contrast-5/000001.json")] == kinds["superseded"]
+    assert {str(path) for path in kept} == set(kinds["predictions"])
+
+
+def test_clean_removes_what_it_listed_and_nothing_else(project: Locations):
+    """Of the kinds that are named, after a yes; the database follows."""
+    measured_again(project)
+    change(project, "  norm: {model: cnn, method: norm, batch_size: 32}\n", "")
+    mine = project.results("small") / "evaluations" / "norm" / "my notes.txt"
+    mine.write_text("not ours")
+    before = {path for path in project.root.rglob("*") if path.is_file()}
+    gone = {each["path"] for each in json.loads(asked("clean", "gone", "--dry-run", "--json").stdout)}
+
+    unasked, answer = asked("clean", "gone"), asked("clean", "gone", "--yes")
+
+    assert 2 == unasked.exit_code
+    assert "expected --yes" in unasked.output
+    assert 0 == answer.exit_code, answer.output
+    after = {path for path in project.root.rglob("*") if path.is_file()}
+    assert gone == {str(path) for path in before - after}
+    assert mine.exists()
+    with open_metrics(project.metrics) as connection:
+        left = connection.execute("SELECT DISTINCT experiment FROM evaluations ORDER BY 1").fetchall()
+    assert [("source",), ("tent",)] == left
+
+
+def test_clean_takes_nothing_of_a_file_with_a_fault_for_gone(project: Locations):
+    """An experiment that is left out for a mistake in it has its results all the same."""
+    change(project, "  norm: {model: cnn, method: norm, batch_size: 32}\n", "  norm: {model: cnn, method: nrm}\n")
+
+    answer = asked("clean", "--dry-run")
+
+    assert "nothing of small counts as gone" in answer.output
+    assert "0 files" in answer.output
+
+
+def test_clean_removes_decoded_cells_of_shards_that_are_no_more(project: Locations, tmp_path: Path):
+    """Those of shards that are there stay, and so does a file of somebody else's."""
+    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**30)
+    shard_set = ShardSet.open(project.shards("small", SMALL_CELLS[0]))
+    stream = Stream(
+        shard_set=shard_set,
+        order=as_stored(shard_set.index),
+        batch_size=64,
+        image_size=32,
+        open_pixels=cells.open_pixels,
+    )
+    assert 150 == sum(len(batch.indices) for batch in stream)
+    (present,) = cells.own_folder.glob("*.pixels")
+    for path in (cells.own_folder / f"{'0' * 64}-32.pixels", cells.own_folder / "holiday.pixels"):
+        path.write_bytes(b"pixels")
+
+    assert 0 == asked("clean", "decoded", "--decoded", str(cells.folder), "--yes").exit_code
+
+    assert {present.name, "holiday.pixels"} == {path.name for path in cells.own_folder.glob("*.pixels")}
