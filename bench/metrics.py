@@ -239,7 +239,7 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
             corruption=corruption, severity=severity, seed=0, subset="all", subset_sha256=None, model="resnet50",
             architecture="torchvision resnet50", weights="IMAGENET1K_V2", weights_sha256="0" * 64,
             mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), method="tent", protocol="reset_each_shift",
-            generated=False, config="{}", code_sha256="0" * 64, fingerprint="1" * 64, fingerprint_parts="{}",
+            generated=False, config="{}", code_sha256="0" * 64, fingerprint="1" * 64, fingerprint_parts=None,
             copied_from=None, manifest_sha256="2" * 64, num_images=5000, num_classes_found=200, num_shards=16,
             payload_bytes=10**8, shard_bytes=10**8, stored_order="permuted, seed 0", stream_order="stored",
             order_hash="3" * 64, metrics_version=METRICS_VERSION, num_samples=5000, num_correct=sum(correct),

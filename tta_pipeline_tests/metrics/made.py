@@ -35,7 +35,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
         "weights_sha256": "0" * 64, "mean": [0.5], "std": [0.5], "method": "tent", "protocol": "reset_each_shift",
         "corruption": "fog", "severity": 5, "subset": "all", "subset_sha256": None,
         "stream": f"{changes.get('corruption', 'fog')}|{changes.get('severity', 5)}", "position": 0,
-        "generated": False, "seed": 0, "fingerprint": "f" * 64, "fingerprint_parts": "{}", "code_sha256": "c" * 64,
+        "generated": False, "seed": 0, "fingerprint": "f" * 64, "fingerprint_parts": None, "code_sha256": "c" * 64,
         "copied_from": None, "metrics_version": 2, "num_samples": num_samples, "num_correct": num_correct,
         "num_correct_top5": num_samples, "error": 1 - num_correct / num_samples, "top5_error": 0.0, "nll": 1.5,
         "brier": 0.4, "ece": calibration.ece, "max_calibration_error": calibration.max_error,
