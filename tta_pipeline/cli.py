@@ -160,6 +160,8 @@ def metrics(
         _say(note)
     try:
         with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:
+            if sql is None:
+                _say_if_generated(connection, runs)
             _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
@@ -185,10 +187,21 @@ def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sq
     return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
 
 
+def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
+    """Say what it means where some of the results that were asked for are on images that were made here."""
+    from tta_pipeline.reports.tables import GENERATED_NOTE
+
+    which = [_whole_run_id(connection, run) for run in runs or ()]
+    asked = "run_id IN (?, ?)" if which else "is_latest"
+    found = connection.execute(f"SELECT count(*) FROM evaluations WHERE generated AND {asked}", which)  # noqa: S608
+    if found.fetchone()[0]:
+        _say(f"generated: {GENERATED_NOTE}")
+
+
 def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
     """Print *answer* or write it into *output*: row by row to programs, and so many rows to people as they look at."""
     from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
-    from tta_pipeline.reports.tables import GENERATED_NOTE, has_generated, without_obvious
+    from tta_pipeline.reports.tables import without_obvious
 
     if form in FOR_PEOPLE:
         if is_own_question and limit is None:
@@ -196,8 +209,6 @@ def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None
         table, has_more = answer.table(limit)
         if not is_own_question:
             table = without_obvious(table)
-        if has_generated(table):
-            _say(f"generated: {GENERATED_NOTE}")
         as_text = FOR_PEOPLE[form]
         if output:
             write_atomically(output, f"{as_text(table)}\n".encode())

@@ -102,6 +102,7 @@ def test_clean_finds_what_nothing_refers_to(project: Locations):
     change(project, "  norm: {model: cnn, method: norm, batch_size: 32}\n", "")
     states = project.states("small") / "tent" / "all-seed-0"
     states.mkdir(parents=True)
+    (states / f"{'0' * 64}.state").write_bytes(b"a state")
     stale = old(states / f"{'0' * 64}.state")
     kept = sorted(project.predictions("small").glob("norm/**/*.parquet"))
     for path in kept:
