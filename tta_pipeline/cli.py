@@ -193,8 +193,9 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
 
     which = [_whole_run_id(connection, run) for run in runs or ()]
     asked = "run_id IN (?, ?)" if which else "is_latest"
-    found = connection.execute(f"SELECT count(*) FROM evaluations WHERE generated AND {asked}", which)  # noqa: S608
-    if found.fetchone()[0]:
+    sql = f"SELECT count(*) FROM evaluations WHERE generated AND {asked}"  # noqa: S608 - the words are ours
+    ((num_generated,),) = connection.execute(sql, which).fetchall()
+    if num_generated:
         _say(f"generated: {GENERATED_NOTE}")
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -109,9 +111,8 @@ def test_clean_finds_what_nothing_refers_to(project: Locations):
         old(path)
 
     found = json.loads(asked("clean", "--dry-run", "--json").stdout)
-    kinds = {
-        kind: [each["path"] for each in found if each["kind"] == kind] for kind in ("superseded", "gone", "states")
-    }
+    of_kind = groupby(sorted(found, key=itemgetter("kind")), key=itemgetter("kind"))
+    kinds = {kind: [each["path"] for each in some] for kind, some in of_kind}
 
     assert 5 == len(kept) == len(kinds["gone"])
     assert [str(stale)] == kinds["states"]
