@@ -109,6 +109,8 @@ class Answer:
             raise QuestionError(
                 f"a value cannot be told ({error}); cast it to another type, as in x::VARCHAR"
             ) from error
+        finally:
+            del future  # its error knows this frame, and each would keep the other, and the connection
 
 
 def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

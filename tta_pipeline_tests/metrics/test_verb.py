@@ -1,6 +1,7 @@
 """`tta-pipeline metrics` answers, in the form that is wanted."""
 
 import csv
+import gc
 import io
 import json
 import os
@@ -40,6 +41,8 @@ def ask(locations: Locations):
     """Return a function that calls the verb."""
 
     def ask(*arguments: str) -> Result:
+        # The runner keeps the frames of errors, and DuckDB waits for ever if what they hold is freed while it connects.
+        gc.collect()
         return CliRunner().invoke(main, ["metrics", *arguments], env={"TTA_DATA_ROOT": str(locations.root)})
 
     return ask
