@@ -88,5 +88,5 @@ def test_cells_beside_an_experiment_are_passed_over(streamed: Project):
     assert versions.asset_materialization.partition
     records = sorted((streamed.locations.results("small") / "evaluations/few").rglob("0*.json"))
     assert ["contrast-5", "gaussian_noise-5"] == [path.parent.name for path in records]
-    facts = json.loads(records[0].read_text())["facts"]
+    facts = json.loads(records[0].read_text())["record"]["facts"]
     assert (40, "first 40") == (facts["num_samples"], facts["subset"])

@@ -48,11 +48,15 @@ MINE = MethodEntry(
 """
 EXPERIMENTS = """
   mine: {model: cnn, method: 'damaged_method:MINE', batch_size: 50}
-  rising: {model: cnn, method: tent, preset: cifar, batch_size: 50, protocol: gradual, hyperparameters: {lr: 0.05}}
+  rising:
+    {model: cnn, method: tent, preset: cifar, batch_size: 50, protocol: gradual, subset: {first: 50},
+     hyperparameters: {lr: 0.05}}
 """
 BENCHMARK = SMALL.partition("experiments:")[0] + f"experiments:{EXPERIMENTS}"
 NUMBERS = "experiment, stream, position, corruption, severity, num_samples, error, ece, nll, predictions_sha256"
 LIMIT_S = 20
+NUM_DAMAGES = 6
+"""To each world: looking at it takes longer than damaging it."""
 Numbers = dict[tuple[object, ...], tuple[object, ...]]
 
 
@@ -207,42 +211,51 @@ def expected(whole: World, tmp_path_factory: pytest.TempPathFactory) -> Numbers:
     return outcome.numbers
 
 
-def soak(whole: World, expected: Numbers, folder: Path, *, seed: int, num_each: int) -> tuple[list[str], Counter[str]]:
-    """Do so many damages of each kind; return what went wrong, and how often there was an error."""
+def soak(
+    whole: World, expected: Numbers, folder: Path, *, seed: int, num_worlds: int
+) -> tuple[list[str], Counter[str]]:
+    """Damage so many worlds in each way, each six times; return what went wrong, and how often there was an error."""
     rng, faults, told = random.Random(seed), list[str](), Counter[str]()
     for kind in KINDS:
-        for _ in range(num_each):
+        for number in range(num_worlds):
             world = copy_of(whole, folder / "world")
-            damage = damaged(world.locations, kind, rng)
+            if number % 2:  # what is finished, or kept decoded, is not read: here the cells are yet to be evaluated
+                shutil.rmtree(world.locations.results("small") / "evaluations" / "mine")
+                if "decoded" not in kind:
+                    shutil.rmtree(world.locations.root / "decoded")
+            damages = [damaged(world.locations, kind, rng) for _ in range(NUM_DAMAGES)]
             outcome = run(world)
             told[kind] += bool(outcome.errors)
-            faults += judged(damage, outcome, expected)
+            faults += judged(damages, outcome, expected)
     return faults, told
 
 
-def judged(damage: Damage, outcome: Outcome, expected: Numbers) -> list[str]:
-    """Return what a person would have been led into: a wrong number, a traceback, a hang."""
-    found = [f"{damage}: {traceback}" for traceback in outcome.tracebacks]
-    if not outcome.errors and outcome.numbers != expected:
-        others = [key for key in {*expected, *outcome.numbers} if expected.get(key) != outcome.numbers.get(key)]
-        found.append(f"{damage}: {len(others)} other numbers without an error, such as {others[0]}")
+def judged(damages: list[Damage], outcome: Outcome, expected: Numbers) -> list[str]:
+    """Return what a person would have been led into: a wrong number, one that is gone in silence, a traceback, a hang.
+
+    A number that is there must be right, even beside errors: of six damages one may be told and another not.
+    """
+    found = [f"{damages}: {traceback}" for traceback in outcome.tracebacks]
+    found += [f"{damages}: {key} is {row}" for key, row in outcome.numbers.items() if expected.get(key) != row]
+    if not outcome.errors and outcome.numbers.keys() != expected.keys():
+        found.append(f"{damages}: without an error lacks {sorted(map(str, expected.keys() - outcome.numbers.keys()))}")
     return found
 
 
 def test_no_damage_becomes_a_number(whole: World, expected: Numbers, tmp_path: Path):
     """Three hundred random damages, of each kind as many: no other number without an error, no traceback, no hang."""
-    faults, told = soak(whole, expected, tmp_path, seed=1, num_each=24)
+    faults, told = soak(whole, expected, tmp_path, seed=1, num_worlds=4)
 
     assert not faults, "\n".join(faults)
-    assert all(told[kind] for kind in ("flip in a shard", "swap of blocks", "swap of folders", "cut", "edit"))
+    assert all(told[kind] for kind in ("flip in a shard", "swap of blocks", "swap of folders", "cut", "edit")), told
 
 
 @pytest.mark.slow
 def test_no_damage_becomes_a_number_in_a_long_soak(whole: World, expected: Numbers, tmp_path: Path):
     """The same with a thousand."""
-    faults, told = soak(whole, expected, tmp_path, seed=int(time.time()), num_each=77)
+    faults, told = soak(whole, expected, tmp_path, seed=int(time.time()), num_worlds=13)
 
-    sys.stderr.write(f"errors among 77 of each kind: {dict(told)}\n")
+    sys.stderr.write(f"worlds of 13 in which there was an error: {dict(told)}\n")
     assert not faults, "\n".join(faults)
 
 
