@@ -50,4 +50,4 @@ def test_a_lower_precision_predicts_nearly_the_same(shard_set: ShardSet, precisi
     result = evaluated(evaluator("source", precision=precision), shard_set)
 
     assert precision == result.precision
-    np.testing.assert_allclose(expected.first_confidences, result.first_confidences, atol=0.02)
+    np.testing.assert_allclose(expected.first_samples.confidences, result.first_samples.confidences, atol=0.02)

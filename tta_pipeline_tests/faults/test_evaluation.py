@@ -52,7 +52,7 @@ def start(project: Project, config: str) -> subprocess.Popen[bytes]:
 def records(project: Project) -> list[Path]:
     """Return the records of the slow experiment, each of which can be read."""
     paths = sorted((project.locations.results("small") / "evaluations" / "slow").rglob("[0-9]*.json"))
-    assert all(json.loads(path.read_text())["facts"]["num_samples"] == 150 for path in paths)
+    assert all(json.loads(path.read_text())["record"]["facts"]["num_samples"] == 150 for path in paths)
     return paths
 
 
@@ -154,6 +154,6 @@ def test_the_clock_of_the_wall_times_nothing(slow: Project):
     assert 0 == subprocess.run(command, env=environment, capture_output=True, check=False).returncode
 
     (path,) = records(slow)
-    facts = json.loads(path.read_text())["facts"]
+    facts = json.loads(path.read_text())["record"]["facts"]
     assert 0 < facts["data_wait_s"] + facts["compute_s"] <= facts["wall_s"] < 60
-    assert json.loads(path.read_text())["started_at"].endswith("+00:00")
+    assert json.loads(path.read_text())["record"]["started_at"].endswith("+00:00")
