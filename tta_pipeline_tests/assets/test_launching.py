@@ -32,7 +32,7 @@ def own_sweep(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Proje
 def newest(project: Project, experiment: str) -> dict:
     """Return the newest facts of contrast 5."""
     folder = project.locations.results("small") / "evaluations" / experiment / "contrast-5"
-    return json.loads(max(folder.glob("*.json")).read_text())["facts"]
+    return json.loads(max(folder.glob("*.json")).read_text())["record"]["facts"]
 
 
 def test_two_processes_give_the_result_of_one(own_sweep: Project, sweep: Project):

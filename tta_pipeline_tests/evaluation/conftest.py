@@ -12,5 +12,6 @@ from tta_pipeline_tests.conftest import Project
 @pytest.fixture
 def data(sweep: Project, tmp_path: Path) -> Locations:
     """The shards and the model of the small benchmark, without results."""
-    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results", "predictions"))
+    ignored = shutil.ignore_patterns("results", "predictions")
+    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=ignored)
     return Locations(root=tmp_path)
