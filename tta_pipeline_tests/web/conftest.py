@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import TRAIN
+from tta_pipeline.shards.manifest import Manifest, read_record
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 
@@ -24,5 +26,9 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     project.add_benchmark("slow", SLOW)
     shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
     shutil.rmtree(project.locations.results("slow"))
+    shutil.rmtree(project.locations.shards("slow", TRAIN))  # whose model it has
+    for path in (project.locations.root / "slow").rglob("manifest.json"):
+        # A manifest belongs to its benchmark; nothing else in it says of which it is.
+        path.write_bytes(read_record(path, Manifest).model_copy(update={"benchmark": "slow"}).encoded())
     with web_server(project, folder / "dagster" / "web_server.log") as server:
         yield server
