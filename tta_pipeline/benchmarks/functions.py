@@ -4,12 +4,13 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ShardError
-from tta_pipeline.source_code import find_module
+from tta_pipeline.source_code import find_module, source_sha256
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -41,6 +42,9 @@ def load_function(reference: str) -> Callable[..., Any]:
     module, _, name = reference.partition(":")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))
+    if module not in sys.modules:
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either, which is said below
+            source_sha256(reference)  # from now on known as it is imported
     try:
         function = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a user's module raises when it is imported

@@ -3,12 +3,14 @@
 import gc
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.spec import Transform
 from tta_pipeline.errors import LoaderError
+from tta_pipeline.evaluation.record import FirstSamples
 from tta_pipeline.loader_bench.data import prepared
 from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders
 from tta_pipeline.partitions import CLEAN
@@ -150,6 +152,6 @@ def test_transforms_read_it(shard_set: ShardSet, tmp_path: Path, fog: dict[str, 
 
 def test_previews_show_it(shard_set: ShardSet):
     """The picture of the first samples is drawn from arrays as from files."""
-    facts = {"first_positions": [0, 1], "first_predictions": [0, 1], "first_confidences": [0.5, 0.5]}
+    first = FirstSamples(positions=(0, 1), predictions=(0, 1), confidences=(0.5, 0.5))
 
-    assert sample_row(shard_set.folder, facts, image_size=32).width > 100
+    assert sample_row(shard_set.folder, SimpleNamespace(first_samples=first), image_size=32).width > 100
