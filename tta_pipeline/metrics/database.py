@@ -43,7 +43,7 @@ ORDER BY ALL
 LIMIT $2
 """
 # What is wrong with a question or a row; any other error of DuckDB is one of the file or the disk.
-_OF_STATEMENTS = (
+OF_STATEMENTS = (
     duckdb.DataError,
     duckdb.IntegrityError,
     duckdb.NotSupportedError,
@@ -108,7 +108,7 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         with open_read_only(path) as connection:
             yield connection
     except duckdb.Error as error:
-        if isinstance(error, _OF_STATEMENTS):
+        if isinstance(error, OF_STATEMENTS):
             raise
         raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
 

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.errors import QuestionError
+from tta_pipeline.metrics.database import OF_STATEMENTS
 from tta_pipeline.reports.tables import Table
 
 Result = TypeVar("Result")
@@ -23,15 +24,6 @@ _QUESTIONS = frozenset(
         duckdb.StatementType.CALL,
         duckdb.StatementType.MULTI,  # PIVOT
     }
-)
-# What is wrong with a question; any other error of DuckDB is one of the file or the disk.
-_OF_QUESTIONS = (
-    duckdb.DataError,
-    duckdb.IntegrityError,
-    duckdb.NotSupportedError,
-    duckdb.OutOfMemoryException,
-    duckdb.PermissionException,
-    duckdb.ProgrammingError,
 )
 
 
@@ -103,7 +95,7 @@ class Answer:
                 self._connection.interrupt()
                 wait([future], timeout=0.05)
             raise
-        except (*_OF_QUESTIONS, pa.ArrowException) as error:
+        except (*OF_STATEMENTS, pa.ArrowException) as error:
             raise QuestionError(_one_line(error)) from error
         except (OverflowError, ValueError) as error:
             raise QuestionError(
@@ -119,7 +111,7 @@ def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> No
         statements = connection.extract_statements(sql)
     except UnicodeEncodeError:
         raise QuestionError("it is no text in UTF-8; type the question anew") from None
-    except _OF_QUESTIONS as error:
+    except OF_STATEMENTS as error:
         raise QuestionError(_one_line(error)) from error
     if len(statements) != 1:
         found = f"found {len(statements)} statements" if statements else "found no question"

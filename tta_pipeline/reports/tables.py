@@ -105,11 +105,6 @@ def without_obvious(table: Table) -> Table:
     )
 
 
-def has_generated(table: Table) -> bool:
-    """Return whether *table* has results on images that were generated here."""
-    return "generated" in table.columns and any(table.column("generated"))
-
-
 def as_html(table: Table) -> Markup:
     """Return *table* as HTML, the best of each column in bold, columns of words of the class `text`."""
     best = best_cells(table)
