@@ -4,16 +4,19 @@ A frozen dataclass declares a field as `error: Annotated[float, Column("Top-1 er
 that follow the columns of a table, and what makes the dataclass of JSON that nobody has checked.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from functools import cache, partial
-from math import inf, isfinite, nextafter
-from operator import itemgetter, le
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from pydantic import ConfigDict, GetCoreSchemaHandler, TypeAdapter, ValidationError, with_config
+from pydantic_core import CoreSchema, core_schema
+
 from tta_pipeline.errors import RecordError
 
+FORBIDDING = with_config(ConfigDict(extra="forbid"))
+"""Decorates a dataclass whose facts may hold nothing but its fields."""
 _BIGGEST = {"BIGINT": 2**63 - 1, "INTEGER": 2**31 - 1}
 
 
@@ -35,6 +38,33 @@ class Column:
     better: Literal["lower", "higher"] | None = None
     alike: bool = False
     """Whether speeds compare only where it is equal."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return what pydantic holds a value of this field to."""
+        plain, is_nullable = _without_none(source)
+        if get_origin(plain) is tuple:
+            schema: CoreSchema = core_schema.tuple_variable_schema(self._of_value(get_args(plain)[0]))
+        else:
+            schema = self._of_value(plain)
+        return core_schema.nullable_schema(schema) if is_nullable else schema
+
+    def _of_value(self, kind: type) -> CoreSchema:
+        """Return what one value of *kind* is held to; a bool is no number, though Python takes it for an int."""
+        if kind is bool:
+            return core_schema.bool_schema(strict=True)
+        if kind is float:
+            return core_schema.float_schema(
+                strict=True, allow_inf_nan=False, ge=self.at_least, gt=self.above, le=self.at_most
+            )
+        if kind is int:
+            biggest = _BIGGEST[self.sql.removesuffix("[]") or "BIGINT"]
+            low = -biggest if self.at_least is None else int(self.at_least)
+            high = biggest if self.at_most is None else int(self.at_most)
+            above = None if self.above is None else int(self.above)
+            return core_schema.int_schema(strict=True, ge=low, gt=above, le=high)
+        if self.choices:
+            return core_schema.literal_schema(list(self.choices))
+        return core_schema.str_schema(strict=True, pattern=r"^[^\x00]*$")  # the database takes no zero byte
 
 
 class Inline(NamedTuple):
@@ -95,21 +125,6 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 Part = TypeVar("Part")
-Reader = Callable[[Any], Any]
-
-
-class _FieldError(ValueError):
-    """A value is not what its field holds; the message says what was expected."""
-
-
-@cache
-def _readers(kind: Any) -> Mapping[str, Reader]:
-    """Return for each field of *kind* what makes a value of what JSON has, or raises `_FieldError`."""
-    found = {}
-    for name, plain, mark, is_nullable in declarations(kind):
-        reader = partial(decoded, plain) if isinstance(plain, type) and is_dataclass(plain) else _of_values(plain, mark)
-        found[name] = partial(_or_none, reader) if is_nullable else reader
-    return found
 
 
 def decoded(kind: Callable[..., Part], facts: Any) -> Part:
@@ -118,138 +133,29 @@ def decoded(kind: Callable[..., Part], facts: Any) -> Part:
     Raises:
         RecordError: a field is missing, unknown, of another type or out of its limits.
     """
-    readers = _readers(kind)
-    if not isinstance(facts, Mapping):
-        raise RecordError(f"found {facts!r:.60}; expected an object with {', '.join(list(readers)[:3])} and so on")
-    if facts.keys() != readers.keys():
-        unknown, missing = sorted(map(str, facts.keys() - readers.keys())), sorted(readers.keys() - facts.keys())
-        found = (
-            f"has {', '.join(unknown[:5])}, which is no field of it" if unknown else f"lacks {', '.join(missing[:5])}"
-        )
-        raise RecordError(f"{found}; expected the fields of {kind.__name__}")
-    plain = _plain(kind)
-    one_by_one = readers if plain is None or not plain.are_within(facts) else plain.others
-    values = dict(facts)
-    for name in one_by_one:
-        try:
-            values[name] = readers[name](facts[name])
-        except _FieldError as error:
-            raise RecordError(f"{name} is {facts[name]!r:.60}; expected {error}") from None
-        except RecordError as error:
-            raise RecordError(f"{name}: {error}") from None
-    return kind(**values)
-
-
-class _Plain(NamedTuple):
-    """The fields of a dataclass that are one number each and never None: looked at together, since there are many."""
-
-    of: Callable[[Any], tuple[Any, ...]]
-    types: tuple[type, ...]
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
-    others: tuple[str, ...]
-    """All other fields."""
-
-    def are_within(self, facts: Mapping[str, Any]) -> bool:
-        """Return whether each has exactly its type and is within its limits."""
-        values = self.of(facts)
-        return (
-            tuple(map(type, values)) == self.types
-            and all(map(le, self.lows, values))
-            and all(map(le, values, self.highs))
-        )
+    try:
+        record: Part = _adapter(kind).validate_python(facts)
+    except ValidationError as error:
+        raise RecordError(_in_words(error)) from None
+    return record
 
 
 @cache
-def _plain(kind: Any) -> _Plain | None:
-    found = {
-        name: _limits(plain, mark)
-        for name, plain, mark, is_nullable in declarations(kind)
-        if plain in (int, float) and not is_nullable
-    }
-    if len(found) < 2:
-        return None
-    return _Plain(
-        of=itemgetter(*found),
-        types=tuple(each.kind for each in found.values()),
-        lows=tuple(each.lowest for each in found.values()),
-        highs=tuple(each.high for each in found.values()),
-        others=tuple(name for name, *_ in declarations(kind) if name not in found),
-    )
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
-def _or_none(reader: Reader, value: Any) -> Any:
-    return None if value is None else reader(value)
+def _in_words(error: ValidationError) -> str:
+    """Return what was found and expected; of fields that are missing or unknown, all of one sort."""
+    found = error.errors(include_url=False)
+    for sort, words in _ODD_FIELDS.items():
+        names = [".".join(map(str, each["loc"])) for each in found if each["type"] == sort]
+        if names:
+            return f"{words[0]} {', '.join(names[:5])}{words[1]}; expected the fields of {error.title}"
+    first = found[0]
+    name = ".".join(map(str, first["loc"])) or "it"
+    expected = first["msg"].removeprefix("Input should be ").removeprefix("Input should ")
+    return f"{name} is {first['input']!r:.60}; expected {expected}"
 
 
-def _of_values(kind: Any, column: Column) -> Reader:
-    if kind is bool:
-        return _boolean
-    if kind is str:
-        return _text(column.choices)
-    if kind in (int, float):
-        return _limits(kind, column).read
-    return _limits(get_args(kind)[0], column).read_all
-
-
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _FieldError("true or false")
-    return value
-
-
-def _text(choices: Sequence[str]) -> Reader:
-    def read(value: Any) -> str:
-        if type(value) is not str or "\0" in value or (choices and value not in choices):
-            raise _FieldError(f"one of {', '.join(choices)}" if choices else "text without a zero byte")
-        return value
-
-    return read
-
-
-class _Limits(NamedTuple):
-    """What numbers a field holds; of floats neither infinite ones nor none."""
-
-    kind: type
-    low: float
-    high: float
-    above: float | None
-
-    def __str__(self) -> str:
-        limits = f"above {self.above}" if self.above is not None else f"in [{self.low:.12g}, {self.high:.12g}]"
-        return f"{'a whole number' if self.kind is int else 'a finite number'} {limits}"
-
-    @property
-    def lowest(self) -> float:
-        """The lowest number that is allowed itself."""
-        if self.above is None:
-            return self.low
-        return self.above + 1 if self.kind is int else nextafter(self.above, inf)
-
-    def read(self, value: Any) -> Any:
-        """Return one number; a bool is none, though Python takes it for an int."""
-        is_one = type(value) is self.kind or (self.kind is float and type(value) is int)
-        if not is_one or not self.low <= value <= self.high or value == self.above:
-            raise _FieldError(str(self))
-        return float(value) if self.kind is float else value
-
-    def read_all(self, values: Any) -> tuple[Any, ...]:
-        """Return a list of them: looked at one by one only if the list as a whole is odd, since lists are long."""
-        if not isinstance(values, list | tuple):
-            raise _FieldError("a list of numbers")
-        if set(map(type, values)) == {self.kind}:
-            lowest, total = min(values), sum(values)
-            if self.low <= lowest and max(values) <= self.high and lowest != self.above and isfinite(total):
-                return tuple(values)
-        return tuple(map(self.read, values))
-
-
-def _limits(kind: type, column: Column) -> _Limits:
-    biggest = _BIGGEST.get(column.sql.removesuffix("[]") or "BIGINT", 0) if kind is int else 1.7e308
-    above, low, high = column.above, column.at_least, column.at_most
-    return _Limits(
-        kind=kind,
-        low=low if low is not None else (above if above is not None else -biggest),
-        high=high if high is not None else biggest,
-        above=above,
-    )
+_ODD_FIELDS = {"unexpected_keyword_argument": ("has", ", which is no field of it"), "missing": ("lacks", "")}

@@ -12,7 +12,16 @@ from operator import le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.declared import Apart, Column, Field, Inline, columns_of, declarations, decoded
+from tta_pipeline.evaluation.declared import (
+    FORBIDDING,
+    Apart,
+    Column,
+    Field,
+    Inline,
+    columns_of,
+    declarations,
+    decoded,
+)
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
 
 METRICS_VERSION = 2
@@ -35,6 +44,7 @@ def _share(comment: str, **more: Any) -> Column:
     return Column(comment, at_least=0, at_most=1, better="lower", **more)
 
 
+@FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CalibrationBins:
     """Sums over 15 equal-width bins of top-1 confidence in [0, 1], lowest bin first."""
@@ -72,6 +82,7 @@ class CalibrationBins:
         return [abs(right - sure) for right, sure in zip(self.correct_counts, self.confidence_sums, strict=True)]
 
 
+@FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassCounts:
     """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
@@ -80,6 +91,7 @@ class ClassCounts:
     num_correct: Annotated[tuple[int, ...], Column("Of each class", sql="INTEGER[]", at_least=0)]
 
 
+@FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batches:
     """Where the time of each batch of a pass went, in columns; all are empty but in a stream's first cell."""
@@ -93,6 +105,7 @@ class Batches:
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and whatever the method adapts", at_least=0)] = ()
 
 
+@FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstSamples:
     """The first samples of the cell in the stream, for a picture of them."""
@@ -102,6 +115,7 @@ class FirstSamples:
     confidences: Annotated[tuple[float, ...], Column("Top-1 confidence of each", at_least=0, at_most=1.001)]
 
 
+@FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
     """What one cell gave in one pass. Durations are defined as in the project's first system.

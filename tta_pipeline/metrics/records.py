@@ -26,6 +26,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json
+
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.files import write_once
@@ -221,8 +223,8 @@ def parsed(path: Path, data: bytes) -> Record:
     """
     sha256, body, version_expected = _unpacked(data)
     try:
-        content = _DECODER.decode(body.decode())
-    except (ValueError, RecursionError) as error:
+        content = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
         raise RecordError(f"is no result record ({error!r:.200})") from error
     version_found = content.pop("version", None) if isinstance(content, dict) else None
     if version_found != version_expected:
@@ -279,13 +281,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"found the number {constant}")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _unpacked(data: bytes) -> tuple[str, bytes, int]:

@@ -1,0 +1,119 @@
+"""What records become in the database: the rows of each table, in columns."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+
+from tta_pipeline.evaluation.record import columns
+from tta_pipeline.metrics.listing import Listed, Stamp
+from tta_pipeline.metrics.records import Record
+from tta_pipeline.metrics.schema import evaluations_arrow
+
+Tables = Sequence[tuple[str, pa.Table]]
+Read = tuple[Listed, Record]
+_FACTS = attrgetter(*(field.path for field in columns()))
+_COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
+_TIMES = pa.schema(
+    [
+        ("num_samples", pa.list_(pa.int32())),
+        *((name, pa.list_(pa.float64())) for name in ("data_wait_s", "host_to_device_s", "compute_s")),
+    ]
+)
+_KEY = pa.schema([("folder", pa.string()), ("sequence", pa.int64())])
+_STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
+
+
+def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of *read* by table."""
+    yield "ingested", _columnar(
+        (*(listed[:2] for listed, _ in read),), _KEY, [(record.sha256, *listed.stamp) for listed, record in read],
+        pa.schema([("sha256", pa.string()), *_STAMPS]),
+    )  # fmt: skip
+    evaluations = [(listed, record) for listed, record in read if record.evaluation is not None]
+    if evaluations:
+        yield from _evaluations(evaluations)
+    others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for _, record in read:
+        if record.evaluation is None:
+            for table, row in _other_rows(record):
+                others.setdefault((table, *sorted(row)), []).append(row)
+    for (table, *_), rows in others.items():
+        yield table, pa.Table.from_pylist(rows)
+
+
+def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    rows = [
+        (
+            listed.folder, listed.sequence, record.version, record.run_id, *_FACTS(record.evaluation),
+            record.evaluation and record.evaluation.conditions, _utc(record.started_at), _as_json(record.versions),
+        )
+        for listed, record in read
+    ]  # fmt: skip
+    yield "evaluations", _columnar(rows, evaluations_arrow())
+    with_classes = [(listed, row.class_counts) for listed, record in read if (row := record.evaluation)]
+    found = [(listed[:2], counts) for listed, counts in with_classes if counts]
+    if found:
+        counts = [(each.num_samples, each.num_correct) for _, each in found]
+        yield "class_results", _columnar([key for key, _ in found], _KEY, counts, _COUNTS)
+    timed = [(listed[:2], row.batches) for listed, record in read if (row := record.evaluation)]
+    timed = [(key, batches) for key, batches in timed if batches.num_samples]
+    if timed:
+        times = [(b.num_samples, b.data_wait_s, b.host_to_device_s, b.compute_s) for _, b in timed]
+        yield "batch_results", _columnar([key for key, _ in timed], _KEY, times, _TIMES)
+
+
+def _columnar(
+    rows: Sequence[Sequence[Any]], schema: pa.Schema, more: Sequence[Sequence[Any]] = (), its: pa.Schema | None = None
+) -> pa.Table:
+    """Return *rows* of *schema* as a table, with the columns of *more* beside them."""
+    arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    if its is None:
+        return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays([*arrays, *_columnar(more, its).columns], schema=pa.schema([*schema, *its]))
+
+
+def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows of a record that is of no evaluation, each with its table."""
+    common = {
+        "run_id": record.run_id,
+        "sequence": record.sequence,
+        "started_at": _utc(record.started_at),
+        "versions": _as_json(record.versions),
+    }
+    facts = dict(record.facts)
+    if record.kind == "loader_benchmarks":
+        for loader in facts.pop("loaders"):
+            yield "loader_benchmarks", {**common, **facts, **loader}
+        return
+    facts.setdefault("shard_set", "shards")  # records made before there were transforms do not say it
+    shards = facts.pop("shards")
+    yield "shard_sets", {**common, **facts}
+    identity = {name: facts[name] for name in ("benchmark", "shard_set", "corruption", "severity")}
+    for shard in shards:
+        yield "shards", {**identity, "sequence": record.sequence, **shard}
+
+
+def rows_set_aside(refused: Sequence[tuple[Listed, str, str | None]]) -> pa.Table:
+    """Return the rows of records that are set aside, each with the reason and the hash of its file."""
+    schema = pa.schema([("reason", pa.string()), ("sha256", pa.string()), *_STAMPS])
+    rows = [(reason, sha256, *listed.stamp) for listed, reason, sha256 in refused]
+    return _columnar([listed[:2] for listed, *_ in refused], _KEY, rows, schema)
+
+
+def _utc(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _as_json(versions: Mapping[str, str]) -> str:
+    return _json_of(tuple(versions.items()))
+
+
+@lru_cache(maxsize=64)
+def _json_of(versions: tuple[tuple[str, str], ...]) -> str:
+    return json.dumps(dict(versions))
