@@ -1,11 +1,12 @@
 """What the tests share: real images in folders, and one small benchmark carried all the way."""
 
+import atexit
 import io
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline_tests.launcher import Launcher
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 SMALL = """
@@ -57,6 +59,14 @@ def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> Non
             (root / name / f"image_{number:03d}.JPEG").write_bytes(jpeg(1000 * class_number + number, size=size))
 
 
+@cache
+def launcher() -> Launcher:
+    """Return what runs commands; it ends with the tests."""
+    found = Launcher()
+    atexit.register(found.close)
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Project:
     """A data root and a Dagster home of their own, and the commands a user has."""
@@ -81,10 +91,7 @@ class Project:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of the environment's programs to its end."""
-        program = Path(sys.executable).with_name(command[0])
-        return subprocess.run(
-            [program, *command[1:]], env=self.environment, capture_output=True, text=True, check=False, timeout=240
-        )
+        return launcher().run(list(command), self.environment, timeout_s=240)
 
     def materialize(self, select: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Materialize assets as a user does."""

@@ -423,7 +423,7 @@ def test_95_cells_come_from_one_archive_without_other_files(project: Project, tm
     assert 0 == finished.returncode, finished.stderr
     found = [Path(folder) / name for folder, _, names in os.walk(tmp_path / "shards") for name in names]
     assert 95 == len([file for file in found if file.suffix == ".tar"])
-    assert 95 * 5 + 1 == len(found), "a shard and four files of its manifest for each cell, and the class map"
+    assert 95 * 6 + 1 == len(found), "a shard and five files of its manifest for each cell, and the class map"
     verified = project.run("tta-pipeline", "verify", str(tmp_path / "shards"))
     assert 0 == verified.returncode
     assert 95 == verified.stdout.count(": intact")

@@ -1,0 +1,171 @@
+"""A process that has imported the libraries, and forks one for each command of a user's.
+
+A command of Dagster's imports for three seconds before it does anything, and the tests run hundreds. Each is still a
+process of its own, with its environment, standard streams, exit status and end; what it does not do again is import
+Dagster, torch, DuckDB and Arrow. Nothing of this project is imported before the fork.
+
+This file is also the program that forks: it is run by its path, so that no package is imported with it.
+"""
+
+import atexit
+import gc
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+_LIBRARIES = (
+    "dagster._cli",
+    "dagster._core.storage.base_storage",
+    "dagster._core.storage.sqlite_storage",
+    "duckdb",
+    "pyarrow.compute",
+    "pyarrow.parquet",
+    "rich.progress",
+    "torch",
+)
+_HEADER_BYTES = 2**20
+
+
+class Launcher:
+    """Runs programs of the environment; one process for each, and one more that all of them are forked from."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tta-launcher-")
+        self._address = Path(self._folder.name) / "socket"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self._address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        assert self._process.stdout is not None
+        assert b"ready\n" == self._process.stdout.readline(), "the libraries cannot be imported"
+
+    def close(self) -> None:
+        """End the process that forks; commands that run go on to their end."""
+        self._process.communicate()
+        self._folder.cleanup()
+
+    def run(self, command: list[str], environment: dict[str, str], timeout_s: int) -> subprocess.CompletedProcess[str]:
+        """Run a program of the environment to its end.
+
+        Raises:
+            TimeoutError: it takes longer; it is killed.
+        """
+        request = json.dumps({"command": command, "environment": environment, "folder": str(Path.cwd())}).encode()
+        assert len(request) < _HEADER_BYTES
+        with (
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as error,
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection,
+        ):
+            connection.connect(str(self._address))
+            socket.send_fds(connection, [request], [out.fileno(), error.fileno()])
+            connection.shutdown(socket.SHUT_WR)
+            answers = connection.makefile()
+            pid = int(answers.readline())
+            connection.settimeout(timeout_s)
+            try:
+                status = int(answers.readline())
+            except TimeoutError:
+                os.kill(pid, signal.SIGKILL)
+                raise
+            out.seek(0)
+            error.seek(0)
+            return subprocess.CompletedProcess(command, status, out.read().decode(), error.read().decode())
+
+
+def _serve(address: str) -> None:
+    """Fork for every request until standard input ends; only a forked process that is a command returns."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(address)
+    listener.listen()
+    signal.signal(signal.SIGCHLD, _reap)
+    if os.fork() == 0:  # notices the end of standard input, since the other one waits for requests
+        sys.stdin.buffer.read()
+        os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(0)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _answer(connection)
+        connection.close()
+
+
+def _answer(connection: socket.socket) -> None:
+    """Fork once more, wait, and send the exit status; return in the process that is the command."""
+    request, descriptors, *_ = socket.recv_fds(connection, _HEADER_BYTES, 2)
+    while more := connection.recv(_HEADER_BYTES):
+        request += more
+    pid = os.fork()
+    if pid == 0:
+        connection.close()
+        _become(descriptors, **json.loads(request))
+        return
+    connection.sendall(f"{pid}\n".encode())
+    _, status = os.waitpid(pid, 0)
+    connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _become(descriptors: list[int], *, command: list[str], environment: dict[str, str], folder: str) -> None:
+    """Take on what a process that runs *command* has."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate((nothing, *descriptors)):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    program = Path(sys.executable).with_name(command[0])
+    sys.argv = [str(program), *command[1:]]
+    sys.path[0] = str(program.parent)
+
+
+def _reap(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _end(program: Callable[[], object]) -> NoReturn:
+    """Run *program* and end as the interpreter does, but for taking apart what was imported: that takes two seconds."""
+    status = 0
+    try:
+        program()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            sys.stderr.write(f"{end.code}\n")
+    except BaseException:  # noqa: BLE001 - this is where the interpreter tells of it
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    for library in _LIBRARIES:
+        import_module(library)
+    gc.freeze()  # what a forked process never looks at stays shared
+    _serve(sys.argv[1])
+    (entry,) = entry_points(group="console_scripts", name=Path(sys.argv[0]).name)
+    _end(entry.load())
