@@ -125,10 +125,17 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the rooms whose files take longest begin, so that no process is left with one of them at the end."""
-    rooms = ("web", "assets", "faults", "loader_bench")
-    order = {room: number for number, room in enumerate(rooms)}
-    items.sort(key=lambda item: order.get(item.path.parent.name, len(rooms)))
+    """Let the files that take longest begin, so that no process is left with one of them at the end.
+
+    The second process begins with one that does not wait for the sweep, which the first then makes.
+    """
+    first = ("web/test_browser.py", "faults/test_damages.py", "web", "assets", "faults", "loader_bench", "evaluation")
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.as_posix()
+        return next((at for at, part in enumerate(first) if f"/tta_pipeline_tests/{part}" in path), len(first))
+
+    items.sort(key=place)
 
 
 def new_project(folder: Path) -> Project:

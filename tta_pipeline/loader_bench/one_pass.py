@@ -12,7 +12,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torchvision.transforms.functional import normalize
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.loader_bench.loaders import LOADERS
@@ -120,8 +119,8 @@ def _loader(one: Pass) -> Baseline:
 def _normalized(images: torch.Tensor) -> torch.Tensor:
     if images.dtype == torch.float32:
         return images
-    normalized: torch.Tensor = normalize(as_floats(images), list(MEAN), list(STD), inplace=True)
-    return normalized
+    mean, std = (torch.tensor(values, device=images.device)[:, None, None] for values in (MEAN, STD))
+    return as_floats(images).sub_(mean).div_(std)
 
 
 @cache

@@ -241,7 +241,7 @@ with sweep.Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=print
 @pytest.mark.parametrize("method", ["tent", "rotta"])
 def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, method: str):
     """Killed behind the second and the fourth of six visits: those are not made again, and no prediction differs."""
-    own = subject(data, protocol="gradual", method=method)
+    own = subject(data, protocol="gradual", method=method, subset={"first": 64})
     whole = evaluated(own, "all")
     shutil.rmtree(data.results("small"))
     for num_visits in (2, 2):

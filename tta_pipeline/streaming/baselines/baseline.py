@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms import Compose, Normalize, ToTensor
 
 from tta_pipeline.shards.images import decode_with_pillow, read_npy
 from tta_pipeline.shards.manifest import ShardSet
@@ -98,6 +97,8 @@ def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
     """Return what makes a tensor of an image: as the first system does and normalised, or its bytes (H, W, 3)."""
     if output == "uint8":
         return _bytes_of
+    from torchvision.transforms import Compose, Normalize, ToTensor  # two seconds, and most readers do without
+
     as_first_system: Callable[[Any], torch.Tensor] = Compose([ToTensor(), Normalize(MEAN, STD)])
     return as_first_system
 
