@@ -133,7 +133,7 @@ def _become(descriptors: list[int], *, command: list[str], environment: dict[str
     os.chdir(folder)
     program = Path(sys.executable).with_name(command[0])
     sys.argv = [str(program), *command[1:]]
-    sys.path[0] = str(program.parent)
+    sys.path[:1] = [str(program.parent), *environment.get("PYTHONPATH", "").split(os.pathsep)]
 
 
 def _reap(number: int, frame: FrameType | None) -> None:

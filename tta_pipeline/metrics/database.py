@@ -1,12 +1,10 @@
 """`metrics.duckdb`: made from the result records and published by rename, so that nobody waits for anybody."""
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -157,19 +155,23 @@ def _add_to_copy(locations: Locations, changes: Changes, tell: Tell) -> int:
 def _make_anew(locations: Locations, listing: Listing, tell: Tell) -> int:
     """Let a new database with all records take the old one's place; return how many it has."""
     with _copy_beside(None, locations.metrics) as copy:
-        copy.write_bytes(_empty_database())
+        _create_empty(copy)
         with _connected(copy) as connection:
             return add_records(connection, locations.root, listing, tell)
 
 
-@cache
-def _empty_database() -> bytes:
-    """Return a database file without rows; made once in a process, since its 400 statements take most of a second."""
-    with tempfile.TemporaryDirectory(prefix="tta-pipeline-") as folder:
-        path = Path(folder) / "empty.duckdb"
-        with _connected(path) as connection:
-            create_schema(connection)
-        return path.read_bytes()
+def _create_empty(path: Path) -> None:
+    """Make a database without rows at *path*; its 400 statements take most of a second, once in a process."""
+    if schema_version() in _empty:
+        path.write_bytes(_empty[schema_version()])
+        return
+    with _connected(path) as connection:
+        create_schema(connection)
+    _empty[schema_version()] = path.read_bytes()
+
+
+_empty: dict[str, bytes] = {}
+"""The file of an empty database by the version of its schema."""
 
 
 def records_set_aside(locations: Locations) -> tuple[str, ...]:
