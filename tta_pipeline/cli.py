@@ -20,6 +20,7 @@ from tta_pipeline import __version__
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.files import write_atomically, written_file
 from tta_pipeline.locations import Locations
+from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 
 _ROWS_FOR_PEOPLE = 1_000
-_MOST_PROCESSES = 1_024
 _PATTERN_LIMIT_S = 2.0
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 _TRY_PATTERN = """
@@ -311,7 +311,7 @@ def rebuild_metrics(*, told: "Told") -> int:
               show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
-@click.option("--jobs", type=click.IntRange(1, _MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
 @_telling
@@ -524,7 +524,7 @@ def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> 
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--jobs", type=click.IntRange(1, _MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @_plain_errors
 @_telling
@@ -570,11 +570,11 @@ def _transform_settings(options: dict[str, Any]) -> "Transform":
               help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
-@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, _MOST_PROCESSES),
+@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MOST_PROCESSES),
               show_default="one for each core",
               help="Threads or worker processes; may be repeated, the fastest number counts. 0: nothing is read ahead.",
               default=[len(os.sched_getaffinity(0))])  # fmt: skip
-@click.option("--processes", "num_processes", type=click.IntRange(1, _MOST_PROCESSES), default=1, show_default=True,
+@click.option("--processes", "num_processes", type=click.IntRange(1, MOST_PROCESSES), default=1, show_default=True,
               help="Each reads a part; the longest of their times and the sum of their samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,

@@ -19,6 +19,8 @@ from tta_pipeline.garbage import uncollected
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
+MOST_PROCESSES = 1_024
+"""No machine does more with more; a number from outside is at most this."""
 _COMMAND = (sys.executable, "-c", "from tta_pipeline.processes import serve; serve()")
 
 

@@ -15,6 +15,7 @@ from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.processes import MOST_PROCESSES
 from tta_pipeline.sections import MOST, Section, Seed
 
 LONGEST_NAME = 100
@@ -108,7 +109,7 @@ class DigitsSource(_MadeHere):
     kind: Literal["digits"]
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
     """Whose severity constants: those for images of 224, 64 or 32 pixels."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
     """Test images; the rest trains the source model."""
@@ -165,9 +166,9 @@ class GeneratedSource(_MadeHere):
     kind: Literal["generated"]
     clean: Clean
     """The uncorrupted images."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the corruptions."""
-    jobs: int = Field(default=1, ge=1)
+    jobs: int = Field(default=1, ge=1, le=MOST_PROCESSES)
     """Processes that generate."""
 
 

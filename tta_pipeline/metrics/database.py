@@ -1,5 +1,6 @@
 """`metrics.duckdb`: made from the result records and published by rename, so that nobody waits for anybody."""
 
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -244,7 +245,8 @@ def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
 
 def _remove_abandoned_copies(target: Path) -> None:
     """Remove what killed publications left: only who holds the lock makes copies."""
-    for path in target.parent.glob(f"{_copy_prefix(target)}*"):
+    name = re.compile(re.escape(_copy_prefix(target)) + r"[0-9a-f]{32}(\.wal|\.tmp)?")
+    for path in filter(lambda path: name.fullmatch(path.name), target.parent.glob(f"{_copy_prefix(target)}*")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()  # DuckDB spills into a folder
 
 

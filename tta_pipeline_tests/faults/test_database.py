@@ -112,6 +112,20 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
     assert {".metrics.lock", "made", "metrics.duckdb"} == {path.name for path in locations.root.iterdir()}
 
 
+def test_only_our_own_abandoned_copies_are_removed(locations: Locations):
+    """Whatever else lies beside the database, under whatever name, is somebody's."""
+    ours = locations.root / f".metrics.duckdb-{0:032x}"
+    theirs = [locations.root / name for name in (".metrics.duckdb-notes", ".metrics.duckdb-0123", ".metrics.duckdb")]
+    for path in (ours, *theirs):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+
+    publish_metrics(locations)
+
+    assert not ours.exists()
+    assert all(path.exists() for path in theirs)
+
+
 def limited(num_bytes: int, *command: str, root: Path) -> subprocess.CompletedProcess[str]:
     """Run a command of ours that can make no file larger than *num_bytes*, as on a full disk."""
 
