@@ -49,6 +49,13 @@ def browser(server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> Iter
         browser.quit()
 
 
+@pytest.fixture(autouse=True)
+def left(browser: webdriver.Chrome) -> Iterator[None]:
+    """Leave the page behind a test: the UI asks the server again and again for what it shows."""
+    yield
+    browser.get("about:blank")
+
+
 def test_the_grid_and_the_picture_of_a_cell(server: WebServer, browser: webdriver.Chrome, tmp_path: Path):
     """The page of an experiment shows its corruptions and how many cells are done; two clicks on, a cell's picture."""
     browser.get(f"{server.url}/assets/small/evaluation/tent?view=partitions")
