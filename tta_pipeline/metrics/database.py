@@ -20,7 +20,10 @@ from tta_pipeline.metrics.schema import create_schema, schema_version
 from tta_pipeline.progress import Tell, quiet
 
 # Readable by the DuckDB 1.x command lines that people have.
-_STORAGE = {"storage_compatibility_version": "v1.2.0"}
+_STORAGE = {
+    "storage_compatibility_version": "v1.2.0",
+    "wal_autocheckpoint": "1GB",  # else every few batches of a rebuild are written twice
+}
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
 _CONFINED = {
     "enable_external_access": "false",
