@@ -46,8 +46,8 @@ def train_source_model(
     """Train on the clean images of *shard_set* and save to *path*, unless the same training lies there."""
     fingerprint = _fingerprint(shard_set.manifest, settings)
     existing = _existing(path)
-    if existing is not None and existing.fingerprint == fingerprint:
-        return existing
+    if existing is not None and existing[0].fingerprint == fingerprint:
+        return existing[0]
     started = time.perf_counter()
     images, labels = training_images(shard_set, image_size)
     mean, std = _channel_statistics(images)
@@ -65,7 +65,8 @@ def train_source_model(
         wall_s=time.perf_counter() - started,
     )
     write_atomically(path, weights)
-    write_atomically(_facts_path(path), facts.model_dump_json(indent=1).encode())
+    content = facts.model_dump(mode="json")
+    write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
     return facts
 
 
@@ -73,13 +74,14 @@ def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
     """Return the trained model and its facts.
 
     Raises:
-        EvaluationError: it is missing, or its weights are not those that were trained.
+        EvaluationError: it is missing, or weights, mean, std or classes are not those of the training.
     """
-    facts = _existing(path)
-    if facts is None:
+    found = _existing(path)
+    if found is None:
         raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
+    facts, weights = found
     network = SmallConvNet(num_classes=len(facts.classes), width=facts.width)
-    network.load_state_dict(load(path.read_bytes()))
+    network.load_state_dict(load(weights))
     return Normalized(network, mean=facts.mean, std=facts.std), facts
 
 
@@ -89,21 +91,31 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -
     Raises:
         EvaluationError: it was not, or it is missing.
     """
-    facts = _existing(path)
-    if facts is None or facts.fingerprint != _fingerprint(manifest, settings):
+    found = _existing(path)
+    if found is None or found[0].fingerprint != _fingerprint(manifest, settings):
         raise EvaluationError(
             f"{path} was trained on other images or with other settings than the benchmark has now; expected "
             f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
         )
 
 
-def _existing(path: Path) -> SourceModelFacts | None:
+def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
+    """Return what is said of the model at *path* and its weights; None if either is missing or not what was written."""
     try:
-        facts = SourceModelFacts.model_validate_json(_facts_path(path).read_bytes())
+        content = json.loads(_facts_path(path).read_bytes())
+        sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
+        if sha256 != _content_sha256(content):
+            return None
+        facts = SourceModelFacts.model_validate(content)
         weights = path.read_bytes()
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return facts if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+    return (facts, weights) if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+
+
+def _content_sha256(content: object) -> str:
+    """Return the hash of what is said of a model, which stands beside it: mean and std decide predictions too."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _facts_path(path: Path) -> Path:

@@ -61,3 +61,15 @@ def test_weights_that_were_changed_are_not_loaded(sweep: Project, tmp_path: Path
 
     with pytest.raises(EvaluationError, match=r"missing or damaged.*materialize the source_model"):
         load_source_model(tmp_path / "model")
+
+
+def test_a_description_that_was_edited_is_not_believed(sweep: Project, tmp_path: Path):
+    """Mean and std decide predictions as weights do; another number in their file is found."""
+    settings = TrainedModel(kind="trained", epochs=1, width=4)
+    train_source_model(tmp_path / "model", train_set(sweep), settings, image_size=32, say=lambda _: None)
+    description = tmp_path / "model.json"
+    content = json.loads(description.read_text())
+    description.write_text(json.dumps({**content, "std": [1.347, *content["std"][1:]]}))
+
+    with pytest.raises(EvaluationError, match="missing or damaged"):
+        load_source_model(tmp_path / "model")
