@@ -100,8 +100,8 @@ def main() -> None:
         table.add_row("open, leaderboard", *_spread(lambda: _ask(locations, queries.ALL_LEADERBOARDS)), "< 100")
         table.add_row("open, compare two runs", *_spread(lambda: _ask(locations, queries.COMPARISON, runs)), "< 100")
         table.add_row("open, errors by corruption", *_spread(lambda: _ask(locations, queries.BY_CORRUPTION)), "")
-        table.add_row("record a cell and publish it", *_spread(lambda: _publish_one(locations)), "some thousand")
-        table.add_row("publish without news", *_spread(lambda: publish_metrics(locations)), "some thousand")
+        table.add_row("record a cell and publish it", *_spread(lambda: _publish_one(locations)), "< 2,000")
+        table.add_row("publish without news", *_spread(lambda: publish_metrics(locations)), "< 2,000")
     Console(width=120).print(table)
     with tempfile.TemporaryDirectory(dir=data) as folder:
         root = Path(folder).absolute()

@@ -23,6 +23,8 @@ from tta_pipeline.progress import Tell, quiet
 _STORAGE = {
     "storage_compatibility_version": "v1.2.0",
     "wal_autocheckpoint": "1GB",  # else every few batches of a rebuild are written twice
+    "memory_limit": "300MB",  # what a rebuild of very many records does not need it does not keep
+    "enable_progress_bar": "false",
 }
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
 _CONFINED = {
