@@ -16,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.cli.folders import ShardOrder, shard_everything
 from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.partitions import CLEAN, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress, quiet
-from tta_pipeline.shards.command import ShardOrder, shard_everything
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify

@@ -1,3 +1,38 @@
-"""Robustness benchmarks of image classifiers, from archives to a leaderboard."""
+"""Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-__version__ = "0.1.0"
+In a notebook or a script, `import tta_pipeline as tta`: see docs/python.md. What is named here is imported when it is
+first used, so that importing the package costs neither torch nor Dagster.
+"""
+
+from importlib import import_module
+
+__version__ = "0.2.0"
+__all__ = [
+    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards", "query",
+    "shard", "verify",
+]  # fmt: skip
+_HOME = {
+    "Evaluation": "evaluation.record",
+    "PipelineError": "errors",
+    "Shards": "streaming.dataset",
+    "build": "adaptation",
+    "evaluate": "evaluation.alone",
+    "load_model": "evaluation.named_models",
+    "open_shards": "streaming.dataset",
+    "query": "reports.frames",
+    "shard": "front_door",
+    "verify": "front_door",
+}
+"""The module of each, below this package."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; expected one of {', '.join(__all__)}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from tta_pipeline.adaptation.catalogue import METHODS, PRESETS, MethodEntry, find_method
 from tta_pipeline.errors import AdaptationError
 
@@ -49,6 +51,10 @@ def build(
         entry = find_method(method)
         settings = entry.configure(preset, hyperparameters)
         entry.require_batch_size(batch_size)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"])) or "a hyperparameter"
+        raise AdaptationError(f"{method}: {name} is {problem['input']!r:.60}; {problem['msg']}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
     return implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)

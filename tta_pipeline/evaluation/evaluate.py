@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -21,13 +21,13 @@ from tta_pipeline.evaluation.feeding import Feed, feed
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.models import LoadedModel
-from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, run_pass
+from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, Precision, run_pass
 from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.record import METRICS_VERSION, Batches, Evaluation, FirstSamples
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.scores import TOP, class_counts, finite_mean
-from tta_pipeline.evaluation.timing import Clock, Lap, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
+from tta_pipeline.evaluation.timing import Clock, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels
@@ -74,6 +74,14 @@ class CleanBatches:
             yield as_floats(batch.images), batch.labels.to(self.device)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One pass, and what the method counted in it."""
+
+    collected: Pass
+    counters: Mapping[str, int]
+
+
 class Evaluator:
     """One experiment with its model loaded once, for any number of cells."""
 
@@ -118,14 +126,21 @@ class Evaluator:
             stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
         feed = self._fed(opened.manifests[0], identity)
         self._ranks.require_stateless(feed)
-        before = _counters(feed)
-        reset_peak_memory(self._device)
-        collected = run_pass(feed, stream, device=self._device, precision=self._experiment.precision, advance=advance)
-        counters = {name: count - before[name] for name, count in _counters(feed).items()}
-        collected, counters = self._ranks.gathered(collected, counters)
+        measured = measure(
+            feed, stream, device=self._device, precision=self._experiment.precision, advance=advance, ranks=self._ranks
+        )
         if self._ranks.is_first:
-            _require_every_sample_once(collected.indices, opened)
-        return tuple(self._rows(opened, identity, collected, counters, setup=setup, load=load))
+            require_every_sample_once(measured.collected.indices, opened)
+        return tuple(
+            results(
+                opened,
+                measured,
+                device=self._device,
+                pipeline_setup_s=setup.wall_s,
+                load=load,
+                facts=lambda manifest: self._what_was_evaluated(manifest, identity) | self._machine_facts(),
+            )
+        )
 
     def state(self) -> dict[str, Any]:
         """Return a copy of what the next visit of the stream depends on, as `torch.save` writes it."""
@@ -203,52 +218,6 @@ class Evaluator:
             network.compile(mode=self._experiment.compile, dynamic=False)
         return network
 
-    def _rows(
-        self,
-        opened: Opened,
-        identity: Identity,
-        collected: Pass,
-        counters: dict[str, Any],
-        *,
-        setup: Lap,
-        load: float | None,
-    ) -> Iterator["Result"]:
-        """Yield what came of each cell; what a stream of several took is divided among them by samples."""
-        set_numbers = opened.joined.set_numbers(collected.indices)
-        num_before = 0
-        for number, manifest in enumerate(opened.manifests):
-            is_in = set_numbers == number
-            if not is_in.any():
-                continue  # a slow stream has not come by
-            own = collected.of(is_in)
-            part = Share(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
-            num_before += part.num_own
-            positions = own.indices - opened.joined.starts[number]
-            row = Evaluation(
-                **self._what_was_evaluated(manifest, identity),
-                **_data_facts(opened, number),
-                **_outcome(own, num_classes=len(manifest.classes)),
-                **self._machine_facts(),
-                load_average=load,
-                first_samples=_first(own, positions),
-                **_timing(collected, part),
-                **_parts(counters, part),
-                samples_sha256=None,
-                copied_from=None,
-                metadata_scan_s=part.of(opened.metadata_scan_s),
-                staging_s=part.of(opened.staging_s),
-                pipeline_setup_s=part.of(setup.wall_s),
-                peak_cuda_gib=peak_cuda_gib(self._device),
-                peak_rss_gib=peak_rss_gib(),
-                diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
-            )
-            samples = SamplePredictions(
-                positions=positions,
-                predictions=own.predictions,
-                confidences=own.confidences.astype(np.float32),
-            )
-            yield Result(row=row, samples=samples)
-
     def _what_was_evaluated(self, manifest: Manifest, identity: Identity) -> dict[str, Any]:
         experiment = self._experiment
         return {
@@ -286,6 +255,84 @@ class Evaluator:
             "compile": experiment.compile,
             "pinned_memory": self._device.type == "cuda",
         }
+
+
+def measure(
+    feed: Feed,
+    stream: Stream,
+    *,
+    device: torch.device,
+    precision: Precision,
+    advance: Callable[[int], None],
+    ranks: Ranks = ALONE,
+) -> Measured:
+    """Make the pass, and count what the method does in it; of several processes, all of it together.
+
+    Raises:
+        StreamError: a sample cannot be read or decoded.
+        EvaluationError: the device is out of memory.
+    """
+    before = _counters(feed)
+    reset_peak_memory(device)
+    collected = run_pass(feed, stream, device=device, precision=precision, advance=advance)
+    counters = {name: count - before[name] for name, count in _counters(feed).items()}
+    collected, counters = ranks.gathered(collected, counters)
+    return Measured(collected=collected, counters=counters)
+
+
+def results(
+    opened: Opened,
+    measured: Measured,
+    *,
+    device: torch.device,
+    pipeline_setup_s: float,
+    load: float | None,
+    facts: Callable[[Manifest], Mapping[str, Any]],
+) -> Iterator[Result]:
+    """Yield what came of each cell; what a stream of several took is divided among them by samples.
+
+    Args:
+        opened: What was streamed.
+        measured: The pass.
+        device: What it was computed on.
+        pipeline_setup_s: What the construction of the stream took.
+        load: Of the machine before the pass.
+        facts: What is known of each cell's evaluation besides: subject, model, method and machine.
+    """
+    collected, counters = measured.collected, measured.counters
+    set_numbers = opened.joined.set_numbers(collected.indices)
+    num_before = 0
+    for number, manifest in enumerate(opened.manifests):
+        is_in = set_numbers == number
+        if not is_in.any():
+            continue  # a slow stream has not come by
+        own = collected.of(is_in)
+        part = Share(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
+        num_before += part.num_own
+        positions = own.indices - opened.joined.starts[number]
+        row = Evaluation(
+            **facts(manifest),
+            **_data_facts(opened, number),
+            **_outcome(own, num_classes=len(manifest.classes)),
+            load_average=load,
+            first_samples=_first(own, positions),
+            **_timing(collected, part),
+            **_parts(counters, part),
+            samples_sha256=None,
+            copied_from=None,
+            metadata_scan_s=part.of(opened.metadata_scan_s),
+            staging_s=part.of(opened.staging_s),
+            pipeline_setup_s=part.of(pipeline_setup_s),
+            peak_cuda_gib=peak_cuda_gib(device),
+            peak_rss_gib=peak_rss_gib(),
+            diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
+        )
+        samples = SamplePredictions(
+            positions=positions,
+            predictions=own.predictions,
+            confidences=own.confidences.astype(np.float32),
+        )
+        yield Result(row=row, samples=samples)
 
 
 def _data_facts(opened: Opened, number: int) -> dict[str, Any]:
@@ -367,7 +414,7 @@ class Share:
         return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
 
 
-def _parts(counters: dict[str, Any], part: Share) -> dict[str, Any]:
+def _parts(counters: Mapping[str, int], part: Share) -> dict[str, Any]:
     return {name: part.of_count(count) for name, count in counters.items()}
 
 
@@ -407,7 +454,12 @@ def _counters(feed: Feed) -> dict[str, int]:
     return {**{name: getattr(feed.method, name) for name in names}, "num_unadapted": feed.num_unadapted}
 
 
-def _require_every_sample_once(seen: npt.NDArray[np.int64], opened: Opened) -> None:
+def require_every_sample_once(seen: npt.NDArray[np.int64], opened: Opened) -> None:
+    """Refuse a pass that was not over the samples of the stream, each once and in their order.
+
+    Raises:
+        EvaluationError: it was not.
+    """
     expected = len(opened.order)
     if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
         raise EvaluationError(

@@ -59,13 +59,13 @@ def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[
             the class map's.
     """
     if isinstance(spec, TrainedModel):
-        model = _trained(name, source_model)
+        model = trained_model(name, source_model)
     elif isinstance(spec, TorchvisionModel):
-        model = _torchvision(name, spec)
+        model = torchvision_model(name, spec)
     elif isinstance(spec, TimmModel):
-        model = _timm(name, spec)
+        model = timm_model(name, spec)
     else:
-        model = _checkpoint(name, spec, num_classes=len(read_classes(spec.classes) if spec.classes else classes))
+        model = checkpoint_model(name, spec, num_classes=len(read_classes(spec.classes) if spec.classes else classes))
     if not isinstance(spec, TrainedModel) and spec.classes is not None:
         model = _of_some_classes(model, read_classes(spec.classes), classes, path=spec.classes)
     if model.num_classes != len(classes):
@@ -126,7 +126,12 @@ def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Modu
     return network
 
 
-def _trained(name: str, path: Path) -> LoadedModel:
+def trained_model(name: str, path: Path) -> LoadedModel:
+    """Return the source model that a benchmark has trained, with its description beside it.
+
+    Raises:
+        EvaluationError: it is missing, damaged or changed.
+    """
     network, facts = load_source_model(path)
     return LoadedModel(
         name=name,
@@ -140,7 +145,12 @@ def _trained(name: str, path: Path) -> LoadedModel:
     )
 
 
-def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
+def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
+    """Return torchvision's model with the weights and the normalisation that *spec* names.
+
+    Raises:
+        EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
+    """
     from torchvision.models import get_model_weights, list_models
 
     if spec.architecture not in list_models():
@@ -168,7 +178,12 @@ def _torchvision(name: str, spec: TorchvisionModel) -> LoadedModel:
     )
 
 
-def _timm(name: str, spec: TimmModel) -> LoadedModel:
+def timm_model(name: str, spec: TimmModel) -> LoadedModel:
+    """Return timm's model with the weights and the normalisation that *spec* names.
+
+    Raises:
+        EvaluationError: timm is not installed, has no such model, or its weights cannot be downloaded.
+    """
     timm = _imported_timm()
     try:
         network = timm.create_model(spec.architecture, pretrained=True)
@@ -191,18 +206,52 @@ def _timm(name: str, spec: TimmModel) -> LoadedModel:
     )
 
 
-def _checkpoint(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
-    path = spec.path.expanduser()
+def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
+    """Return the architecture of *spec* with the weights in its file.
+
+    Raises:
+        EvaluationError: see `require_fitting`.
+    """
     state = require_fitting(spec, num_classes=num_classes)
+    model = model_of_state(
+        name, spec.library, spec.architecture, state, num_classes=num_classes, mean=spec.mean, std=spec.std
+    )
+    return replace(model, weights=spec.path.name, weights_sha256=spec.sha256)
+
+
+def model_of_state(
+    name: str,
+    library: str,
+    architecture: str,
+    state: dict[str, torch.Tensor] | None,
+    *,
+    num_classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> LoadedModel:
+    """Return the architecture with the weights *state*, or with those of no training if it is None.
+
+    Raises:
+        EvaluationError: there is no such architecture, or the weights are others than it has.
+    """
+    try:
+        network = bare_network(library, architecture, num_classes=num_classes)
+    except (RuntimeError, ValueError) as error:
+        raise EvaluationError(
+            f"{library}'s {architecture} cannot be made ({_first_line(error)}); expected an architecture that it lists"
+        ) from error
+    if state is not None and (misfit := _misfit(network, state)):
+        raise EvaluationError(f"the weights do not fit {library}'s {architecture}: {misfit}; expected its state dict")
+    own = network.state_dict() if state is None else state
     return LoadedModel(
         name=name,
-        make=lambda: _network(spec.library, spec.architecture, state, spec.mean, spec.std, num_classes=num_classes),
+        make=lambda: _network(library, architecture, own, mean, std, num_classes=num_classes),
         num_classes=num_classes,
-        weights=path.name,
-        weights_sha256=spec.sha256,
-        mean=spec.mean,
-        std=spec.std,
-        architecture=f"{spec.library} {spec.architecture}",
+        weights="untrained" if state is None else "a state dict",
+        weights_sha256=_state_sha256(own),
+        mean=mean,
+        std=std,
+        architecture=f"{library} {architecture}",
     )
 
 
@@ -222,7 +271,7 @@ def require_fitting(spec: CheckpointModel, *, num_classes: int | None) -> dict[s
     what = f"{spec.library}'s {spec.architecture}{outputs}"
     try:
         with torch.device("meta"):  # its shapes alone, in no time and no memory
-            network = _bare_network(spec.library, spec.architecture, num_classes=num_classes or _ANY_NUMBER)
+            network = bare_network(spec.library, spec.architecture, num_classes=num_classes or _ANY_NUMBER)
     except (RuntimeError, ValueError) as error:
         raise EvaluationError(
             f"{what} cannot be made ({_first_line(error)}); expected an architecture that {spec.library} lists"
@@ -303,12 +352,12 @@ def _network(
     *,
     num_classes: int,
 ) -> nn.Module:
-    network = _bare_network(library, architecture, num_classes=num_classes)
+    network = bare_network(library, architecture, num_classes=num_classes)
     network.load_state_dict(state)
     return Normalized(network, mean=mean, std=std)
 
 
-def _bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
+def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
     """Return the network with weights of no training."""
     network: nn.Module
     if library == "timm":

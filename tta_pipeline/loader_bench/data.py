@@ -8,12 +8,14 @@ from tempfile import TemporaryDirectory
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import LoaderError
+from tta_pipeline.images import read_image_header
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.photographs import jpeg_tree
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.progress import Tell, quiet
-from tta_pipeline.shards.command import ShardOrder, shard_everything, split
-from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.splitting import split
 from tta_pipeline.streaming.baselines.baseline import stored_files
 
 
@@ -66,13 +68,9 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
 def generated(folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, tell: Tell = quiet) -> Path:
     """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made of them."""
     tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, tell=tell)
-    order = ShardOrder(
-        sources=(tree,), output=folder / "shards", group_depth=0, prefixes=(), expected_md5={}, class_map=None,
-        settings=settings,
-    )  # fmt: skip
-    for _ in shard_everything(order, tell):
-        pass
-    return order.output
+    shards = folder / "shards"
+    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark=shards.name, progress=tell)
+    return shards
 
 
 def _require_readable(shard_set: ShardSet, loaders: Sequence[str]) -> None:

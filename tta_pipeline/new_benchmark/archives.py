@@ -55,7 +55,7 @@ class Seen:
 
     def look_at_image(self, entry: Entry, stream: TarStream) -> None:
         """Read the size of an image, unless one is known."""
-        from tta_pipeline.shards.images import read_image_header
+        from tta_pipeline.images import read_image_header
 
         if self.image_size is not None or entry.link or entry.size_bytes > _MAX_IMAGE_BYTES:
             return

@@ -97,7 +97,7 @@ def _first_image(folder: Path) -> Path | None:
 
 
 def _size_of(path: Path | None) -> tuple[int, int] | None:
-    from tta_pipeline.shards.images import read_image_header
+    from tta_pipeline.images import read_image_header
 
     if path is None:
         return None

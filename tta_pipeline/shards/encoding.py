@@ -11,7 +11,7 @@ from PIL import Image
 from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ShardError
-from tta_pipeline.shards.images import decode_with_pillow, read_image_header, read_npy
+from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]

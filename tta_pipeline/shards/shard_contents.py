@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.images import read_image_header
 from tta_pipeline.names import require_unicode
 from tta_pipeline.shards.checksums import checksum
-from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.shards.naming import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
 from tta_pipeline.sources.existing_shards import stated_class

@@ -20,8 +20,8 @@ import numpy as np
 from PIL import Image
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.images import decode_with_pillow, read_image_header
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.shards.images import decode_with_pillow, read_image_header
 from tta_pipeline.sources.generator import GENERATOR_VERSION, Encoding, randomness_key
 from tta_pipeline.sources.listing import Listing, Source, SourceImage
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder

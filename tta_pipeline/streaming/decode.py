@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from tta_pipeline.shards.images import decode_with_pillow, read_image_header, read_npy
+from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
 
 _CONVERTED = ("YCbCr", "Gray", "RGB")
 _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"

@@ -86,7 +86,21 @@ class StoredPixels:
                 try:
                     decode_into(data, image)
                 except ValueError as error:
-                    raise self._unreadable(int(indices[number]), str(error)) from error
+                    raise self.unreadable(int(indices[number]), str(error)) from error
+
+    def file(self, index: int) -> bytes:
+        """Return the image file of the sample at *index*.
+
+        Raises:
+            StreamError: it cannot be read, or is not that of the manifest.
+        """
+        samples, alone = self._shard_set.index, np.array([index])
+        start = int(samples.offsets[index])
+        data = self._read(int(samples.shards[index]), start, start + int(samples.sizes[index]), alone)
+        (expected,) = self._check.expected(alone)
+        if (found := self._check.digest(data)) != expected:
+            raise self._changed_sample(index, found, expected)
+        return data
 
     def require_unchanged(self) -> None:
         """Make sure that no shard was written to since it was opened.
@@ -111,17 +125,18 @@ class StoredPixels:
         try:
             data = os.pread(self._files[shard].fileno(), end - start, start)
         except OSError as error:
-            raise self._unreadable(int(indices[0]), f"a read error ({error.strerror})") from error
+            raise self.unreadable(int(indices[0]), f"a read error ({error.strerror})") from error
         if len(data) != end - start:
             cut = start + len(data)
             index = next(int(i) for i in indices if self._end(int(i)) > cut)
-            raise self._unreadable(index, f"the end of the file at byte {cut}, since the shard was cut")
+            raise self.unreadable(index, f"the end of the file at byte {cut}, since the shard was cut")
         return data
 
     def _end(self, index: int) -> int:
         return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
 
-    def _unreadable(self, index: int, found: str) -> StreamError:
+    def unreadable(self, index: int, found: str) -> StreamError:
+        """Return the error that says that *found* stands where the sample at *index* should."""
         size_bytes = self._shard_set.index.sizes[index]
         return StreamError(
             f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "

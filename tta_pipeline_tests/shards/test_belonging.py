@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import webdataset
 
+from tta_pipeline.cli.folders import ShardOrder, adopt_everything, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.opening import open_sets
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.belonging import Belonging, belonging_of
-from tta_pipeline.shards.command import ShardOrder, adopt_everything, shard_everything
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems, verify

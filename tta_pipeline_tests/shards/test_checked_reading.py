@@ -16,9 +16,9 @@ from tta_pipeline.cli import main
 from tta_pipeline.doctor.shard_sets import shard_checksums
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
 from tta_pipeline.locations import Locations
-from tta_pipeline.shards.command import split
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.splitting import split
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.streaming.baselines.baseline import stored_files

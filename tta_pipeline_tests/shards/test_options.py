@@ -18,9 +18,9 @@ from torchvision.transforms import v2
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
 from tta_pipeline.progress import quiet
-from tta_pipeline.shards.command import split
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.splitting import split
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.sources.class_map import ClassMap
@@ -227,7 +227,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
 
 def test_torch_is_not_needed_to_shard():
     """The rooms up to the manifest import no torch, so sharding starts at once."""
-    program = "import sys, tta_pipeline.shards.command; print('torch' in sys.modules)"
+    program = "import sys, tta_pipeline.cli.folders; print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert "False" == finished.stdout.strip()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tta_pipeline.images import read_npy
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.shards.images import read_npy
 from tta_pipeline.sources.corruptions import corrupt
 from tta_pipeline.sources.digits import DigitsSettings, digit_tree, generate_cell
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import webdataset
 
+from tta_pipeline.cli.folders import adopt_everything
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.command import adopt_everything
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt
 from tta_pipeline.sources.class_map import ClassMap

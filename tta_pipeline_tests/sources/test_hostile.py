@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from tta_pipeline.cli import main
 from tta_pipeline.errors import PipelineError, SourceError
+from tta_pipeline.images import read_image_header
 from tta_pipeline.npy_format import MAGIC, read_array_header
 from tta_pipeline.partitions import Cell
-from tta_pipeline.shards.images import read_image_header
 from tta_pipeline.sources.archive import ArchiveSource
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline.sources.npy import NpySource

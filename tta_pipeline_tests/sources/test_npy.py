@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.images import ImageHeader, read_image_header
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.shards.images import ImageHeader, read_image_header
 from tta_pipeline.sources.npy import NpySource
 from tta_pipeline.sources.spill import spill_folder
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from tta_pipeline.shards.images import decode_with_pillow, read_npy
+from tta_pipeline.images import decode_with_pillow, read_npy
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.streaming.order import Indices, StreamOrder

@@ -8,7 +8,7 @@ import torch
 import webdataset as wds
 
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.shards.images import read_npy
+from tta_pipeline.images import read_npy
 from tta_pipeline.streaming.baselines.baseline import Baseline, tensor_transform
 from tta_pipeline.streaming.reader import Batch
 

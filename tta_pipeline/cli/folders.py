@@ -1,4 +1,4 @@
-"""What the command line does with whole folders: shard, adopt and split them."""
+"""What the command line does with whole folders: shard and adopt them."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,6 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -17,16 +16,14 @@ from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
 from tta_pipeline.shards.belonging import Belonging
 from tta_pipeline.shards.conversion import Conversion, Task, convert
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet, read_manifest
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
-from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import verify
-from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
 from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
-from tta_pipeline.sources.listing import Listing, Source
+from tta_pipeline.sources.listing import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,41 +145,6 @@ def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
             "all that is adopted at once: adopt the others by themselves"
         )
     return next(iter(found), None)
-
-
-def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[Step[Published]]:
-    """Write the samples of a shard set, in their order and byte for byte, as *num_instances* equal shard sets.
-
-    Raises:
-        ManifestError: the shard set is not what its manifest says.
-        ShardError: there are more instances than samples, or the shards cannot be written.
-    """
-    shard_set = ShardSet.open(folder)
-    manifest = shard_set.manifest
-    class_map = ClassMap(classes=manifest.classes)
-    images = stored_images(shard_set)
-    if num_instances > len(images):
-        raise SourceError(
-            f"found {len(images)} samples in {folder}; expected at least {num_instances}, one an instance"
-        )
-    for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
-        part = images[start:end]
-        target = Target(
-            folder=output / f"{number:05d}-of-{num_instances:05d}",
-            benchmark=manifest.benchmark,
-            source_kind="shards",
-            generated=manifest.source.generated,
-        )
-        write_shards(
-            Listing(cell=manifest.cell, root=folder, images=part),
-            target,
-            version=f"{manifest.sha256}:{number}/{num_instances}",
-            class_map=class_map,
-            settings=ShardSettings(num_shards=max(1, len(manifest.shards) // num_instances), order="source"),
-            progress=progress(target.folder.name, len(part)),
-        )
-        published = publish_shard_set(target.folder, class_map, progress(target.folder.name, len(part)))
-        yield Step(number + 1, num_instances, published)
 
 
 @contextmanager

@@ -1,0 +1,79 @@
+"""Draw which room imports which: `.venv/bin/python docs/make_architecture.py` writes it into docs/architecture.md."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE, PAGE = ROOT / "tta_pipeline", ROOT / "docs" / "architecture.md"
+_BEGIN, _END = "```mermaid\n", "```"
+
+
+def rooms() -> list[str]:
+    """Return the folders of the package."""
+    return sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+
+
+@cache
+def imports() -> tuple[tuple[Path, str], ...]:
+    """Return each file in a room with each module in a room that it imports, wherever in it."""
+    known = set(rooms())
+    return tuple(
+        (path.relative_to(PACKAGE), module.removeprefix("tta_pipeline."))
+        for path in sorted(PACKAGE.glob("*/**/*.py"))
+        for module in _imported(ast.parse(path.read_text()))
+        if module.startswith("tta_pipeline.") and module.split(".")[1] in known
+    )
+
+
+def edges() -> Mapping[str, set[str]]:
+    """Return which rooms each room imports."""
+    found: dict[str, set[str]] = {room: set() for room in rooms()}
+    for path, module in imports():
+        room, other = path.parts[0], module.partition(".")[0]
+        if room != other:
+            found[room].add(other)
+    return found
+
+
+def drawn() -> str:
+    """Return the picture; an arrow that follows from others is left out."""
+    found = edges()
+    lines = ["flowchart LR"]
+    for room, others in sorted(found.items()):
+        lines += [
+            f"    {other} --> {room}"
+            for other in sorted(others)
+            if not any(other in _reached(found, via, without=room) for via in others - {other})
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _reached(found: Mapping[str, set[str]], room: str, *, without: str) -> set[str]:
+    """Return the rooms that *room* imports, directly or not, other than through *without*."""
+    seen, todo = set[str](), [room]
+    while todo:
+        for other in found[todo.pop()] - seen - {without}:
+            seen.add(other)
+            todo.append(other)
+    return seen - {room}
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def page(text: str) -> str:
+    """Return the text of the page with the picture as it is now."""
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}{drawn()}{_END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

@@ -1,0 +1,34 @@
+"""Compare methods, and plot error against speed.
+
+    python examples/compare_methods.py SHARDS data/digits_c/source_model.safetensors methods.png
+
+prints
+
+    ...
+"""
+
+import sys
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+import tta_pipeline as tta
+
+
+def main(folder: str, model: str, picture: str) -> None:
+    """Evaluate three methods, and draw error against speed."""
+    mpl.use("agg")
+    figure, axes = plt.subplots()
+    for name in ("source", "norm", "tent"):
+        method = tta.build(name, tta.load_model(model), num_classes=10, preset="cifar")
+        result = tta.evaluate(method, folder, batch_size=64)
+        print(f"{name:7} error {result.error:.1%}  {result.images_per_s:6,.0f} images/s")
+        axes.scatter(result.images_per_s, result.error)
+        axes.annotate(name, (result.images_per_s, result.error))
+    axes.set(xlabel="images/s", ylabel="top-1 error", ylim=(0, 1))
+    figure.savefig(picture)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

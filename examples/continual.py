@@ -1,0 +1,28 @@
+"""A protocol as a loop of your own: one method sees cell after cell, and is never reset.
+
+In a benchmark file this is `protocol: continual`, and a killed run then goes on where it was.
+
+    python examples/continual.py data/digits_c/source_model.safetensors SHARDS SHARDS
+
+prints
+
+    ...
+"""
+
+import sys
+
+import tta_pipeline as tta
+
+
+def main(model: str, *folders: str) -> None:
+    """Let one method see cell after cell."""
+    method = tta.build("tent", tta.load_model(model), num_classes=10, preset="cifar")
+    results = [tta.evaluate(method, folder) for folder in folders]
+    for result in results:
+        print(f"{result.corruption} {result.severity}: error {result.error:.1%}")
+    mean = sum(result.error for result in results) / len(results)
+    print(f"mean over {len(results)} cells {mean:.1%}, {sum(result.num_updates for result in results)} updates")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

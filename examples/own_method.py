@@ -1,0 +1,46 @@
+"""A method of your own; in a benchmark file it is `method: own_method:SHARPENED`.
+
+    python examples/own_method.py data/digits_c/shards/contrast/5 data/digits_c/source_model.safetensors
+
+prints
+
+    ...
+"""
+
+import sys
+
+import torch
+
+import tta_pipeline as tta
+from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.adaptation.norm import Norm
+
+
+class Settings(Hyperparameters):
+    """What a user can set."""
+
+    temperature: float = 1.0
+
+
+class Sharpened(Norm):
+    """Statistics of the batch, and logits divided by a temperature."""
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        return super()._predict(images) / self.hyperparameters.temperature
+
+
+SHARPENED = MethodEntry(
+    implementation="own_method:Sharpened", summary="Sharper.", presets=dict.fromkeys(("imagenet", "cifar"), Settings())
+)
+
+
+def main(folder: str, model: str) -> None:
+    """Evaluate it with two settings."""
+    for temperature in (1.0, 0.5):
+        method = tta.build("own_method:SHARPENED", tta.load_model(model), num_classes=10, temperature=temperature)
+        result = tta.evaluate(method, folder)
+        print(f"sharpened at temperature {temperature}: error {result.error:.1%}, ece {result.ece:.1%}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,27 @@
+"""Ask the database of results; the answer is an Arrow table, and `.to_pandas()` makes a DataFrame of it.
+
+    python examples/query_results.py data
+
+prints
+
+    ...
+"""
+
+import sys
+
+import tta_pipeline as tta
+
+
+def main(data_root: str) -> None:
+    """Print the three best of the leaderboard."""
+    best = tta.query(
+        "SELECT experiment, mean_error, num_cells FROM leaderboard WHERE num_cells >= ? ORDER BY mean_error LIMIT 3",
+        [1],
+        data_root=data_root,
+    )
+    for row in best.to_pylist():
+        print(f"{row['experiment']:7} {row['mean_error']:.1%} over {row['num_cells']} cells")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

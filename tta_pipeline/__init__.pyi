@@ -1,0 +1,16 @@
+from tta_pipeline.adaptation import build as build
+from tta_pipeline.errors import PipelineError as PipelineError
+from tta_pipeline.evaluation.alone import evaluate as evaluate
+from tta_pipeline.evaluation.named_models import load_model as load_model
+from tta_pipeline.evaluation.record import Evaluation as Evaluation
+from tta_pipeline.front_door import shard as shard
+from tta_pipeline.front_door import verify as verify
+from tta_pipeline.reports.frames import query as query
+from tta_pipeline.streaming.dataset import Shards as Shards
+from tta_pipeline.streaming.dataset import open_shards as open_shards
+
+__all__ = [
+    "Evaluation", "PipelineError", "Shards", "__version__", "build", "evaluate", "load_model", "open_shards", "query",
+    "shard", "verify",
+]  # fmt: skip
+__version__: str

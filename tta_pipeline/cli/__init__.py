@@ -1,0 +1,48 @@
+"""The command line: one file a verb, in the order of `--help` here."""
+
+import click
+
+from tta_pipeline import __version__
+from tta_pipeline.cli.adopt import adopt
+from tta_pipeline.cli.clean import clean
+from tta_pipeline.cli.doctor import doctor
+from tta_pipeline.cli.evaluate import evaluate
+from tta_pipeline.cli.fetch import fetch
+from tta_pipeline.cli.loader_bench import loader_bench
+from tta_pipeline.cli.metrics import metrics
+from tta_pipeline.cli.new_benchmark import new_benchmark
+from tta_pipeline.cli.rebuild_metrics import rebuild_metrics
+from tta_pipeline.cli.repartition import repartition
+from tta_pipeline.cli.shard import shard
+from tta_pipeline.cli.transform import transform
+from tta_pipeline.cli.verify import verify
+from tta_pipeline.cli.why import why
+
+_VERBS = (
+    metrics, rebuild_metrics, shard, verify, adopt, fetch, repartition, transform, loader_bench, evaluate, doctor,
+    new_benchmark, why, clean,
+)  # fmt: skip
+
+
+class _Verbs(click.Group):
+    """The verbs; no argument of theirs may hold a NUL, of which the system calls behind them make other errors."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse such an argument."""
+        for argument in args:
+            if "\0" in argument:
+                raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__)
+def main() -> None:
+    """Robustness benchmarks of image classifiers, from archives to a leaderboard.
+
+    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory.
+    """
+
+
+for _verb in _VERBS:
+    main.add_command(_verb)

@@ -1,0 +1,82 @@
+"""The verb `clean`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.unreferenced import Unreferenced
+
+
+@click.command()
+@click.argument("kinds", metavar="[KIND...]", nargs=-1,
+                type=click.Choice(["superseded", "gone", "predictions", "states", "decoded"]))  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+              metavar="FOLDER", help="Look for decoded cells there too, the resource's `decoded_folder`.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
+@plain_errors
+def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Path, ...], as_json: bool) -> None:
+    r"""List what nothing refers to any more, with its size, and remove it on request.
+
+    \b
+    superseded   records of which there is a newer one; the history of speed and error goes with them
+    gone         records of experiments, cells and streams that the benchmark file does not name any more
+    predictions  predictions of each sample that no record names
+    states       states of streams that no record would go on from
+    decoded      decoded cells of shard sets that are no more
+
+    Of benchmarks that have a file; others are not looked at. Do it while no run is at work.
+
+    \b
+    Examples:
+      tta-pipeline clean --dry-run
+      tta-pipeline clean gone predictions states --yes
+      tta-pipeline clean decoded --decoded /scratch/me/decoded
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.unreferenced import find_unreferenced, remove
+
+    locations = Locations.from_environment()
+    loaded = load_all(locations)
+    for fault in loaded.faults:
+        say(f"nothing of {fault.benchmark} counts as gone, since its file has a fault: {fault.sentence}")
+    everything = find_unreferenced(loaded, locations, decoded=decoded)
+    found = [each for each in everything if not kinds or each.kind in kinds]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in found], default=str, indent=1))
+    else:
+        _print_unreferenced(found, locations)
+    if dry_run or not found:
+        return
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("expected --yes to remove this, or --dry-run to list it")
+    if yes or click.confirm(f"Remove these {len(found):,} files?"):
+        remove(found, locations)
+        for line in publish_metrics(locations).notes:
+            say(line)
+
+
+def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -> None:
+    from tta_pipeline.reports.tables import Table
+
+    groups: dict[tuple[str, str], list[int]] = {}
+    for each in found:
+        inside = each.path.is_relative_to(locations.root)
+        where = "/".join(each.path.relative_to(locations.root).parts[:4][:-1]) if inside else str(each.path.parent)
+        groups.setdefault((each.kind, where), []).append(each.size_bytes)
+    rows = tuple((*group, len(sizes), round(sum(sizes) / 1e6, 3)) for group, sizes in sorted(groups.items()))
+    if rows:
+        print_table(Table(columns=("kind", "folder", "num_files", "megabytes"), rows=rows))
+    click.echo(f"{len(found):,} files, {sum(each.size_bytes for each in found) / 1e6:,.1f} MB to which nothing refers")

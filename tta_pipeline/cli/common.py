@@ -1,0 +1,127 @@
+"""What all verbs share: errors in one line, who is told, and arguments that are looked at before they are used."""
+
+import io
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
+
+import click
+
+from tta_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.sources.class_map import ClassMap
+
+
+def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn errors raised on purpose, and those of files, into one clear line each on standard error and exit status 1.
+
+    Names of files that are no text in the terminal's encoding are shown with their bytes as numbers.
+    """
+
+    @wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")
+        try:
+            return command(*args, **kwargs)
+        except PipelineError as error:
+            end(f"{type(error).__name__}: {error}")
+        except BrokenPipeError:
+            raise  # whoever read has what it wanted; click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            end(f"Error: {where}{error.strerror or error}; look at this path and its rights")
+        except RuntimeError as error:
+            if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
+                raise KeyboardInterrupt from None
+            raise
+
+    return guarded
+
+
+def end(message: str) -> NoReturn:
+    """Say *message* in one line, and end with status 1."""
+    click.echo(" ".join(message.splitlines()), err=True)
+    sys.exit(1)
+
+
+def telling(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the options by which it says less, or says it to a program, and `told`, who is told."""
+
+    @wraps(command)
+    def telling(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
+        from tta_pipeline.console import told
+
+        with told(is_quiet=is_quiet, as_json=as_json) as teller:
+            status = command(*args, told=teller, **kwargs)
+        if status:
+            sys.exit(status)
+
+    telling = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(telling)
+    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(telling)
+
+
+def say(line: str) -> None:
+    """Print *line*, which is not part of the answer."""
+    click.echo(line, err=True)
+
+
+def nothing(line: str) -> None:
+    """Say nothing."""
+    del line
+
+
+def print_table(table: "Table") -> None:
+    """Print *table* for people."""
+    from rich.console import Console
+
+    from tta_pipeline.reports.formats import as_terminal
+
+    click.echo(as_terminal(table, width=Console().width if sys.stdout.isatty() else None))
+
+
+def require_no_pipes(*locations: str | Path) -> None:
+    """Refuse folders of shards that hold a FIFO, on whose writer a reader would wait for ever."""
+    for location in map(Path, locations):
+        for path in (location, *(location.rglob("*") if location.is_dir() else ())):
+            if path.is_fifo():
+                raise click.UsageError(f"{path} is a FIFO; expected shards and their manifests: take it away")
+
+
+def require_urls(locations: Sequence[str]) -> None:
+    """Refuse what looks like a URL and is none."""
+    for location in locations:
+        try:
+            urlsplit(location)
+        except ValueError as error:
+            raise click.UsageError(
+                f"{location!r} is no URL ({error}); expected a path, or such as https://host/a/b"
+            ) from None
+
+
+def read_class_map(path: Path | None) -> "ClassMap | None":
+    """Return the classes in the file at *path*; None where no file is named."""
+    from tta_pipeline.sources.class_map import ClassMap
+    from tta_pipeline.sources.labels import read_classes
+
+    return ClassMap(classes=read_classes(path)) if path else None
+
+
+def shard_set_facts(shard_set: "ShardSet") -> dict[str, Any]:
+    """Return what a program is told of a shard set."""
+    manifest = shard_set.manifest
+    return {
+        "folder": str(shard_set.folder),
+        "corruption": manifest.corruption,
+        "severity": manifest.severity,
+        "num_samples": manifest.num_samples,
+        "num_shards": len(manifest.shards),
+        "shard_bytes": manifest.shard_bytes,
+        "manifest_sha256": manifest.sha256,
+    }

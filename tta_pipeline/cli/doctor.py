@@ -1,0 +1,43 @@
+"""The verb `doctor`."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@plain_errors
+def doctor(*, as_json: bool) -> None:
+    r"""Look whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
+
+    Nothing is changed. Each line is ok, a note, or a fault with what to do; the exit status is 1 if there is a fault.
+
+    \b
+    Examples:
+      tta-pipeline doctor
+      tta-pipeline doctor --json
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.doctor import examine
+
+    colours = {"ok": "green", "note": "yellow", "fault": "red"}
+    findings = []
+    for finding in examine(Locations.from_environment()):
+        findings.append(finding)
+        if not as_json:
+            click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")
+            if finding.advice:
+                click.echo(f"{'':<7}-> {finding.advice}")
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=1))
+    sys.exit(1 if any(finding.mark == "fault" for finding in findings) else 0)

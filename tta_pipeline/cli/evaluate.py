@@ -1,0 +1,138 @@
+"""The verb `evaluate`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.common import nothing, plain_errors, print_table, say
+
+if TYPE_CHECKING:
+    from tta_pipeline.evaluation.record import Evaluation
+
+_SHOWN = (
+    "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
+    "num_updates", "images_per_s",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("folder", metavar="SHARDS", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, or a "
+              "benchmark's source_model.safetensors.")  # fmt: skip
+@click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
+@click.option("--limit", type=click.IntRange(1), help="Only so many samples, those that are stored first.")
+@click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of torchvision's, "
+              "or a file: safetensors or a state dict.")  # fmt: skip
+@click.option("--mean", nargs=3, type=float, help="Of red, green and blue in [0, 1], with a file of weights.")
+@click.option("--std", nargs=3, type=float, help="As --mean.")
+@click.option("--preset", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Changes a hyperparameter.")
+@click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the method.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
+              "it; the benchmark is the shard set's.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but the answer.")
+@plain_errors
+def evaluate(
+    *,
+    folder: Path,
+    model: str,
+    method: str,
+    weights: str,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    preset: str,
+    settings: tuple[str, ...],
+    seed: int,
+    device: str,
+    experiment: str | None,
+    as_json: bool,
+    is_quiet: bool,
+    limit: int | None,
+    batch_size: int,
+) -> None:
+    r"""Evaluate one method on one shard set, without Dagster and without a benchmark file.
+
+    For who is writing a method and wants a number in ten seconds. Nothing is recorded unless --record says so.
+
+    \b
+    Examples:
+      tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method tent
+      tta-pipeline evaluate shards/fog/5 --model timm:resnet18 --method my_method:MINE --limit 200 --set lr=0.001
+      tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
+          --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
+    """
+    from tta_pipeline.adaptation import build
+    from tta_pipeline.benchmarks.spec import is_name, name_problem
+    from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
+    from tta_pipeline.evaluation.machine import leased_device
+    from tta_pipeline.evaluation.named_models import load_model
+    from tta_pipeline.metrics.records import now
+    from tta_pipeline.progress import told_to
+    from tta_pipeline.streaming.dataset import open_shards
+
+    sys.path.insert(0, str(Path.cwd()))  # where a method of one's own lies
+    if experiment is not None and (not is_name(experiment) or name_problem(experiment)):
+        raise click.UsageError(f"--record is {experiment!r}; expected a name of letters, digits, - and _")
+    shards, started_at = open_shards(folder), now()
+    num_classes = len(shards.classes)
+    network = load_model(
+        model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
+    )
+    tell = nothing if is_quiet else say
+    with leased_device(device, tell) as leased:
+        built = build(
+            method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,
+            **_hyperparameters(settings),
+        )  # fmt: skip
+        row = evaluate_alone(built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=told_to(tell))
+    if experiment:
+        tell(f"recorded in {_recorded(row, started_at)}")
+    _print(row, as_json=as_json)
+
+
+def _hyperparameters(settings: tuple[str, ...]) -> dict[str, Any]:
+    found = {}
+    for setting in settings:
+        name, sign, value = setting.partition("=")
+        if not sign or not name.isidentifier():
+            raise click.UsageError(f"--set is {setting!r}; expected NAME=VALUE, such as lr=0.001")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _recorded(row: "Evaluation", started_at: str) -> Path:
+    """Write *row* as a result record of its cell, publish it, and return the record's path."""
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.metrics.records import publish_record
+
+    locations = Locations.from_environment()
+    record = publish_record(
+        locations.results(row.benchmark),
+        kind="evaluations",
+        name=f"{row.experiment}/{row.corruption}-{row.severity}",
+        run_id="tta-pipeline evaluate",
+        started_at=started_at,
+        facts=row,
+    )
+    publish_metrics(locations)
+    return record.path
+
+
+def _print(row: "Evaluation", *, as_json: bool) -> None:
+    from tta_pipeline.reports.tables import Table
+
+    if as_json:
+        click.echo(json.dumps(row.facts()))
+        return
+    shown = [name for name in _SHOWN if getattr(row, name) is not None]
+    print_table(Table(columns=tuple(shown), rows=(tuple(getattr(row, name) for name in shown),)))

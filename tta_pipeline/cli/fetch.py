@@ -1,0 +1,41 @@
+"""The verb `fetch`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, telling
+
+if TYPE_CHECKING:
+    from tta_pipeline.console import Told
+
+
+@click.command()
+@click.argument("locations", nargs=-1, required=True, metavar="URL...")
+@click.argument("output", type=click.Path(path_type=Path, file_okay=False))
+@plain_errors
+@telling
+def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
+    r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
+
+    Every byte is compared with the manifest while it arrives; what is there already is not fetched again. Braces in a
+    URL stand for several.
+
+    \b
+    Examples:
+      tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
+      tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
+    """
+    from tta_pipeline.streaming.remote import expanded
+    from tta_pipeline.streaming.staging import fetch_shard_set
+
+    require_urls(locations)
+    found = [location for pattern in locations for location in expanded(pattern)]
+    require_no_pipes(*found)
+    for number, location in enumerate(found, start=1):
+        shard_set, was_copied = fetch_shard_set(location, output, told.progress)
+        size_mb = shard_set.manifest.shard_bytes / 1e6
+        did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
+        facts = {**shard_set_facts(shard_set), "was_copied": was_copied}
+        told.done(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))

@@ -1,0 +1,113 @@
+"""The verb `loader-bench`."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from tta_pipeline.cli.common import nothing, plain_errors, print_table, require_no_pipes, require_urls, say
+from tta_pipeline.processes import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    pass
+
+
+_LOADER_COLUMNS = (
+    "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
+    "cpu_s_per_image", "mb_per_s", "peak_memory_mib", "base_memory_mib",
+)  # fmt: skip
+
+
+@click.command("loader-bench")
+@click.argument("location", metavar="[DIR|URL]", required=False)
+@click.option("--loader", "loaders", multiple=True, metavar="NAME",
+              help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
+              "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
+@click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
+@click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MOST_PROCESSES),
+              show_default="one for each core",
+              help="Threads or worker processes; may be repeated, the fastest number counts. 0: nothing is read ahead.",
+              default=[len(os.sched_getaffinity(0))])  # fmt: skip
+@click.option("--processes", "num_processes", type=click.IntRange(1, MOST_PROCESSES), default=1, show_default=True,
+              help="Each reads a part; the longest of their times and the sum of their samples count.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
+@click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
+              help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--stage", "is_staged", is_flag=True,
+              help="Copy the shards to $TMPDIR first, which is timed apart; always done with a URL.")  # fmt: skip
+@click.option(
+    "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N images made for it, without DIR."
+)
+@click.option("--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Of generated images.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
+              help="Of generated shards: JPEG files, or tensors.")  # fmt: skip
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print the figures only.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@plain_errors
+def loader_bench(
+    *, location: str | None, loaders: tuple[str, ...], is_staged: bool, is_quiet: bool, as_json: bool, **options: Any
+) -> None:
+    r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
+
+    Each pass of each loader has a process of its own; the loaders take turns. Told are medians with the range.
+
+    \b
+    Examples:
+      tta-pipeline loader-bench data/imagenet_c/shards/fog/5
+      tta-pipeline loader-bench shards --loader indexed --loader webdataset --threads 1 --threads 2 --threads 4
+      tta-pipeline loader-bench shards --batch-size 256 --repeats 5 --json
+      tta-pipeline loader-bench https://example.org/imagenet_c/fog/5 --loader indexed
+      tta-pipeline loader-bench --generate 6000 --image-size 224 --format tensor
+    """
+    from dataclasses import asdict
+
+    from tta_pipeline.errors import LoaderError
+    from tta_pipeline.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.loader_bench.measure import Settings, compare
+
+    try:
+        names = chosen_loaders(loaders)
+    except LoaderError as error:
+        raise click.UsageError(str(error)) from None
+    if location is not None:
+        require_urls([location])
+        require_no_pipes(location)
+    generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
+    if (location is None) == (generated["generate"] is None):
+        raise click.UsageError("expected either DIR, URL or --generate N")
+    tell = nothing if is_quiet else say
+    with nullcontext(location) if location else _generated_shards(**generated, say=tell) as shards:
+        found = compare(str(shards), names, Settings(**options), tell, is_staged=is_staged)
+    rows = [asdict(row) for row in found]
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+    else:
+        _print_loaders(rows)
+
+
+@contextmanager
+def _generated_shards(
+    *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
+) -> Iterator[Path]:
+    from tempfile import TemporaryDirectory
+
+    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.loader_bench.data import generated
+    from tta_pipeline.progress import told_to
+
+    settings = ShardSettings(num_shards=min(16, generate), format=storage)
+    with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
+        yield generated(Path(folder), num_images=generate, image_size=image_size, settings=settings, tell=told_to(say))
+
+
+def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:
+    from tta_pipeline.reports.tables import Table
+
+    print_table(
+        Table(columns=_LOADER_COLUMNS, rows=tuple(tuple(row[name] for name in _LOADER_COLUMNS) for row in rows))
+    )

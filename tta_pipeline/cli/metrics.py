@@ -1,0 +1,165 @@
+"""The verb `metrics`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.files import write_atomically, written_file
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tta_pipeline.reports.answers import Answer
+
+
+_ROWS_FOR_PEOPLE = 1_000
+
+
+@click.command()
+@click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
+@click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="The cells that two runs share, side by side; the "
+              "beginning of a run's id will do.")  # fmt: skip
+@click.option("--sql", help="Ask this question instead; the database is open for reading only.")
+@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
+              default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write there instead of printing.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help=f"Only the first N rows. Without it, --sql gives "
+              f"{_ROWS_FOR_PEOPLE:,} as table, LaTeX or Markdown and all as CSV, JSON or Parquet.")  # fmt: skip
+@plain_errors
+def metrics(
+    *,
+    by: str | None,
+    runs: tuple[str, str] | None,
+    sql: str | None,
+    form: str,
+    output: Path | None,
+    limit: int | None,
+) -> None:
+    r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
+
+    The best of those that compare is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
+    questions with their SQL: docs/queries.md. Records that are damaged or foreign, and so count nowhere, are named
+    behind the answer; the exit status is then 1.
+
+    \b
+    Examples:
+      tta-pipeline metrics
+      tta-pipeline metrics --by corruption --format latex --output table.tex
+      tta-pipeline metrics --compare 5a0c2f51 91be7d30
+      tta-pipeline metrics --format parquet --output leaderboard.parquet
+      tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
+    """
+    from tta_pipeline.errors import QuestionError
+    from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current_schema
+    from tta_pipeline.progress import told_to
+
+    if sum(question is not None for question in (by, runs, sql)) > 1:
+        raise click.UsageError("expected one of --by, --compare and --sql")
+    if form == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
+    locations = Locations.from_environment()
+    for note in require_current_schema(locations, told_to(say)):
+        say(note)
+    try:
+        with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:
+            if sql is None:
+                _say_if_generated(connection, runs)
+            _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
+    except QuestionError as error:
+        raise click.UsageError(str(error)) from None
+    _end_with(records_set_aside(locations))
+
+
+def _end_with(set_aside: Sequence[str]) -> None:
+    """Name the records that count nowhere, and end with status 1 if there are some."""
+    for line in set_aside:
+        say(f"set aside: {line}")
+    if set_aside:
+        sys.exit(1)
+
+
+def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Answer":
+    from tta_pipeline.reports import queries
+    from tta_pipeline.reports.answers import Answer
+
+    if sql is not None:
+        return Answer(connection, sql)
+    if runs:
+        return Answer(connection, queries.COMPARISON, [_whole_run_id(connection, run) for run in runs])
+    return Answer(connection, queries.BY_CORRUPTION if by else queries.ALL_LEADERBOARDS)
+
+
+def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
+    """Say what it means where some of the results that were asked for are on images that were made here."""
+    from tta_pipeline.reports.tables import GENERATED_NOTE
+
+    which = [_whole_run_id(connection, run) for run in runs or ()]
+    asked = "run_id IN (?, ?)" if which else "is_latest"
+    sql = f"SELECT count(*) FROM evaluations WHERE generated AND {asked}"  # noqa: S608 - the words are ours
+    ((num_generated,),) = connection.execute(sql, which).fetchall()
+    if num_generated:
+        say(f"generated: {GENERATED_NOTE}")
+
+
+def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
+    """Print *answer* or write it into *output*: row by row to programs, and so many rows to people as they look at."""
+    from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
+    from tta_pipeline.reports.tables import without_obvious
+
+    if form in FOR_PEOPLE:
+        if is_own_question and limit is None:
+            limit = _ROWS_FOR_PEOPLE
+        table, has_more = answer.table(limit)
+        if not is_own_question:
+            table = without_obvious(table)
+        as_text = FOR_PEOPLE[form]
+        if output:
+            write_atomically(output, f"{as_text(table)}\n".encode())
+        elif form == "table":
+            print_table(table)
+        else:
+            click.echo(as_text(table))
+        if has_more:
+            say(f"These are the first {limit:,} rows, and there are more: --limit N for more, --format csv for all.")
+    elif form == "parquet":
+        assert output is not None
+        schema, batches = answer.batches()
+        with written_file(output) as path, path.open("wb") as binary:
+            write_parquet(schema, batches if limit is None else _first(batches, limit), binary)
+    elif output:
+        with written_file(output) as path, path.open("w", encoding="utf-8", newline="") as file:
+            FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), file)
+    else:
+        FOR_PROGRAMS[form](answer.columns, islice(answer.rows(), limit), sys.stdout)
+
+
+def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.RecordBatch]":
+    """Yield the first *limit* rows of *batches*."""
+    for batch in batches:
+        yield batch.slice(length=limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
+def _whole_run_id(connection: Any, beginning: str) -> str:
+    """Return the id of the one run that *beginning* is the beginning of."""
+    from tta_pipeline.reports import queries
+    from tta_pipeline.reports.tables import query
+
+    found = query(connection, queries.RUNS, [beginning]).column("run_id")
+    if beginning in found:
+        return beginning
+    if len(found) != 1:
+        some = f": {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}" if found else ""
+        raise click.UsageError(
+            f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them by "
+            'tta-pipeline metrics --sql "FROM runs"'
+        )
+    return str(found[0])

@@ -1,0 +1,48 @@
+"""The verb `new-benchmark`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command("new-benchmark")
+@click.argument("name")
+@click.argument("sources", metavar="[FOLDER | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
+              help="Without a source: whose file to write, with placeholders; else imagenet_c's.")  # fmt: skip
+@click.option("--output", metavar="FILE", help="Where to write; - prints. Else benchmarks/NAME.yaml in the data root.")
+@plain_errors
+def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
+    r"""Write a commented benchmark file for what lies in a folder or in archives, which are looked at, not unpacked.
+
+    Nothing is overwritten. What is found: corruptions and severities, the number of classes, the size of the images,
+    and which models fit.
+
+    \b
+    Examples:
+      tta-pipeline new-benchmark imagenet_c noise.tar blur.tar weather.tar digital.tar
+      tta-pipeline new-benchmark tiny Tiny-ImageNet-C
+      tta-pipeline new-benchmark cifar CIFAR-10-C --output -
+      tta-pipeline new-benchmark later --like cifar100_c
+    """
+    from tta_pipeline.new_benchmark import new_benchmark as made
+    from tta_pipeline.new_benchmark import write_new
+
+    if sources and like:
+        raise click.UsageError("expected either a folder or archives, or --like")
+    text, commands = made(name, sources, like=like or "imagenet_c")
+    if output == "-":
+        click.echo(text, nl=False)
+    else:
+        path = Path(output) if output else Locations.from_environment().benchmark_files / f"{name}.yaml"
+        write_new(path, text)
+        click.echo(f"{path}\nNext, one cell and then all of them:")
+    for command in commands:
+        click.echo(f"  {command}", err=output == "-")

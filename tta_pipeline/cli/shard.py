@@ -1,0 +1,132 @@
+"""The verb `shard`."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, shard_set_facts, telling
+from tta_pipeline.processes import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.console import Told
+
+
+_PATTERN_LIMIT_S = 2.0
+
+_PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
+
+_TRY_PATTERN = """
+import re, sys
+pattern = re.compile(sys.argv[1])
+for probe in sys.argv[2:]:
+    pattern.search(probe * (200 // len(probe)) + "!")
+"""
+
+
+@click.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
+              "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
+@click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups that begin so: fog, or fog/5.")
+@click.option("--num-shards", type=click.IntRange(1), help="Exactly so many shards for each cell.")
+@click.option("--samples-per-shard", type=click.IntRange(1), help="At most so many samples in a shard.")
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="At most so many bytes in a shard.")
+@click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted class folders.")
+@click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
+              show_default=True)  # fmt: skip
+@click.option("--delta", type=float, default=0.1, show_default=True, help="Of the Dirichlet order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
+@click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
+@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and name them in the manifest.")
+@click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that the class map lacks.")
+@click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
+@click.option(
+    "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="Of an archive; checked while it is read."
+)
+@click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
+              show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
+@click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
+@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+              show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
+@plain_errors
+@telling
+def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
+    r"""Turn images into verified shards, without unpacking anything.
+
+    SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
+
+    \b
+    Examples:
+      tta-pipeline shard ImageNet-C shards --num-shards 16
+      tta-pipeline shard noise.tar blur.tar shards --max-shard-bytes 1000000000
+      tta-pipeline shard Tiny-ImageNet-C shards --num-shards 4 --group-prefix frost --class-map wnids.json \
+          --skip-foreign-classes
+      tta-pipeline shard imagenet/val shards/clean/0 --group-depth 0 --num-shards 16
+    """
+    from tta_pipeline.cli.folders import ShardOrder, shard_everything
+
+    named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
+    _require_quick_pattern(named.get("class_pattern"))
+    order = ShardOrder(**named, expected_md5=_expected_md5(md5s), settings=_shard_settings(options))
+    for number, total, published in shard_everything(order, told.progress):
+        manifest = published.shard_set.manifest
+        size = (
+            f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
+        )
+        line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
+        told.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+
+
+def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
+    """Return the MD5 of each archive by its name."""
+    for md5 in md5s:
+        name, _, digest = md5.rpartition("=")
+        if not name or not re.fullmatch(r"[0-9a-fA-F]{32}", digest):
+            raise click.UsageError(f"--expect-md5 is {md5!r}; expected NAME=MD5, the MD5 of 32 hexadecimal digits")
+    return {name: digest.lower() for name, _, digest in (md5.rpartition("=") for md5 in md5s)}
+
+
+def _require_quick_pattern(pattern: str | None) -> None:
+    """Refuse a regular expression that names of 200 characters can keep busy for years, as (a+)+$ does."""
+    if pattern is None:
+        return
+    try:
+        command = [sys.executable, "-I", "-S", "-c", _TRY_PATTERN, pattern, *_PROBES]
+        subprocess.run(command, timeout=_PATTERN_LIMIT_S, check=False, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+    except subprocess.TimeoutExpired:
+        raise click.UsageError(
+            f"--class-pattern is {pattern!r}, which takes over {_PATTERN_LIMIT_S:.0f} s on a name of 200 characters; "
+            "expected one without a repetition inside a repetition"
+        ) from None
+
+
+def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
+    from pydantic import ValidationError
+
+    from tta_pipeline.benchmarks.spec import ShardSettings
+
+    skips = {
+        "damaged": "skip" if options.pop("skip_damaged") else "stop",
+        "foreign_classes": "skip" if options.pop("skip_foreign_classes") else "refuse",
+        "format": options.pop("storage"),
+    }
+    try:
+        return ShardSettings.model_validate({**options, **skips})
+    except ValidationError as error:
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Value error, ").replace("_", "-")
+        where = f"--{problem['loc'][0]} is {problem['input']!r}: ".replace("_", "-") if problem["loc"] else ""
+        raise click.UsageError(f"{where}{message}") from None

@@ -1,0 +1,63 @@
+"""The verb `transform`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, telling
+from tta_pipeline.processes import MOST_PROCESSES
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.spec import Transform
+    from tta_pipeline.console import Told
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("output", type=click.Path(path_type=Path))
+@click.option("--function", metavar="MODULE:NAME", help="Is given each image, uint8 (H, W, 3), and returns another.")
+@click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels, after the function.")
+@click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
+@click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
+@click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
+              show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
+@plain_errors
+@telling
+def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: int, **options: Any) -> None:
+    r"""Make another shard set of each one at or under DIR: other images, another size or format, further members.
+
+    The order of the samples and the number of shards stay; what was done is in the new manifest. A function is looked
+    for where Python looks and in the working directory.
+
+    \b
+    Examples:
+      tta-pipeline transform shards small --resize 64 --format tensor --jobs 4
+      tta-pipeline transform shards/fog/5 grey --function my_transforms:grey
+    """
+    from tta_pipeline.shards.transformation import transform_everything
+
+    require_no_pipes(folder)
+    settings = _transform_settings({**options, "format": storage})
+    every = transform_everything(folder, output, settings, jobs=jobs, progress=told.progress)
+    for number, total, transformed in every:
+        shard_set, was_written = transformed.published.shard_set, transformed.was_written
+        size = f"{shard_set.manifest.num_samples:,} samples in {len(shard_set.manifest.shards)} shards"
+        line = f"{shard_set.folder}: {size}: {'written' if was_written else 'unchanged'}"
+        told.done(line, {**shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total)
+
+
+def _transform_settings(options: dict[str, Any]) -> "Transform":
+    from pydantic import ValidationError
+
+    from tta_pipeline.benchmarks.spec import Transform
+
+    try:
+        return Transform.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        message = problem["msg"].removeprefix("Value error, ")
+        raise click.UsageError(f"--{problem['loc'][0]} is {problem['input']!r}: {message}") from None

@@ -1,0 +1,50 @@
+"""The verb `why`."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.argument("benchmark")
+@click.argument("experiment")
+@click.argument("key", metavar="CELL")
+@click.option("--device", default="auto", show_default=True, help="Where it would be evaluated: auto, cpu or cuda.")
+@click.option("--all", "shows_all", is_flag=True, help="Every part, the equal ones too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
+@plain_errors
+def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
+    r"""Say why a cell of an experiment is finished or not: what decided its result, and what would decide it now.
+
+    CELL is a partition key: fog|5, clean|0, or that of a stream, such as 5 or all. The exit status is 0 if there is
+    nothing to evaluate, 1 if there is. Versions of libraries are told where they differ, and outdate nothing.
+
+    \b
+    Examples:
+      tta-pipeline why imagenet_c tent 'fog|5'
+      tta-pipeline why digits_c tent_continual 5 --all
+    """
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.evaluation.explaining import COLUMNS, explain
+    from tta_pipeline.reports.tables import Table
+
+    locations = Locations.from_environment()
+    loaded = load_all(locations)
+    loaded.experiment(benchmark, experiment)
+    found = explain(loaded.benchmark(benchmark), experiment, key, locations, device=device)
+    if as_json:
+        click.echo(json.dumps([cell.facts for cell in found], indent=1))
+    else:
+        for cell in found:
+            click.echo(f"{cell.name}: {'finished' if cell.is_finished else 'not finished'}: {cell.reason}")
+            if rows := tuple(cell.rows(shows_all=shows_all)):
+                print_table(Table(columns=COLUMNS, rows=rows))
+    sys.exit(0 if all(cell.is_finished for cell in found) else 1)

@@ -1,0 +1,181 @@
+"""One method over one shard set without a benchmark file: for notebooks, and for who is writing a method."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.evaluation.evaluate import measure, require_every_sample_once, results
+from tta_pipeline.evaluation.feeding import Feed
+from tta_pipeline.evaluation.fingerprint import Fingerprint, arithmetic_flags
+from tta_pipeline.evaluation.machine import load_average, machine_facts
+from tta_pipeline.evaluation.one_pass import Precision
+from tta_pipeline.evaluation.opening import Opened
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.source_code import source_sha256
+from tta_pipeline.streaming import order, subset
+from tta_pipeline.streaming.dataset import Shards, open_shards
+from tta_pipeline.streaming.joined import JoinedSets
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.training.network import Normalized
+
+_PROTOCOL = "own"
+"""Nobody knows what the method has seen before."""
+
+
+def evaluate(
+    method: Method,
+    shards: Shards | Path | str,
+    *,
+    batch_size: int = 64,
+    limit: int | None = None,
+    name: str | None = None,
+    precision: Precision = "fp32",
+    num_threads: int | None = None,
+    progress: Tell = quiet,
+) -> Evaluation:
+    """Let *method* predict every sample of *shards* once, and return what came of it; nothing is recorded.
+
+    The method goes on from where it is: call `method.reset()` before for the source model.
+
+    Args:
+        method: As `build` makes it, on the device of its model.
+        shards: As `open_shards` gives it, or its folder.
+        batch_size: Samples in a batch; the last may have fewer.
+        limit: Only so many samples, those that are stored first.
+        name: Of the experiment; None: the method's.
+        precision: Of the forward pass.
+        num_threads: Decoding threads; None: one for each core.
+        progress: Told of the images as they pass.
+
+    Returns:
+        The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
+
+    Raises:
+        ManifestError: the shards are not those that the manifest describes.
+        StreamError: a sample cannot be read or decoded.
+        EvaluationError: not every sample was seen exactly once, or the device is out of memory.
+    """
+    found = shards if isinstance(shards, Shards) else open_shards(shards)
+    threads = num_threads or len(os.sched_getaffinity(0))
+    opened = _opened(found, limit)
+    facts = _Facts(
+        method=method, name=name or method.name, batch_size=batch_size, precision=precision, num_threads=threads,
+        limit=limit, image_size=found.image_size,
+    )  # fmt: skip
+    what_was_evaluated = facts.of(found.manifest)  # the model as it is before it adapts
+    load = load_average()
+    with timed() as setup:
+        stream = Stream(
+            shard_set=found.shard_set,
+            order=opened.order,
+            batch_size=batch_size,
+            image_size=facts.image_size,
+            num_threads=threads,
+            pin_memory=method.device.type == "cuda",
+        )
+    told = progress(found.manifest.cell.key, len(opened.order))
+    measured = measure(Feed(method), stream, device=method.device, precision=precision, advance=told.advance)
+    require_every_sample_once(measured.collected.indices, opened)
+    (result,) = results(
+        opened,
+        measured,
+        device=method.device,
+        pipeline_setup_s=setup.wall_s,
+        load=load,
+        facts=lambda _: what_was_evaluated,
+    )
+    result.row.require_consistent()
+    return result.row
+
+
+def _opened(shards: Shards, limit: int | None) -> Opened:
+    with timed() as scan:
+        shards.shard_set.require_intact()
+        joined = JoinedSets(sets=(shards.shard_set,))
+        index = joined.index
+        positions = subset.first(index, limit) if limit else None
+        found = order.as_stored(index) if positions is None else order.among(positions, index, order.as_stored)
+        sha256 = None if positions is None else subset.subset_sha256(index, positions)
+    return Opened(joined=joined, order=found, subset_sha256s=(sha256,), metadata_scan_s=scan.wall_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """What is evaluated, and what decides the predictions as far as that can be known."""
+
+    method: Method
+    name: str
+    batch_size: int
+    precision: Precision
+    num_threads: int
+    limit: int | None
+    image_size: int
+
+    def of(self, manifest: Manifest) -> dict[str, Any]:
+        method, code_sha256 = self.method, self._code_sha256()
+        subset_name = Subset(first=self.limit).name if self.limit else "all"
+        settings = {
+            "method": method.name, "hyperparameters": method.hyperparameters.model_dump(mode="json"),
+            "batch_size": self.batch_size, "precision": self.precision, "subset": subset_name,
+        }  # fmt: skip
+        model = self._model()
+        parts = {
+            **settings, "version": _PROTOCOL, "code": code_sha256, "model": model, "seed": method.seed,
+            "arithmetic": {**arithmetic_flags(), "device": method.device.type}, "image_size": self.image_size,
+            "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,
+        }  # fmt: skip
+        identity = Fingerprint(parts=parts)
+        return {
+            **model, **machine_facts(method.device),
+            "benchmark": manifest.benchmark, "experiment": self.name, "stream": manifest.cell.key, "position": 0,
+            "corruption": manifest.corruption, "severity": manifest.severity, "seed": method.seed,
+            "subset": subset_name, "model": model["architecture"], "method": method.name, "protocol": _PROTOCOL,
+            "generated": manifest.source.generated, "config": json.dumps(settings, sort_keys=True),
+            "code_sha256": code_sha256, "fingerprint": identity.sha256, "fingerprint_parts": identity.text,
+            "decode_threads": self.num_threads, "num_processes": 1, "batch_size": self.batch_size,
+            "precision": self.precision, "compile": "off", "pinned_memory": method.device.type == "cuda",
+        }  # fmt: skip
+
+    def _model(self) -> dict[str, Any]:
+        model = self.method.model
+        mean, std = (
+            # Of float32; seven digits are all that it holds.
+            tuple(round(value, 7) for value in getattr(model, name).flatten().tolist())
+            if isinstance(model, Normalized)
+            else ()
+            for name in ("mean", "std")
+        )
+        return {
+            "architecture": getattr(model, "architecture", type(model).__name__),
+            "weights": getattr(model, "weights", "as they were given"),
+            "weights_sha256": _weights_sha256(model.state_dict()),
+            "mean": mean,
+            "std": std,
+        }
+
+    def _code_sha256(self) -> str | None:
+        """Return the hash of the method's source; None where it has no file, as in a notebook."""
+        kind = type(self.method)
+        try:
+            return source_sha256(f"{kind.__module__}:{kind.__qualname__}")
+        except ValueError:
+            return None
+
+
+def _weights_sha256(state: Mapping[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(name.encode() + str(tensor.dtype).encode() + tensor.view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,129 @@
+"""Classifiers by name, for people who import this package; a benchmark file describes its own in `models`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.models import (
+    LoadedModel,
+    checkpoint_model,
+    model_of_state,
+    timm_model,
+    torchvision_model,
+    trained_model,
+)
+from tta_pipeline.shards.manifest import file_sha256
+from tta_pipeline.training.network import Normalized
+
+_LIBRARIES = ("timm", "torchvision")
+_IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+"""Of ImageNet's training images; untrained networks get them."""
+_NUM_IMAGENET = 1000
+Weights = str | Path | Mapping[str, torch.Tensor] | None
+
+
+class Classifier(Normalized):
+    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises by itself and knows where it comes from."""
+
+    def __init__(self, facts: LoadedModel) -> None:
+        network = facts.make()
+        super().__init__(
+            network.network if isinstance(network, Normalized) else network, mean=facts.mean, std=facts.std
+        )
+        self.architecture = facts.architecture
+        self.weights = facts.weights
+
+
+def load_model(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    weights: Weights = "pretrained",
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> Classifier:
+    """Return a classifier of images in [0, 1]: its first step is to subtract *mean* and to divide by *std*.
+
+    Args:
+        name: `timm:<architecture>`, `torchvision:<architecture>`, or the file of the source model that a benchmark has
+            trained, `data/digits_c/source_model.safetensors`, which is all that it needs.
+        num_classes: Outputs it must have; None: as many as the weights have.
+        weights: pretrained: those that timm has, or torchvision's newest (`IMAGENET1K_V1` and the like name others);
+            a path: a state dict, safetensors or `.pth`, of which no code is run; a state dict; None: untrained.
+        mean: Of each channel of images in [0, 1]; None: those that the weights were published with.
+        std: As *mean*.
+
+    Raises:
+        EvaluationError: there is no such architecture or weights, they do not fit, have another number of outputs, or
+            mean and std are missing, which weights of your own come without.
+    """
+    library, _, architecture = name.partition(":")
+    if (library not in _LIBRARIES or not architecture) and Path(name).suffix != ".safetensors":
+        raise EvaluationError(
+            f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture> or the .safetensors file "
+            "of a benchmark's source model"
+        )
+    try:
+        if library in _LIBRARIES:
+            facts = _described(library, architecture, weights, num_classes=num_classes, mean=mean, std=std)
+        else:
+            facts = trained_model(Path(name).name, Path(name))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise EvaluationError(f"{problem['loc'][0]} is {problem['input']!r:.60}; {problem['msg']}") from None
+    if num_classes is not None and facts.num_classes != num_classes:
+        raise EvaluationError(
+            f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "
+            "None for a network without training"
+        )
+    classifier = Classifier(facts)
+    classifier.to(memory_format=torch.channels_last)
+    return classifier.eval()
+
+
+def _described(
+    library: str,
+    architecture: str,
+    weights: Weights,
+    *,
+    num_classes: int | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> LoadedModel:
+    given = {name: tuple(values) for name, values in (("mean", mean), ("std", std)) if values is not None}
+    if weights is None:
+        return model_of_state(
+            architecture, library, architecture, None, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given)
+        )
+    if isinstance(weights, str) and not Path(weights).suffix:
+        published = _published(library, architecture, weights)
+        return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
+    if len(given) < 2 or num_classes is None:
+        raise EvaluationError(
+            "mean, std or num_classes is missing; expected all three with weights of your own: what the model was "
+            "trained with"
+        )
+    if isinstance(weights, str | Path):
+        path = Path(weights)
+        spec = CheckpointModel.model_validate(
+            {"kind": "checkpoint", "library": library, "architecture": architecture, "path": path, **given,
+             "sha256": file_sha256(path) if path.is_file() else "0" * 64}
+        )  # fmt: skip
+        return checkpoint_model(architecture, spec, num_classes=num_classes)
+    return model_of_state(architecture, library, architecture, dict(weights), num_classes=num_classes, **given)
+
+
+def _published(library: str, architecture: str, weights: str) -> LoadedModel:
+    if library == "torchvision":
+        named = "DEFAULT" if weights == "pretrained" else weights
+        return torchvision_model(
+            architecture, TorchvisionModel(kind="torchvision", architecture=architecture, weights=named)
+        )
+    if weights != "pretrained":
+        raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
+    return timm_model(architecture, TimmModel(kind="timm", architecture=architecture))

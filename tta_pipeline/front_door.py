@@ -1,0 +1,83 @@
+"""Shards for people who import this package: one split of images becomes one cell, and is verified."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.errors import ShardError
+from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell
+from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.verification import Verdict, find_shard_sets
+from tta_pipeline.shards.verification import verify as verify_folders
+from tta_pipeline.sources.labels import read_classes
+from tta_pipeline.streaming.dataset import Shards, open_shards
+
+
+def shard(
+    source: Path | str,
+    output: Path | str,
+    *,
+    num_shards: int | None = None,
+    samples_per_shard: int | None = None,
+    class_map: Path | str | None = None,
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted",
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Tell = quiet,
+) -> Shards:
+    """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
+
+    The cell is what the folders are called: `.../fog/5` is fog at severity 5, any other name is clean images. What
+    stands in *output* already, of the same images and settings, stays.
+
+    Args:
+        source: `<source>/<class>/<name>.JPEG`, or another kind of image file.
+        output: Folder of the shards, which is made.
+        num_shards: Exactly so many; give this or the next.
+        samples_per_shard: At most so many samples in each.
+        class_map: JSON list of the classes in the order of their labels, or `meta.mat`; None: the sorted folders.
+        order: Of the samples in the shards; permuted is what evaluation without a shuffle needs.
+        seed: Of that order.
+        jobs: Processes that write; None: one for each core.
+        progress: Told of the images as they pass.
+
+    Raises:
+        SourceError, ClassMapError: an image or a class folder is not what it should be.
+        ShardError: the settings contradict each other, or the shards cannot be written.
+    """
+    source, output = Path(source), Path(output)
+    try:
+        settings = ShardSettings(num_shards=num_shards, samples_per_shard=samples_per_shard, order=order, seed=seed)
+    except ValidationError as error:
+        raise ShardError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    shard_split(
+        source,
+        output,
+        cell=_cell(output) or _cell(source) or CLEAN,
+        settings=settings,
+        benchmark=output.absolute().parts[-3] if _cell(output) else output.absolute().name,
+        classes=read_classes(Path(class_map)) if class_map else None,
+        jobs=jobs or len(os.sched_getaffinity(0)),
+        progress=progress,
+    )
+    return open_shards(output)
+
+
+def verify(*folders: Path | str, progress: Tell = quiet) -> tuple[Verdict, ...]:
+    """Hash every shard under *folders* again, and return what is wrong with each set: `problems` is empty if nothing.
+
+    Raises:
+        ManifestError: there is no shard set under one of them.
+    """
+    return tuple(verify_folders(find_shard_sets(map(Path, folders)), progress))
+
+
+def _cell(folder: Path) -> Cell | None:
+    """Return the cell that *folder* is called by, None if it is called otherwise."""
+    corruption, severity = folder.absolute().parts[-2:]
+    is_cell = corruption in CORRUPTIONS and severity in map(str, SEVERITIES)
+    return Cell(corruption=corruption, severity=int(severity)) if is_cell else None

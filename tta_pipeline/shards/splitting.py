@@ -1,0 +1,50 @@
+"""A shard set as several equal ones, for as many instances."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.errors import SourceError
+from tta_pipeline.progress import Step, Tell
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import Published, publish_shard_set
+from tta_pipeline.shards.stored_images import stored_images
+from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
+from tta_pipeline.sources.class_map import ClassMap
+from tta_pipeline.sources.listing import Listing
+
+
+def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[Step[Published]]:
+    """Write the samples of a shard set, in their order and byte for byte, as *num_instances* equal shard sets.
+
+    Raises:
+        ManifestError: the shard set is not what its manifest says.
+        ShardError: there are more instances than samples, or the shards cannot be written.
+    """
+    shard_set = ShardSet.open(folder)
+    manifest = shard_set.manifest
+    class_map = ClassMap(classes=manifest.classes)
+    images = stored_images(shard_set)
+    if num_instances > len(images):
+        raise SourceError(
+            f"found {len(images)} samples in {folder}; expected at least {num_instances}, one an instance"
+        )
+    for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
+        part = images[start:end]
+        target = Target(
+            folder=output / f"{number:05d}-of-{num_instances:05d}",
+            benchmark=manifest.benchmark,
+            source_kind="shards",
+            generated=manifest.source.generated,
+        )
+        write_shards(
+            Listing(cell=manifest.cell, root=folder, images=part),
+            target,
+            version=f"{manifest.sha256}:{number}/{num_instances}",
+            class_map=class_map,
+            settings=ShardSettings(num_shards=max(1, len(manifest.shards) // num_instances), order="source"),
+            progress=progress(target.folder.name, len(part)),
+        )
+        published = publish_shard_set(target.folder, class_map, progress(target.folder.name, len(part)))
+        yield Step(number + 1, num_instances, published)

@@ -1,0 +1,65 @@
+"""Which room of the package may import which, and that the picture of it is the code's."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+sys.path.insert(0, str(DOCS))
+import make_architecture  # noqa: E402
+
+BELOW = {
+    "adaptation": (),
+    "benchmarks": ("adaptation",),
+    "sources": ("benchmarks",),
+    "shards": ("benchmarks", "sources"),
+    "streaming": ("shards",),
+    "training": ("benchmarks", "shards", "streaming"),
+    "evaluation": ("adaptation", "benchmarks", "sources", "shards", "streaming", "training", "metrics"),
+    "metrics": ("evaluation",),
+    "reports": ("benchmarks", "shards", "streaming", "evaluation", "metrics"),
+    "loader_bench": ("benchmarks", "shards", "streaming"),
+    "new_benchmark": ("adaptation", "benchmarks", "sources", "shards"),
+    "doctor": ("benchmarks", "sources", "shards", "evaluation", "metrics"),
+    "resources": ("evaluation", "metrics"),
+    "assets": (
+        "benchmarks", "sources", "shards", "training", "evaluation", "metrics", "reports", "loader_bench", "resources",
+    ),
+    "cli": (
+        "adaptation", "benchmarks", "sources", "shards", "streaming", "evaluation", "metrics", "reports",
+        "loader_bench", "new_benchmark", "doctor",
+    ),
+}  # fmt: skip
+"""What each room may import."""
+
+
+@pytest.mark.parametrize("room", make_architecture.rooms())
+def test_a_room_imports_only_rooms_below_it(room: str):
+    """Every room is in the table above."""
+    assert make_architecture.edges()[room] <= set(BELOW[room])
+
+
+def test_evaluation_knows_of_metrics_the_records_alone():
+    """The only circle: records are declared here and written there."""
+    found = {module for path, module in make_architecture.imports() if path.parts[0] == "evaluation"}
+
+    assert {"metrics.records"} == {module for module in found if module.startswith("metrics")}
+
+
+def test_only_the_dagster_layer_imports_dagster():
+    """`definitions.py`, `assets/` and `resources/`."""
+    package = make_architecture.PACKAGE
+    imported = re.compile(r"^\s*(import|from) dagster\b", re.MULTILINE)
+    found = {path.relative_to(package) for path in package.rglob("*.py") if imported.search(path.read_text())}
+
+    assert found
+    assert {"definitions.py", "assets", "resources"} >= {path.parts[0] for path in found}
+
+
+def test_the_picture_is_that_of_the_code():
+    """Made by `docs/make_architecture.py`."""
+    text = make_architecture.PAGE.read_text()
+
+    assert text == make_architecture.page(text)

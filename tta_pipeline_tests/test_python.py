@@ -1,0 +1,212 @@
+"""The package as people import it: its names, its page, its examples, and the verb that is the same on a shell."""
+
+import ast
+import inspect
+import json
+import pickle
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import tta_pipeline as tta
+from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline_tests.conftest import Project, write_tree
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/python.md").read_text()
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.fixture
+def fog(tmp_path: Path) -> Path:
+    """Class folders of fog at severity 5."""
+    write_tree(tmp_path / "ImageNet-C/fog/5", classes={f"n{number:02d}": 12 for number in range(10)})
+    return tmp_path / "ImageNet-C/fog/5"
+
+
+def test_importing_the_package_costs_neither_torch_nor_dagster():
+    """Nor anything else of weight, though every name is there to complete."""
+    code = (
+        "import sys, tta_pipeline as tta\n"
+        "assert set(tta.__all__) <= set(dir(tta))\n"
+        "print([name for name in ('torch', 'dagster', 'numpy', 'pyarrow', 'pydantic') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert "[]\n" == done.stdout
+
+
+def test_every_name_is_documented_and_typed():
+    """The stub has the names of the package; each function says what it takes, returns and raises."""
+    stub = ast.parse((ROOT / "tta_pipeline/__init__.pyi").read_text())
+    imported = {alias.asname for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+    assert imported | {"__version__"} == set(tta.__all__)
+    for name in imported:
+        found = getattr(tta, name)
+        assert found.__doc__, name
+        if inspect.isfunction(found):
+            parameters = inspect.signature(found).parameters.values()
+            assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters), name
+            assert "Raises:" in found.__doc__, name
+    assert (ROOT / "tta_pipeline/py.typed").exists()
+    with pytest.raises(AttributeError, match="no attribute 'shards_of'; expected one of Evaluation"):
+        tta.shards_of  # noqa: B018
+
+
+def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pytest.MonkeyPatch, capsys):
+    """Every block of docs/python.md, one after the other, on class folders of ten classes."""
+    monkeypatch.chdir(fog.parents[2])
+    monkeypatch.setenv("TTA_DATA_ROOT", str(sweep.locations.root))
+    names = {"model_weights": tta.load_model("torchvision:resnet18", num_classes=10, weights=None).network.state_dict()}
+
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(block, names)
+
+    assert ("fog", 5, 120) == (names["result"].corruption, names["result"].severity, names["result"].num_samples)
+    assert (0.5, 0.5, 0.5) == tuple(names["model"].mean.flatten().tolist())
+    assert re.search(r"\d+\.\d%, ece \d+\.\d%, [\d,]+ images/s, order [0-9a-f]{8}", capsys.readouterr().out)
+    assert {"source", "norm", "tent"} <= {row["experiment"] for row in names["table"].to_pylist()}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_print_what_they_say(
+    example: Path, sweep: Project, fog: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    """Each is a script of at most forty lines of code, and its docstring shows what it prints, up to the numbers."""
+    small, tmp_path = sweep.locations.root / "small", fog.parents[2]
+    shards, model = small / "shards", small / "source_model.safetensors"
+    given = {
+        "compare_methods": (shards / "contrast/5", model, tmp_path / "methods.png"),
+        "continual": (model, shards / "gaussian_noise/5", shards / "contrast/5"),
+        "own_method": (shards / "contrast/5", model),
+        "own_model": (shards / "contrast/5",),
+        "query_results": (sweep.locations.root,),
+        "read_shards": (shards / "contrast/5",),
+        "shard_folder": (fog, tmp_path / "shards/fog/5"),
+        "train_and_adapt": (shards / "train/0", shards / "contrast/5"),
+    }[example.stem]
+    monkeypatch.setattr(sys, "argv", [str(example), *map(str, given)])
+    monkeypatch.syspath_prepend(example.parent)
+    publish_metrics(sweep.locations)
+
+    runpy.run_path(str(example), run_name="__main__")
+
+    printed = capsys.readouterr().out
+    text = example.read_text()
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    assert masked(docstring.partition("prints\n\n")[2]) == masked(printed)
+    assert len(text.splitlines()) - len(docstring.splitlines()) <= 40
+    assert f"examples/{example.name}" in docstring
+
+
+def masked(text: str) -> list[str]:
+    """Return the lines of *text* with every number, and the room around it, as one sign."""
+    return [re.sub(r"\s*[\d.,]*\d[\da-f]*%?\s*", "#", line.strip()) for line in text.strip().splitlines()]
+
+
+def test_shards_are_a_dataset(fog: Path, tmp_path: Path):
+    """Samples by number, a transform, workers, pickling; all batches together are all samples, each once."""
+    cell = tta.shard(fog, tmp_path / "shards/fog/5", num_shards=3)
+    whole = [(np.asarray(image), label) for image, label in (cell[number] for number in range(len(cell)))]
+    as_tensors = tta.open_shards(tmp_path / "shards/fog/5", transform=lambda image: torch.tensor(np.asarray(image)))
+
+    assert (120, 10, "fog|5") == (len(cell), len(cell.classes), cell.manifest.cell.key)
+    np.testing.assert_array_equal(whole[-1][0], cell[-1][0])
+    np.testing.assert_array_equal(whole[7][0], as_tensors[7][0].numpy())
+    np.testing.assert_array_equal(whole[7][0], pickle.loads(pickle.dumps(cell))[7][0])
+    streamed = torch.cat([batch.images.clone() for batch in cell.stream(batch_size=50)])
+    np.testing.assert_array_equal(np.stack([image for image, _ in whole]), streamed.numpy())
+    loader = DataLoader(cell.batches(batch_size=16), batch_size=None, num_workers=2)
+    labels = torch.cat([labels for _, labels in loader])
+    assert sorted(label for _, label in whole) == sorted(labels.tolist())
+    with pytest.raises(IndexError):
+        cell[120]
+
+
+def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):
+    """By number or in batches; the message names the sample."""
+    cell = tta.shard(fog, tmp_path / "shards/fog/5", num_shards=1)
+    (shard,) = (tmp_path / "shards/fog/5").glob("*.tar")
+    data = bytearray(shard.read_bytes())
+    data[int(cell.shard_set.index.offsets[3]) + 20] ^= 1
+    shard.write_bytes(data)
+
+    with pytest.raises(tta.PipelineError, match=rf"sample {cell.shard_set.index.keys[3]} at byte .*found other bytes"):
+        tta.open_shards(tmp_path / "shards/fog/5")[3]
+    with pytest.raises(tta.PipelineError, match="does not hash to"):
+        cell.batches()
+
+
+def test_a_result_is_that_of_the_pipeline(sweep: Project):
+    """The same model, method and shards have the same predictions as the assets' run, in a record of the same kind."""
+    small = sweep.locations.root / "small"
+    model = tta.load_model(str(small / "source_model.safetensors"))
+    method = tta.build("tent", model, num_classes=10, preset="cifar", batch_size=32)
+
+    result = tta.evaluate(method, small / "shards/contrast/5", batch_size=32)
+
+    (recorded,) = tta.query(
+        "SELECT error, predictions_sha256, order_hash, weights_sha256 FROM evaluations WHERE experiment = 'tent' "
+        "AND corruption = 'contrast' AND severity = 5 AND benchmark = 'small' AND is_latest",
+        data_root=sweep.locations.root,
+    ).to_pylist()
+    assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predictions_sha256)
+    assert recorded["order_hash"] == result.order_hash
+    assert tta.evaluate(method, small / "shards/contrast/5", limit=40).num_samples == 40
+
+
+def test_a_model_normalises_as_it_is_told(tmp_path: Path):
+    """By mean and std that are given or published; weights of one's own need them, and are read from files too."""
+    own = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    network = tta.load_model("timm:resnet18", num_classes=7, weights=None, **own)
+    images = torch.rand(2, 3, 32, 32)
+    mean, std = (torch.tensor(own[name])[:, None, None] for name in ("mean", "std"))
+    torch.testing.assert_close(network.network((images - mean) / std), network(images))
+
+    torch.save(network.network.state_dict(), tmp_path / "mine.pth")
+    for weights in (tmp_path / "mine.pth", network.network.state_dict()):
+        again = tta.load_model("timm:resnet18", num_classes=7, weights=weights, **own)
+        torch.testing.assert_close(network(images), again(images))
+    with pytest.raises(tta.PipelineError, match="mean, std or num_classes is missing"):
+        tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth")
+    with pytest.raises(tta.PipelineError, match="do not fit"):
+        tta.load_model("timm:resnet34", num_classes=7, weights=network.network.state_dict(), **own)
+    with pytest.raises(tta.PipelineError, match=r"mean.* is 7"):
+        tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth", mean=(7, 0, 0), std=own["std"])
+    for name in ("resnet18", "keras:resnet18", "timm:"):
+        with pytest.raises(tta.PipelineError, match="expected timm:"):
+            tta.load_model(name)
+
+
+def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project, project: Project, tmp_path: Path):
+    """Of a method of one's own in the working directory; with --record it stands in the database."""
+    small = sweep.locations.root / "small"
+    common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_model.safetensors"))
+
+    told = project.run("tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--json")
+    recorded = project.run("tta-pipeline", *common, "--limit", "50", "--record", "first", "--quiet")
+
+    assert 0 == told.returncode == recorded.returncode, told.stderr + recorded.stderr
+    row = json.loads(told.stdout)
+    assert (150, "contrast", 0.01) == (
+        row["num_samples"], row["corruption"], json.loads(row["config"])["hyperparameters"]["lr"],
+    )  # fmt: skip
+    rows = tta.query("SELECT experiment, num_samples FROM evaluations", data_root=project.locations.root).to_pylist()
+    assert [{"experiment": "first", "num_samples": 50}] == rows
+    for wrong, says in (
+        (("--set", "lr"), "expected NAME=VALUE"),
+        (("--method", "tent", "--set", "lr=fast"), "tent: lr is 'fast'"),
+        (("--record", "a/b"), "--record is 'a/b'"),
+        (("--method", "none_such:X"), "none_such"),
+    ):
+        refused = project.run("tta-pipeline", *common, *wrong)
+        assert refused.returncode in (1, 2)
+        assert says in refused.stderr.replace("\n", " ")
