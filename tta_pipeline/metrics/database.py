@@ -24,14 +24,12 @@ _STORAGE = {
     "storage_compatibility_version": "v1.2.0",
     "wal_autocheckpoint": "1GB",  # else every few batches of a rebuild are written twice
     "memory_limit": "300MB",  # what a rebuild of very many records does not need it does not keep
-    "enable_progress_bar": "false",
 }
 # Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
 _CONFINED = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "lock_configuration": "true",
 }
 _MAX_LINES = 20
 """Of records that are set aside; the table has all."""
@@ -121,7 +119,13 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
     """Open the database at *path* as `open_metrics` does, and raise what DuckDB raises."""
-    return duckdb.connect(path, read_only=True, config=dict(_CONFINED))
+    return _locked(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
+
+
+def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return *connection* with settings that nobody can change; no bar is drawn into answers that take long."""
+    connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
+    return connection
 
 
 def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
@@ -261,7 +265,7 @@ def _copy_prefix(target: Path) -> str:
 
 @contextmanager
 def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    connection = duckdb.connect(path, config={**_STORAGE, **_CONFINED})
+    connection = _locked(duckdb.connect(path, config={**_STORAGE, **_CONFINED}))
     try:
         yield connection
         connection.execute("CHECKPOINT")

@@ -102,6 +102,16 @@ def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
     assert seen + 1 == len(rows(locations.metrics)["evaluations"])
 
 
+def test_no_bar_is_drawn_into_an_answer_that_takes_long(locations: Locations):
+    """DuckDB draws one into standard output after two seconds, where CSV and JSON go."""
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
+        with pytest.raises(duckdb.Error, match="locked"):
+            connection.execute("SET enable_progress_bar = true")
+
+
 def test_text_stays_text(locations: Locations):
     """A name that looks like SQL is stored as it is."""
     hostile = "x'); DROP TABLE evaluations; --"
