@@ -4,7 +4,9 @@
 
 prints
 
-    ...
+    source  error 88.8%     139 images/s
+    norm    error 43.5%     918 images/s
+    tent    error 44.3%     981 images/s
 """
 
 import sys

@@ -6,7 +6,9 @@ In a benchmark file this is `protocol: continual`, and a killed run then goes on
 
 prints
 
-    ...
+    gaussian_noise 5: error 3.5%
+    contrast 5: error 44.0%
+    mean over 2 cells 23.8%, 20 updates
 """
 
 import sys

@@ -4,7 +4,8 @@
 
 prints
 
-    ...
+    sharpened at temperature 1.0: error 43.5%, ece 15.3%
+    sharpened at temperature 0.5: error 43.5%, ece 30.7%
 """
 
 import sys

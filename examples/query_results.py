@@ -4,7 +4,9 @@
 
 prints
 
-    ...
+    tent    11.4% over 75 cells
+    norm    11.4% over 75 cells
+    source  35.8% over 75 cells
 """
 
 import sys

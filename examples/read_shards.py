@@ -4,7 +4,8 @@
 
 prints
 
-    ...
+    600 samples of 10 classes in 2 shards; sample 17 is (32, 32), label 6
+    mean brightness 0.31 over 10 batches
 """
 
 import sys

@@ -1,10 +1,11 @@
 """Turn a folder of class folders into shards.
 
-    python examples/shard_folder.py data/digits_c/source/contrast/5 shards/contrast/5
+    python examples/shard_folder.py data/digits_c/source/fog/5 shards/fog/5
 
 prints
 
-    ...
+    fog|5: 600 samples in 4 shards, 600 files became 9
+    every byte is what the manifest says
 """
 
 import sys

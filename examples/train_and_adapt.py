@@ -4,7 +4,9 @@
 
 prints
 
-    ...
+    trained for 3 epochs, last loss 0.28
+    source: error 89.3%
+    tent: error 50.7%
 """
 
 import sys

@@ -210,3 +210,14 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         refused = project.run("tta-pipeline", *common, *wrong)
         assert refused.returncode in (1, 2)
         assert says in refused.stderr.replace("\n", " ")
+
+
+def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, project: Project):
+    """Whatever the manifest of a set of somebody's says that its benchmark is called."""
+    tta.shard(fog, tmp_path / "..data/fog/5", num_shards=1)
+
+    command = ("--model", "timm:resnet18", "--weights", "none", "--record", "mine")
+    refused = project.run("tta-pipeline", "evaluate", str(tmp_path / "..data/fog/5"), *command)
+
+    assert 1 == refused.returncode
+    assert "the shard set is of benchmark '..data'" in refused.stderr

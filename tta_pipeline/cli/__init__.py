@@ -45,4 +45,6 @@ def main() -> None:
 
 
 for _verb in _VERBS:
+    # In a raw docstring \b is two characters; click leaves lines alone only behind the one character it stands for.
+    _verb.help = (_verb.help or "").replace("\\b\n", "\b\n")
     main.add_command(_verb)

@@ -110,11 +110,22 @@ def _hyperparameters(settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _recorded(row: "Evaluation", started_at: str) -> Path:
-    """Write *row* as a result record of its cell, publish it, and return the record's path."""
+    """Write *row* as a result record of its cell, publish it, and return the record's path.
+
+    Raises:
+        EvaluationError: the manifest, which may be anybody's, names a benchmark that is no folder of results.
+    """
+    from tta_pipeline.benchmarks.spec import is_name, name_problem
+    from tta_pipeline.errors import EvaluationError
     from tta_pipeline.locations import Locations
     from tta_pipeline.metrics.database import publish_metrics
     from tta_pipeline.metrics.records import publish_record
 
+    if not is_name(row.benchmark) or name_problem(row.benchmark):
+        raise EvaluationError(
+            f"the shard set is of benchmark {row.benchmark!r:.120}; expected a name of letters, digits, - and _, under "
+            "which results can lie: shard it again, or leave --record out"
+        )
     locations = Locations.from_environment()
     record = publish_record(
         locations.results(row.benchmark),
