@@ -53,6 +53,13 @@ def _require_as_imported(module: "_Module") -> None:
         )
 
 
+def import_from_here() -> None:
+    """Let modules in the working directory be imported, where people keep methods and functions of their own."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+
+
 def find_module(name: str) -> ModuleSpec | None:
     """Return where the module *name* is, also in the working directory; None if there is none. It is not imported."""
     top, *rest = name.split(".")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ShardError
-from tta_pipeline.source_code import find_module, source_sha256
+from tta_pipeline.source_code import find_module, import_from_here, source_sha256
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -40,8 +40,7 @@ def load_function(reference: str) -> Callable[..., Any]:
         ShardError: the module cannot be imported, or has no function of this name.
     """
     module, _, name = reference.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
+    import_from_here()
     if module not in sys.modules:
         with suppress(ValueError):  # what cannot be hashed cannot be imported either, which is said below
             source_sha256(reference)  # from now on known as it is imported

@@ -1,7 +1,6 @@
 """The verb `evaluate`."""
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +73,10 @@ def evaluate(
     from tta_pipeline.evaluation.named_models import load_model
     from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import told_to
+    from tta_pipeline.source_code import import_from_here
     from tta_pipeline.streaming.dataset import open_shards
 
-    sys.path.insert(0, str(Path.cwd()))  # where a method of one's own lies
+    import_from_here()
     if experiment is not None and (not is_name(experiment) or name_problem(experiment)):
         raise click.UsageError(f"--record is {experiment!r}; expected a name of letters, digits, - and _")
     shards, started_at = open_shards(folder), now()

@@ -1,6 +1,5 @@
 """Benchmark files, and the files that they name."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,14 @@ from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
+from tta_pipeline.source_code import import_from_here
 
 
 def benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Look at every benchmark file and at the files that it names."""
     for path in _not_read(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # where Dagster finds methods of one's own
+    import_from_here()  # as Dagster does
     loaded = load_all(locations)
     for benchmark in loaded.benchmarks.values():
         yield from _looked_at(benchmark, locations)
