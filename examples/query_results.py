@@ -4,8 +4,8 @@
 
 prints
 
-    tent    11.4% over 75 cells
-    norm    11.4% over 75 cells
+    tent    11.2% over 75 cells
+    norm    11.3% over 75 cells
     source  35.8% over 75 cells
 """
 
