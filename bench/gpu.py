@@ -19,7 +19,7 @@ from torchvision.models import resnet50
 
 from bench.sharding import QUIET
 from tta_pipeline.adaptation import build
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.scores import sample_scores

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench import checking
 from bench.limit import decoded_images_per_s
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.loader_bench.data import Data, generated, prepared
 from tta_pipeline.loader_bench.loaders import chosen_loaders
 from tta_pipeline.loader_bench.measure import LoaderRow, Settings, measure

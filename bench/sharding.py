@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.cli.folders import ShardOrder, shard_everything
 from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.partitions import CLEAN, cells

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.streams import plans
 from tta_pipeline.evaluation.opening import open_sets
 from tta_pipeline.locations import Locations

@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from tta_pipeline.adaptation.catalogue import METHODS
 from tta_pipeline.assets.evaluation import EvaluationConfig
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.locations import Locations

@@ -18,8 +18,8 @@ from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
 from tta_pipeline.assets.tar_shards import tar_shards
 from tta_pipeline.assets.transformed_shards import transformed_shards
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell
 from tta_pipeline.progress import Tell, quiet

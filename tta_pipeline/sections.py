@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST = 1_000_000_000
 """The largest of all numbers of things that a benchmark file names; databases and tensors count further."""
+LARGEST_BATCH = 100_000
+"""Samples of a batch."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """What every generator of random numbers takes. -1 and 1 would be one seed to some of them, and two runs in tables."""
 

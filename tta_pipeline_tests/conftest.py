@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.files import locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell

@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from tta_pipeline.adaptation import build
-from tta_pipeline.benchmarks.spec import CheckpointModel
+from tta_pipeline.benchmarks.models import CheckpointModel
 from tta_pipeline.cli import main
 from tta_pipeline.resources import Compute
 

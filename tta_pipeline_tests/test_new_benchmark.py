@@ -9,7 +9,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
 from tta_pipeline.new_benchmark.archives import Seen, look_at_archive

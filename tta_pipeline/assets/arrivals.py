@@ -8,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.benchmarks import spec
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.sources import ArchiveSource, DigitsSource, FolderSource, GeneratedSource, NpySource
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
@@ -98,20 +98,20 @@ def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamp
 def _places(benchmark: Benchmark, cell: Cell) -> tuple[Path, ...]:
     """Return the folder or files that *cell* comes from; none if no place is known."""
     source = benchmark.source
-    if isinstance(source, spec.ArchiveSource):
+    if isinstance(source, ArchiveSource):
         return tuple(path.expanduser() for path in source.archives if _may_hold(source, path, cell))
-    if isinstance(source, spec.NpySource):
+    if isinstance(source, NpySource):
         return tuple(source.root.expanduser() / name for name in (f"{cell.corruption}.npy", "labels.npy"))
-    if isinstance(source, spec.GeneratedSource):
+    if isinstance(source, GeneratedSource):
         return (source.clean.path.expanduser(),)
-    assert not isinstance(source, spec.DigitsSource)
+    assert not isinstance(source, DigitsSource)
     root = source.root.expanduser()
-    if isinstance(source, spec.FolderSource) and source.group_depth == 3:
+    if isinstance(source, FolderSource) and source.group_depth == 3:
         return tuple(root.glob(f"*/{cell.path}"))
     return (root / cell.path,)
 
 
-def _may_hold(source: spec.ArchiveSource, path: Path, cell: Cell) -> bool:
+def _may_hold(source: ArchiveSource, path: Path, cell: Cell) -> bool:
     """Whether the archive holds *cell*, as far as its name tells: nothing is read."""
     corruptions = CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}).get(path.name)
     return corruptions is None or cell.corruption in corruptions

@@ -17,7 +17,7 @@ from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
 from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, checks_of, materialize_keys, way_out
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.evaluation.record import SHOWN, SHOWN_OF_VISIT, Evaluation
 from tta_pipeline.locations import Locations

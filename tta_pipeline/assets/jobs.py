@@ -13,7 +13,7 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
 from tta_pipeline.partitions import CLEAN, TRAIN
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.ranks import ALONE, Ranks, ranks_of_torchrun
 from tta_pipeline.evaluation.sweep import Subject, Sweep

@@ -9,7 +9,7 @@ from typing import Any
 
 import dagster as dg
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.partitions import Cell, parse_cell

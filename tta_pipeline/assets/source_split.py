@@ -7,7 +7,7 @@ import dagster as dg
 
 from tta_pipeline.assets.reporting import CellReport, materialize_cells
 from tta_pipeline.assets.scope import Scope
-from tta_pipeline.benchmarks.spec import DigitsSource
+from tta_pipeline.benchmarks.sources import DigitsSource
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore

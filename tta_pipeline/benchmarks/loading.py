@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.document import read_document
-from tta_pipeline.benchmarks.spec import Benchmark, Experiment, validated
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.mistakes import mistakes, shortened
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.locations import Locations
 
@@ -99,6 +103,30 @@ def load_benchmarks(*folders: Path) -> Loaded:
             benchmarks[benchmark.name] = benchmark
             faults += left_out
     return Loaded(benchmarks=benchmarks, faults=tuple(faults))
+
+
+def load_benchmark(path: Path) -> Benchmark:
+    """Read one benchmark file, which must be right as a whole; see `load_benchmarks` for what is right of many.
+
+    Raises:
+        BenchmarkFileError: the file is no YAML, or a field is missing, unknown or out of range; the message names
+            every such field, its value and the choices.
+    """
+    return validated(path, read_document(path))
+
+
+def validated(path: Path, content: dict[str, Any]) -> Benchmark:
+    """Return the benchmark that *content*, of the file *path*, is.
+
+    Raises:
+        BenchmarkFileError: as `load_benchmark`.
+    """
+    if content.get("name", path.stem) != path.stem:
+        raise BenchmarkFileError(f"{path}: name is {shortened(content['name'])}; expected none, the file's is taken")
+    try:
+        return Benchmark.model_validate({**content, "name": path.stem})
+    except ValidationError as error:
+        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, ""))) from None
 
 
 def load_what_is_right(path: Path) -> tuple[Benchmark, tuple[Fault, ...]]:

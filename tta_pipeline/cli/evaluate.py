@@ -67,7 +67,7 @@ def evaluate(
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
     from tta_pipeline.adaptation import build
-    from tta_pipeline.benchmarks.spec import is_name, name_problem
+    from tta_pipeline.benchmarks.naming import is_name, name_problem
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.machine import leased_device
     from tta_pipeline.evaluation.named_models import load_model
@@ -115,7 +115,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     Raises:
         EvaluationError: the manifest, which may be anybody's, names a benchmark that is no folder of results.
     """
-    from tta_pipeline.benchmarks.spec import is_name, name_problem
+    from tta_pipeline.benchmarks.naming import is_name, name_problem
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.locations import Locations
     from tta_pipeline.metrics.database import publish_metrics

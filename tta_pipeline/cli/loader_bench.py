@@ -96,7 +96,7 @@ def _generated_shards(
 ) -> Iterator[Path]:
     from tempfile import TemporaryDirectory
 
-    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.benchmarks.shards import ShardSettings
     from tta_pipeline.loader_bench.data import generated
     from tta_pipeline.progress import told_to
 

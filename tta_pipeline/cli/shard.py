@@ -14,7 +14,7 @@ from tta_pipeline.cli.common import plain_errors, shard_set_facts, telling
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.benchmarks.shards import ShardSettings
     from tta_pipeline.console import Told
 
 
@@ -116,7 +116,7 @@ def _require_quick_pattern(pattern: str | None) -> None:
 def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
     from pydantic import ValidationError
 
-    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.benchmarks.shards import ShardSettings
 
     skips = {
         "damaged": "skip" if options.pop("skip_damaged") else "stop",

@@ -10,7 +10,7 @@ from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_fa
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.spec import Transform
+    from tta_pipeline.benchmarks.shards import Transform
     from tta_pipeline.console import Told
 
 
@@ -53,7 +53,7 @@ def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: i
 def _transform_settings(options: dict[str, Any]) -> "Transform":
     from pydantic import ValidationError
 
-    from tta_pipeline.benchmarks.spec import Transform
+    from tta_pipeline.benchmarks.shards import Transform
 
     try:
         return Transform.model_validate(options)

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import ENDING, load_all
-from tta_pipeline.benchmarks.spec import Benchmark, FolderSource, NpySource, ShardsSource, TimmModel
+from tta_pipeline.benchmarks.models import TimmModel
+from tta_pipeline.benchmarks.sources import FolderSource, NpySource, ShardsSource
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tta_pipeline.benchmarks.spec import Benchmark, CheckpointModel
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.models import CheckpointModel
 from tta_pipeline.doctor.finding import Finding, fault
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.errors import PipelineError

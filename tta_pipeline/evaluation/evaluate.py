@@ -14,7 +14,7 @@ from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.method import Method
-from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.feeding import Feed, feed

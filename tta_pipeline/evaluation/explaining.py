@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.evaluation.machine import Machine

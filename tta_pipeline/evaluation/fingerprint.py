@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.shards.manifest import Manifest, file_sha256
 from tta_pipeline.source_code import source_sha256

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tta_pipeline.benchmarks.spec import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.shards.manifest import file_sha256
 from tta_pipeline.sources.labels import read_classes

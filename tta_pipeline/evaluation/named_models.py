@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel
+from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.models import (
     LoadedModel,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.benchmarks.spec import Experiment
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.belonging import ANYTHING, Belonging

@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tta_pipeline.adaptation import implementation_of
-from tta_pipeline.benchmarks.spec import Benchmark, Experiment, TrainedModel
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.streams import Plan, Visit, plans
 from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
 from tta_pipeline.evaluation.evaluate import Evaluator, Identity, Result

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.images import read_image_header
 from tta_pipeline.loader_bench.loaders import LOADERS

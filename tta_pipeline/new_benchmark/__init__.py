@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.spec import LONGEST_NAME, is_name, name_problem
+from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_name, name_problem
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.files import advice, write_once
 from tta_pipeline.new_benchmark.survey import survey

@@ -5,7 +5,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tta_pipeline.benchmarks.spec import Benchmark, ShardSettings
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers

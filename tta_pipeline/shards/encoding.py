@@ -9,7 +9,7 @@ import simplejpeg
 from PIL import Image
 
 from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
 from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
 

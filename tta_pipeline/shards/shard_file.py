@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.shards.encoding import Encode, encoder
 from tta_pipeline.shards.hashed_file import HashedFile

@@ -6,7 +6,7 @@ from itertools import chain, groupby
 
 import numpy as np
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.sources.listing import SourceImage
 
 _MAX_SLOTS = 100

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.errors import ShardError
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet

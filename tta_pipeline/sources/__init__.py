@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tta_pipeline.benchmarks import spec
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks import sources as declared
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.progress import Tell, quiet
@@ -15,7 +15,7 @@ from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Observed, Source
 from tta_pipeline.sources.routed import Routed
 
-_Corrupted = spec.FolderSource | spec.ArchiveSource | spec.NpySource | spec.GeneratedSource
+_Corrupted = declared.FolderSource | declared.ArchiveSource | declared.NpySource | declared.GeneratedSource
 
 
 def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
@@ -26,7 +26,7 @@ def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
 def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
     """Return the shards that *benchmark* names as its source, or None if it names images."""
     source = benchmark.source
-    if not isinstance(source, spec.ShardsSource):
+    if not isinstance(source, declared.ShardsSource):
         return None
     clean = ((CLEAN, source.clean.expanduser()),) if source.clean else ()
     return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
@@ -38,14 +38,14 @@ def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = qui
     *progress* is told how far an archive is read.
     """
     source = benchmark.source
-    assert not isinstance(source, spec.ShardsSource), "shards are linked to and adopted, not converted"
-    if isinstance(source, spec.DigitsSource):
+    assert not isinstance(source, declared.ShardsSource), "shards are linked to and adopted, not converted"
+    if isinstance(source, declared.DigitsSource):
         from tta_pipeline.sources.digits import digit_tree
 
         return digit_tree(locations.generated_source(benchmark.name), (*benchmark.cells, CLEAN, TRAIN))
     spill_root = locations.root / benchmark.name
     corrupted = _corrupted(benchmark, source, spill_root, progress)
-    if isinstance(source, spec.GeneratedSource) or source.clean is None:
+    if isinstance(source, declared.GeneratedSource) or source.clean is None:
         return corrupted
     return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root, progress)})
 
@@ -74,21 +74,21 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
 
 
 def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Tell) -> Source:
-    if isinstance(source, spec.FolderSource):
+    if isinstance(source, declared.FolderSource):
         root = source.root.expanduser()
         is_flat = source.group_depth == len(("corruption", "severity"))
         found = FolderTree(root=root, cells=benchmark.cells) if is_flat else discover(root, group_depth=3)
         return replace(found, class_pattern=source.class_pattern)
-    if isinstance(source, spec.NpySource):
+    if isinstance(source, declared.NpySource):
         from tta_pipeline.sources.npy import NpySource
 
         return NpySource(root=source.root.expanduser(), cells=benchmark.cells, spill_root=spill_root)
-    if isinstance(source, spec.GeneratedSource):
+    if isinstance(source, declared.GeneratedSource):
         return _generated(benchmark, source, spill_root, progress)
     return _archived(benchmark, source, spill_root, progress)
 
 
-def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
+def _generated(benchmark: Benchmark, source: declared.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
     from tta_pipeline.sources.generated import GeneratedSource
     from tta_pipeline.sources.generator import Encoding
 
@@ -104,7 +104,7 @@ def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: P
     )
 
 
-def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path, progress: Tell) -> Source:
+def _archived(benchmark: Benchmark, source: declared.ArchiveSource, spill_root: Path, progress: Tell) -> Source:
     from tta_pipeline.sources.archive import ArchiveSource
     from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
@@ -119,7 +119,7 @@ def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path
     )
 
 
-def _clean(clean: spec.CleanImages, spill_root: Path, progress: Tell) -> Source:
+def _clean(clean: declared.CleanImages, spill_root: Path, progress: Tell) -> Source:
     """Return the uncorrupted images."""
     path = clean.path.expanduser()
     if path.suffix in (".tar", ".gz", ".tgz"):
@@ -138,7 +138,7 @@ def _clean(clean: spec.CleanImages, spill_root: Path, progress: Tell) -> Source:
     return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))
 
 
-def _ground_truth(clean: spec.CleanImages) -> Mapping[str, str]:
+def _ground_truth(clean: declared.CleanImages) -> Mapping[str, str]:
     from tta_pipeline.sources.labels import devkit_ids, read_ground_truth
 
     if clean.ground_truth is None:

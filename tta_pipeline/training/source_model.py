@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.sections import Section

@@ -9,7 +9,7 @@ from torch import nn
 
 from tta_pipeline.adaptation import METHODS, build
 from tta_pipeline.adaptation.method import GradientMethod, Method
-from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import (
     MODELS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 
 from tta_pipeline.assets.arrivals import ranges
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet

@@ -5,7 +5,7 @@ import pytest
 
 from tta_pipeline.assets.history import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.assets.reporting import CheckReport
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.evaluation.sweep import Subject
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.metrics.made import facts_of_version_1, record, write_version_1

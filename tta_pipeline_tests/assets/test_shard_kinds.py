@@ -11,7 +11,7 @@ import torch
 import webdataset
 from torchvision.models import ResNet18_Weights, resnet18
 
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import CLEAN, Cell

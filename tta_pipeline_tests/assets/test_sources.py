@@ -9,7 +9,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.manifest import ShardSet

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.document import LIMIT_BYTES, read_document
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.benchmarks.spec import Benchmark, load_benchmark
 from tta_pipeline.benchmarks.streams import plans, stream_keys
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL

@@ -2,7 +2,7 @@
 
 import yaml
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.sweep import Subject, Sweep
 from tta_pipeline.locations import Locations

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.spec import Experiment
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluate import Evaluator, Identity

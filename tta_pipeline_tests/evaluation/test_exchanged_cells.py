@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.sweep import Subject, Sweep

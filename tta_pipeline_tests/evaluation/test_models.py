@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torchvision.models import ResNet18_Weights, get_model, resnet18
 
 from tta_pipeline.adaptation import build
-from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.models import load_model
 

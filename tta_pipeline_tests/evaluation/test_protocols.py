@@ -215,7 +215,7 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
 KILLED = """
 import json, os, sys
 from pathlib import Path
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation import sweep
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.samples import SamplePredictions

@@ -12,7 +12,7 @@ import torch
 import yaml
 from torchvision.models import get_model
 
-from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.sweep import Step, Subject, Sweep

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.machine import Machine

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import LoaderError, StreamError
 from tta_pipeline.loader_bench.data import generated, prepared
 from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import ShardSet

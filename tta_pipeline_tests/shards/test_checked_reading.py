@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.cli import main
 from tta_pipeline.doctor.shard_sets import shard_checksums
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError

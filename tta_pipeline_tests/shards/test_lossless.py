@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.evaluation.record import FirstSamples
 from tta_pipeline.loader_bench.data import prepared

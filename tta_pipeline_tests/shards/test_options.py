@@ -15,7 +15,7 @@ import webdataset
 from PIL import Image
 from torchvision.transforms import v2
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
 from tta_pipeline.progress import quiet
 from tta_pipeline.shards.manifest import ShardSet

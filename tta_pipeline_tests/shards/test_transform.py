@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from tta_pipeline.benchmarks.functions import load_function
-from tta_pipeline.benchmarks.spec import Transform
+from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import published_folder
@@ -245,7 +245,7 @@ def test_adopted_shards_are_transformed(tmp_path: Path):
 
 def test_a_transform_is_a_conversion_with_a_function(write, functions: Path, tmp_path: Path, tree):
     """The settings of shards take a function as well, from any source."""
-    from tta_pipeline.benchmarks.spec import ShardSettings
+    from tta_pipeline.benchmarks.shards import ShardSettings
 
     write(settings=ShardSettings(num_shards=1, order="source", format="tensor", function="users_transforms:change"))
     stored = pixels(publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set, 32)

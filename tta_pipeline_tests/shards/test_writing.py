@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline import processes
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.writing import Target, shard_bounds, write_shards

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from tta_pipeline.benchmarks.spec import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.locations import Locations
 from tta_pipeline.sources import benchmark_class_map

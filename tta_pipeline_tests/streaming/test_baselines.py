@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from torchvision.transforms.functional import normalize, to_tensor
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import SAMPLES_SCHEMA, SampleIndex, ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tta_pipeline.benchmarks.spec import TrainedModel
+from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.images import decode_with_pillow
 from tta_pipeline.shards.manifest import ShardSet

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tta_pipeline.benchmarks.loading import EMBEDDED
-from tta_pipeline.benchmarks.spec import DigitsSource, GeneratedSource, load_benchmark
+from tta_pipeline.benchmarks.loading import EMBEDDED, load_benchmark
+from tta_pipeline.benchmarks.sources import DigitsSource, GeneratedSource
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 

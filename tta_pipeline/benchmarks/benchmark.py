@@ -1,0 +1,155 @@
+"""A benchmark file as a whole: its parts, and what must hold between them."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tta_pipeline.benchmarks.experiments import Experiment, Severity, one_for_each_protocol
+from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.naming import Name, name_problem
+from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
+from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.sections import Section
+
+Corruption = Literal[CORRUPTIONS]  # type: ignore[valid-type]
+
+
+class Benchmark(Section):
+    """One benchmark file."""
+
+    name: Name
+    title: str
+    source: AnySource
+    corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
+    severities: tuple[Severity, ...] = SEVERITIES
+    class_map: Literal["folders"] | Path = "folders"
+    """The sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
+    image_size: int = Field(ge=16, le=LARGEST_IMAGE)
+    """Height and width of every image, in pixels: 16 to 16,384."""
+    shards: ShardSettings | None = None
+    """How shards are made; None for a source of shards, which are there."""
+    transforms: dict[Name, Transform] = Field(default_factory=dict)
+    """Further shard sets made from the first, each image changed."""
+    models: dict[Name, AnyModel]
+    experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
+    """By name. `protocols: [reset_each_shift, mixed]` in one of them stands for two, `<name>` and `<name>_mixed`."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Benchmark":
+        for problem in self._inconsistencies():
+            raise ValueError(problem)
+        return self
+
+    def _inconsistencies(self) -> Iterator[str]:
+        if problem := name_problem(self.name):
+            yield f"{problem}: rename the file"
+        yield from self._confusable_names()
+        for field in ("corruptions", "severities"):
+            if len(set(getattr(self, field))) != len(getattr(self, field)) or not getattr(self, field):
+                yield f"{field} is {list(getattr(self, field))}; expected at least one, each once"
+        for name, experiment in self.experiments.items():
+            if experiment.model not in self.models:
+                yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
+            yield from self._inconsistent_experiment(name, experiment)
+        trained = [name for name, model in self.models.items() if isinstance(model, TrainedModel)]
+        if len(trained) > 1:
+            yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
+        if trained and not self.has_train:
+            yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
+        yield from self._inconsistent_shards()
+
+    def _confusable_names(self) -> Iterator[str]:
+        for field in ("models", "transforms", "experiments"):
+            names = Counter(name.lower() for name in getattr(self, field))
+            alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
+            if alike:
+                yield f"{field} {', '.join(alike)} differ in case alone; expected names that any disk tells apart"
+        for name in self.experiments:
+            if f"{name}_checks" in self.experiments:
+                yield f"experiments {name} and {name}_checks; expected another name than that of the former's checks"
+
+    def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
+        unknown = set(experiment.severities or ()) - set(self.severities)
+        if unknown or experiment.severities == ():
+            yield (
+                f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
+                f"{list(self.severities)}"
+            )
+        if experiment.protocol.clean != "never" and not self.has_clean:
+            yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
+        if experiment.entry.source_data == "required" and not self.has_clean:
+            yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+
+    def _inconsistent_shards(self) -> Iterator[str]:
+        if self.shards is None and not isinstance(self.source, ShardsSource):
+            yield "shards is missing"
+        if self.shards is not None and isinstance(self.source, ShardsSource):
+            yield "shards is given, but source.kind is 'shards', which are there; expected transforms to change them"
+        if "shards" in self.transforms:
+            yield "transforms.shards has the name of the set that it is made from; expected another"
+        for name, experiment in self.experiments.items():
+            if experiment.shards is not None and experiment.shards not in self.transforms:
+                known = ", ".join(self.transforms) or "none, there are no transforms"
+                yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every (corruption, severity), in the order of the file."""
+        return cells(self.corruptions, self.severities)
+
+    def severities_of(self, experiment: str) -> tuple[int, ...]:
+        """Return the severities that *experiment* evaluates, ascending."""
+        return tuple(sorted(self.experiments[experiment].severities or self.severities))
+
+    def cells_of(self, experiment: str) -> tuple[Cell, ...]:
+        """Return the cells that *experiment* evaluates, the clean images apart."""
+        severities = self.severities_of(experiment)
+        return tuple(cell for cell in self.cells if cell.severity in severities)
+
+    @property
+    def experiments_by_cell(self) -> tuple[str, ...]:
+        """The experiments whose streams are cells."""
+        return tuple(name for name, spec in self.experiments.items() if spec.protocol.partitioned_by == "cell")
+
+    @property
+    def experiments_of_streams(self) -> tuple[str, ...]:
+        """The experiments whose streams go over several cells."""
+        return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
+
+    def image_size_of(self, experiment: str) -> int:
+        """Return height and width, in pixels, of the images that *experiment* evaluates."""
+        transform = self.experiments[experiment].shards
+        return self.transforms[transform].image_size(self.image_size) if transform else self.image_size
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are uncorrupted test images."""
+        return isinstance(self.source, DigitsSource) or self.source.clean is not None
+
+    @property
+    def has_train(self) -> bool:
+        """Whether there are images to train a source model on."""
+        return isinstance(self.source, DigitsSource)
+
+    @property
+    def has_shards(self) -> bool:
+        """Whether the source is shards, which are linked to and adopted."""
+        return isinstance(self.source, ShardsSource)
+
+    def uses_clean_images(self, experiment: str) -> bool:
+        """Whether the method of *experiment* looks at clean images before the stream."""
+        return self.has_clean and self.experiments[experiment].entry.source_data != "unused"
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the corrupted images are made here; results on them are not those of a published data set."""
+        return isinstance(self.source, DigitsSource | GeneratedSource)
+
+    @property
+    def trained_model(self) -> TrainedModel | None:
+        """The model that the asset `source_model` trains, if any."""
+        return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)

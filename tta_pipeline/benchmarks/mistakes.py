@@ -1,0 +1,31 @@
+"""What is wrong in a benchmark file, a sentence for each mistake."""
+
+import re
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.naming import NAME_PATTERN
+
+
+def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
+    """Yield what *error* says of each field, whose name begins with *prefix*."""
+    for problem in error.errors():
+        field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
+        message = re.sub(r"^Value error, |^Input should be |^String should (have|match) ", "", problem["msg"])
+        if problem["type"] == "missing":
+            yield f"{field} is missing"
+        elif problem["type"] == "int_parsing_size":
+            yield f"{field} is {shortened(problem['input'])}; expected a whole number of fewer digits"
+        elif problem.get("ctx", {}).get("pattern") == NAME_PATTERN:
+            yield f"{field} is {shortened(problem['input'])}; expected letters, digits and _, a letter first"
+        elif problem["type"] == "value_error":
+            yield f"{field}: {message}" if field else message
+        else:
+            yield f"{field} is {shortened(problem['input'])}; expected {message}"
+
+
+def shortened(value: object, limit: int = 80) -> str:
+    """Return *value* as Python writes it, cut after *limit* characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,70 @@
+"""The models of a benchmark, as its file says."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tta_pipeline.benchmarks.naming import Name
+from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
+
+Mean = Annotated[float, Field(ge=0, le=1)]
+Deviation = Annotated[float, Field(gt=0, le=1)]
+
+
+class TrainedModel(Section):
+    """A small convolutional network with batch norm, trained on the benchmark's own training images."""
+
+    kind: Literal["trained"]
+    epochs: int = Field(default=20, ge=1, le=100_000)
+    """1 to 100,000."""
+    batch_size: int = Field(default=64, ge=2, le=LARGEST_BATCH)
+    """2 to 100,000."""
+    lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
+    """Learning rate."""
+    width: int = Field(default=16, ge=1, le=4_096)
+    """Channels of the first stage, at most 4,096; the two later ones have two and four times as many."""
+    seed: Seed = 0
+
+
+class TorchvisionModel(Section):
+    """A classifier of torchvision with the preprocessing its weights were trained for."""
+
+    kind: Literal["torchvision"]
+    architecture: Name
+    weights: str = "DEFAULT"
+    """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
+    classes: Path | None = None
+    """JSON or `meta.mat` with the names of the model's classes in the order of its outputs, for a benchmark that has
+    some of them only: the other outputs are left out."""
+
+
+class TimmModel(Section):
+    """A classifier of timm (the extra `timm`) with the mean and standard deviation of its weights."""
+
+    kind: Literal["timm"]
+    architecture: str
+    """With the tag of the weights, such as `resnet50.a1_in1k`."""
+    classes: Path | None = None
+    """As of a torchvision model."""
+
+
+class CheckpointModel(Section):
+    """An architecture of torchvision or timm with the weights of a file of yours."""
+
+    kind: Literal["checkpoint"]
+    library: Literal["torchvision", "timm"] = "torchvision"
+    architecture: str
+    path: Path
+    """safetensors, or what `torch.save` wrote of a state dict; no code in it is run."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """Of the file, as `sha256sum` gives it."""
+    mean: tuple[Mean, Mean, Mean]
+    """Of each channel, as parts of the brightest value: 0 to 1."""
+    std: tuple[Deviation, Deviation, Deviation]
+    """What the model was trained with, above 0 and at most 1; wrong ones are a known cause of wrong papers."""
+    classes: Path | None = None
+    """As of a torchvision model."""
+
+
+AnyModel = Annotated[TrainedModel | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]

@@ -1,0 +1,31 @@
+"""Names in a benchmark file: of benchmarks, experiments, models and transforms."""
+
+import keyword
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+LONGEST_NAME = 100
+"""Files are named after what has a name, with more behind it, and a file system takes 255 bytes."""
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
+_RESERVED_NAMES = {"benchmarks", *map(str.lower, keyword.kwlist)} | {
+    "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
+    "bool", "input", "output", "type",
+}  # fmt: skip
+"""The first is a folder of the data root; Dagster takes none of the others as the name of a group."""
+
+
+def is_name(text: str) -> bool:
+    """Return whether *text* is a `Name`."""
+    return re.fullmatch(NAME_PATTERN, text) is not None and "\n" not in text and len(text) <= LONGEST_NAME
+
+
+def name_problem(name: str) -> str | None:
+    """Return why *name*, which is a `Name`, cannot be that of a benchmark; None if it can."""
+    if name.lower() in _RESERVED_NAMES:
+        return f"name is {name!r}, which the data root or Dagster uses itself; expected another"
+    if "__" in name:
+        return f"name is {name!r}; expected none with two underscores in a row, which part names in Dagster"
+    return None
