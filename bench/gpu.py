@@ -20,9 +20,9 @@ from torchvision.models import resnet50
 from bench.sharding import QUIET
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.one_pass import run_pass
-from tta_pipeline.evaluation.scores import sample_scores
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.scores import scored_samples
 from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
@@ -87,7 +87,7 @@ def _resident(device: torch.device) -> float:
             torch.cuda.synchronize()
             started = time.perf_counter()
         with torch.autocast("cuda", torch.bfloat16):
-            sample_scores(method.predict(as_floats(images)).float().log_softmax(1), labels)
+            scored_samples(method.predict(as_floats(images)).float().log_softmax(1), labels, labels)
     torch.cuda.synchronize()
     return 24 * BATCH_SIZE / (time.perf_counter() - started)
 
@@ -98,9 +98,9 @@ def _streamed(shard_set: ShardSet, device: torch.device) -> float:
         shard_set=shard_set, order=as_stored(shard_set.index), batch_size=BATCH_SIZE, image_size=224,
         num_threads=NUM_THREADS, pin_memory=True,
     )  # fmt: skip
-    feed = Feed(method)
+    driver = ProtocolDriver(method)
     for _ in range(2):  # the first warms up
-        result = run_pass(feed, stream, device=device, precision="bf16", advance=lambda _: None)
+        result = run_pass(driver, stream, device=device, precision="bf16", advance=lambda _: None)
     return len(shard_set.index) / result.wall_s
 
 

@@ -104,8 +104,8 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         )  # fmt: skip
         with Workers(NUM_CORES) as workers:
             workers.start(convert)
-            with conversion.session(ARCHIVE_CELLS) as task:
-                every = [workers.submit(convert, task(cell), quiet) for cell in ARCHIVE_CELLS]
+            with conversion.session(ARCHIVE_CELLS) as session:
+                every = [workers.submit(convert, session.task(cell), quiet) for cell in ARCHIVE_CELLS]
                 assert all(each.result().was_written for each in every)
         return archive.stat().st_size / 1e6
 

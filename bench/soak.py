@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tta_pipeline.definitions
-import tta_pipeline.evaluation.sweep
+import tta_pipeline.evaluation.runner
 import tta_pipeline.reports.pictures
 import tta_pipeline.shards.writing
 import tta_pipeline.sources.digits

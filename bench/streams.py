@@ -5,9 +5,10 @@ from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.streams import plans
-from tta_pipeline.evaluation.opening import open_sets
+from tta_pipeline.benchmarks.streams import partition_keys, plans
+from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import parse_key
 from tta_pipeline.reports.drawing import as_png
 from tta_pipeline.reports.streams import stream_picture
 
@@ -34,16 +35,16 @@ def main() -> None:
         content = embedded.model_dump(mode="json")
         content["experiments"] = {"own": {"model": "digits_cnn", "method": "source", "protocol": protocol}}
         benchmark = Benchmark.model_validate(content)
-        (plan,) = plans(benchmark, "own", key)
+        (plan,) = plans(benchmark, "own", parse_key(key, partition_keys(benchmark, "own")))
         locations = Locations.from_environment()
-        visits = [
-            open_sets(
-                [locations.shards(benchmark.name, cell) for cell in visit.cells],
+        opened = [
+            open_stream(
+                [locations.shards(benchmark.name, cell) for cell in segment.cells],
                 experiment=benchmark.experiments["own"],
             )
-            for visit in plan.visits
+            for segment in plan.segments
         ]
-        (folder / f"{name}.png").write_bytes(as_png(stream_picture(visits), dots_per_inch=90))
+        (folder / f"{name}.png").write_bytes(as_png(stream_picture(opened), dots_per_inch=90))
 
 
 if __name__ == "__main__":

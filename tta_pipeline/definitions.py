@@ -5,14 +5,14 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from tta_pipeline.assets.arrivals import arrivals
 from tta_pipeline.assets.automation import automation
 from tta_pipeline.assets.evaluation import evaluation, evaluation_checks
 from tta_pipeline.assets.faults import fault_key, faulty
 from tta_pipeline.assets.jobs import benchmark_jobs
 from tta_pipeline.assets.loader_benchmark import loader_benchmark
+from tta_pipeline.assets.new_cells_sensor import new_cells_sensor
 from tta_pipeline.assets.robustness_report import robustness_report
-from tta_pipeline.assets.scope import Scope, StreamScope
+from tta_pipeline.assets.scope import CellScope, Scope, SetScope, StreamScope
 from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
@@ -21,7 +21,7 @@ from tta_pipeline.assets.transformed_shards import transformed_shards
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
 
 # Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
@@ -45,7 +45,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             for benchmark in benchmarks.values()
             for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
         ],
-        sensors=[automation(), *(arrivals(each) for each in benchmarks.values() if not each.has_train)],
+        sensors=[automation(), *(new_cells_sensor(each) for each in benchmarks.values() if not each.has_train)],
         resources={
             "store": ShardStore(data_root=data_root),
             "metrics": MetricsStore(data_root=data_root),
@@ -58,7 +58,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
 
 
 def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAsset]:
-    cells = Scope(benchmark=benchmark)
+    cells = CellScope(benchmark=benchmark)
     for scope in _scopes(benchmark):
         yield source_split(scope)
         yield tar_shards(scope)
@@ -69,31 +69,31 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
     yield loader_benchmark(cells)
     if benchmark.trained_model:
         yield source_model(cells, benchmark.trained_model)
-    for scope, experiment in _experiments(benchmark):
-        yield evaluation(scope, experiment)
+    for streams, experiment in _experiments(benchmark):
+        yield evaluation(streams, experiment)
     yield robustness_report(cells)
 
 
 def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
     for scope in _scopes(benchmark):
         yield shard_manifest_checks(scope)
-    for scope, experiment in _experiments(benchmark):
-        yield evaluation_checks(scope, experiment)
+    for streams, experiment in _experiments(benchmark):
+        yield evaluation_checks(streams, experiment)
 
 
-def _scopes(benchmark: Benchmark) -> Iterator[Scope]:
+def _scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
     yield from _evaluated_scopes(benchmark)
     if benchmark.has_train:
-        yield Scope(benchmark=benchmark, single=TRAIN)
+        yield SetScope(benchmark=benchmark, cell=TRAIN)
 
 
-def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope]:
-    yield Scope(benchmark=benchmark)
+def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
+    yield CellScope(benchmark=benchmark)
     if benchmark.has_clean:
-        yield Scope(benchmark=benchmark, single=CLEAN)
+        yield SetScope(benchmark=benchmark, cell=CLEAN)
 
 
-def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope, str]]:
+def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], str]]:
     for name, experiment in benchmark.experiments.items():
         if experiment.protocol.partitioned_by == "cell":
             yield from ((scope, name) for scope in _evaluated_scopes(benchmark))

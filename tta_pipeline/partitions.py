@@ -1,6 +1,8 @@
-"""Cells of a benchmark: corruption and severity, their canonical order, and the parsing of keys nobody has checked."""
+"""What the partitions of assets are: cells, and streams over several cells. Keys are parsed here and nowhere else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tta_pipeline.errors import PartitionKeyError
 
@@ -55,6 +57,26 @@ TRAIN = Cell(corruption="train", severity=0)
 """The images a source model is trained on, where a benchmark trains its own."""
 
 
+@dataclass(frozen=True, kw_only=True, order=True, slots=True)
+class StreamKey:
+    """The streams of an experiment that go over several cells: of one severity, or of the whole benchmark."""
+
+    severity: int | None = None
+    """None: the whole benchmark."""
+
+    @property
+    def key(self) -> str:
+        """The Dagster partition key, `<severity>`; `all` for the whole benchmark, which has no partitions."""
+        return "all" if self.severity is None else str(self.severity)
+
+
+WHOLE = StreamKey()
+"""The stream over a whole benchmark."""
+
+PartitionKey = Cell | StreamKey
+_K = TypeVar("_K", bound=PartitionKey)
+
+
 def cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Cell, ...]:
     """Return every cell, corruption by corruption in the order given."""
     return tuple(
@@ -62,21 +84,29 @@ def cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Ce
     )
 
 
-def parse_cell(key: str, allowed: tuple[Cell, ...]) -> Cell:
-    """Return the cell that *key* names.
+def parse_key(text: str, allowed: Sequence[_K]) -> _K:
+    """Return the one of *allowed* whose key is *text*.
 
-    Dagster hands run tags to our code unchecked, so a key is compared with the benchmark's own cells before it comes
-    near a path.
+    Dagster hands run tags to our code unchecked, so a key is compared with the benchmark's own before it comes near a
+    path.
 
     Raises:
-        PartitionKeyError: *key* is none of *allowed*.
+        PartitionKeyError: *text* is the key of none of them.
     """
-    by_key = {cell.key: cell for cell in allowed}
-    if key not in by_key:
-        corruptions = dict.fromkeys(cell.corruption for cell in allowed)
-        severities = dict.fromkeys(str(cell.severity) for cell in allowed)
-        raise PartitionKeyError(
-            f"partition key {key!r} is not a cell of this benchmark; expected '<corruption>|<severity>' with "
-            f"corruption one of {', '.join(corruptions)} and severity one of {', '.join(severities)}"
-        )
-    return by_key[key]
+    for key in allowed:
+        if key.key == text:
+            return key
+    raise PartitionKeyError(f"found partition key {text!r}; expected {_described(allowed)}")
+
+
+def _described(allowed: Sequence[PartitionKey]) -> str:
+    """Return what *allowed* are, shorter than a list of cells: each is a corruption with a severity."""
+    cells_among = [key for key in allowed if isinstance(key, Cell)]
+    if len(cells_among) < len(allowed) or not allowed:
+        return f"one of {', '.join(key.key for key in allowed)}"
+    corruptions = dict.fromkeys(cell.corruption for cell in cells_among)
+    severities = dict.fromkeys(str(cell.severity) for cell in cells_among)
+    return (
+        "'<corruption>|<severity>' of this benchmark, with corruption one of "
+        f"{', '.join(corruptions)} and severity one of {', '.join(severities)}"
+    )

@@ -14,7 +14,6 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import Loaded
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import KINDS, file_name, numbers, read_record, record_folders
-from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import MANIFEST_FILE, file_sha256
 from tta_pipeline.streaming.decoded import DecodedCells
 
@@ -85,19 +84,12 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
 
 def _names(benchmark: Benchmark, locations: Locations) -> frozenset[str]:
     """Return the names of all evaluations that *benchmark* can have."""
-    from tta_pipeline.benchmarks.streams import stream_keys
-    from tta_pipeline.evaluation.sweep import Subject
+    from tta_pipeline.evaluation.experiment import ExperimentResults
 
     found = []
     for experiment in benchmark.experiments:
-        subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
-        keys = {*stream_keys(benchmark, experiment)}
-        if subject.spec.protocol.partitioned_by == "cell" and benchmark.has_clean:
-            keys.add(CLEAN.key)
-        plans = (plan for key in keys for plan in subject.plans(key))
-        found += [
-            subject.record_name(plan, visit, cell) for plan in plans for visit in plan.visits for cell in visit.cells
-        ]
+        results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+        found += [results.record_name(place) for key in results.keys for place in results.places(key)]
     return frozenset(found)
 
 

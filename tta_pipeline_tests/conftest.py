@@ -170,8 +170,8 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             folder=lambda _: target,
             progress=lambda *_: QUIET,
         )
-        with conversion.session([CELL]) as task:
-            return convert(task(CELL), conversion.progress)
+        with conversion.session([CELL]) as session:
+            return convert(session.task(CELL), conversion.progress)
 
     return write
 

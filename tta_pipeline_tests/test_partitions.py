@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES, cells, parse_cell
+from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES, cells, parse_key
 
 CELLS = cells(COMMON_CORRUPTIONS, SEVERITIES)
 
@@ -20,14 +20,14 @@ def test_there_are_75_cells_in_canonical_order():
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.key)
 def test_a_key_names_its_cell(cell):
     """Every cell is found again by its key."""
-    assert cell is parse_cell(cell.key, CELLS)
+    assert cell is parse_key(cell.key, CELLS)
 
 
 @pytest.mark.parametrize("key", ["../../x|1", "fog|6", "5|fog", "fog", "fog|5|1", " fog|5", "fog|05", ""])
 def test_a_foreign_key_is_refused_with_the_choices(key: str):
     """The error names what was found and every corruption and severity there is."""
     with pytest.raises(PartitionKeyError) as caught:
-        parse_cell(key, CELLS)
+        parse_key(key, CELLS)
 
     assert repr(key) in str(caught.value)
     assert "jpeg_compression" in str(caught.value)
@@ -37,7 +37,7 @@ def test_a_foreign_key_is_refused_with_the_choices(key: str):
 def test_no_text_but_a_key_becomes_a_cell(text: str):
     """Whatever is parsed either is a key of the benchmark, letter for letter, or refused."""
     try:
-        cell = parse_cell(text, CELLS)
+        cell = parse_key(text, CELLS)
     except PartitionKeyError:
         return
     assert text == cell.key

@@ -12,10 +12,10 @@ What all methods share, each thing once:
 - **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global
   one.
 - **What is kept.** A method that keeps something over batches names it once, in `keeps` (`snapshot`). From this follow
-  `state()` and `load_state()`, with which a killed run goes on where it was, and the way back: `reset()` returns to the
-  moment after building, model, optimiser and memory, and the generator starts anew. A reset that a method does itself
-  (episodic, RDumb, SAR) is `_start_over()`: counted, but the generator goes on, so that no two batches share their
-  draws.
+  `state_dict()` and `load_state_dict()`, with which a killed run goes on where it was, and the way back: `reset()`
+  returns to the moment after building, model, optimiser and memory, and the generator starts anew. A reset that a
+  method does itself (episodic, RDumb, SAR) is `_start_over()`: counted, but the generator goes on, so that no two
+  batches share their draws.
 - **Gradient steps.** A `GradientMethod` says which loss (`_loss`), and which parameters (`_select`) if not those of all
   norm layers; one that adapts on some samples only also says which (`SelectiveMethod._reliable`); one with another kind
   of step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is that of before the update.
@@ -102,7 +102,7 @@ class Method(Keeper, ABC):
         self._start_over()
         self.generator.manual_seed(self.seed)
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where the method was that gave *state*: later logits and counters are the same, bit for bit.
 
         That method was built alike: same model, source data in the same order, seed and settings. *state* is what
@@ -117,20 +117,20 @@ class Method(Keeper, ABC):
             )
         self._remember_start()
         try:
-            super().load_state(state)
+            super().load_state_dict(state)
         except ValueError as error:
             raise AdaptationError(f"the state does not fit {self.name} on this model: {error}") from error
 
     def _remember_start(self) -> None:
         """Copy what is kept, for the way back; before anything changes it, and after all constructors."""
         if self._start is None:
-            self._start = {name: value for name, value in self.state().items() if name not in Method.keeps}
+            self._start = {name: value for name, value in self.state_dict().items() if name not in Method.keeps}
 
     def _start_over(self) -> None:
         """Return to the source model, as the method itself may ask for; random draws and counters go on."""
         self.num_resets += 1
         if self._start is not None:  # else nothing was predicted yet
-            Keeper.load_state(self, self._start)
+            Keeper.load_state_dict(self, self._start)
 
     @abstractmethod
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...

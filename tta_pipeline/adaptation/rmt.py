@@ -153,11 +153,11 @@ class _Replay(Keeper):
         images, labels = batch
         return images.to(self._device), labels.to(self._device)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return how many batches of the source data were taken since it began anew."""
         return {"place": self._place}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to that place, which reads the batches before it."""
         self._go_to(state["place"])
 

@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Keeper:
-    """Something that keeps more than its settings, and names it: `state()` copies it, `load_state()` puts it back."""
+    """Something that keeps more than its settings, and names it; `state_dict()` copies that."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes, beside those of its base classes, that change and decide what comes.
@@ -21,12 +21,12 @@ class Keeper:
         """Return the names of this class and of its base classes."""
         return tuple(name for base in reversed(cls.__mro__) for name in vars(base).get("keeps", ()))
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return a copy of everything that is kept: dicts, lists, numbers and tensors, as `torch.save` writes them."""
         return {name: _copied(getattr(self, name)) for name in self.all_kept()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Put back what `state()` gave, in whole or in part; tensors stay where they are and are written to."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put back what `state_dict()` gave, in whole or in part; tensors stay where they are and are written to."""
         for name, value in state.items():
             setattr(self, name, _put_back(getattr(self, name), value))
 
@@ -42,7 +42,7 @@ def _copied(kept: Any) -> Any:  # noqa: PLR0911 - one line for each kind
         case torch.Generator():
             return kept.get_state()
         case Keeper():
-            return kept.state()
+            return kept.state_dict()
         case list():
             return [_copied(part) for part in kept]
         case _:
@@ -64,7 +64,7 @@ def _put_back(kept: Any, value: Any) -> Any:
         case torch.Generator():
             kept.set_state(value.cpu())
         case Keeper():
-            kept.load_state(value)
+            kept.load_state_dict(value)
         case list():
             for part, its_value in zip(kept, value, strict=True):
                 _put_back(part, its_value)

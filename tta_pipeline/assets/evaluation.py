@@ -1,11 +1,8 @@
 """`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and its checks."""
 
-import gc
 import hashlib
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +12,22 @@ from pydantic import Field
 from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_keys, checks_of, materialize_keys, way_out
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
+from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.evaluation.record import SHOWN, SHOWN_OF_VISIT, Evaluation
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from tta_pipeline.evaluation.sweep import Subject
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.evaluation.runner import ExperimentRunner
 
 EVERY_SAMPLE = "every_sample_evaluated_once"
 _PUBLISH_EVERY_S = 5.0
-_NOT_ITS = CellReport(
+_NOT_ITS = PartitionReport(
     summary="not among the severities of the experiment",
     metadata={"is_of_the_experiment": False},
     data_version="not of the experiment",
@@ -49,7 +45,7 @@ class EvaluationConfig(dg.Config):
     )
 
 
-def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
+def evaluation(scope: Scope[PartitionKey], experiment: str) -> dg.AssetsDefinition:
     """Return the asset of *experiment*."""
     spec = scope.benchmark.experiments[experiment]
 
@@ -71,66 +67,53 @@ def evaluation(scope: Scope, experiment: str) -> dg.AssetsDefinition:
         metrics: MetricsStore,
         compute: Compute,
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        from tta_pipeline.evaluation.sweep import Subject
+        from tta_pipeline.evaluation.experiment import ExperimentResults
+        from tta_pipeline.evaluation.runner import ExperimentRunner
 
-        subject = Subject(benchmark=scope.benchmark, experiment=experiment, locations=store.locations)
-        keys, reporter = scope.keys(context), _Reporter(context, subject, metrics)
-        own = [key for key in keys if key in (*stream_keys(scope.benchmark, experiment), CLEAN.key)]
+        results = ExperimentResults(benchmark=scope.benchmark, experiment_name=experiment, locations=store.locations)
+        reporter = _Reporter(context, results, metrics)
         try:
-            with _evaluated(context, scope, subject, own, config=config, compute=compute) as evaluate:
-                yield from materialize_keys(
-                    context,
-                    scope,
-                    keys,
-                    lambda key: reporter.report(key, was_evaluated=evaluate(key)) if key in own else _NOT_ITS,
-                )
+            with (
+                PartitionRun(context, scope) as run,
+                ExperimentRunner(
+                    results,
+                    machine=compute.machine(),
+                    run_id=context.run.run_id,
+                    tell=context.log.info,
+                    keeps_predictions=config.keep_predictions,
+                    anew=config.remeasure,
+                ) as runner,
+            ):
+                left = _left_to_evaluate(run, runner, results)
+                if compute.launch and left:
+                    launch(context, compute.launch, results, left, compute.machine(), config=config.model_dump())
+                for key in run.keys:
+                    with run.reporting(key) as report:
+                        if key in left and not compute.launch:
+                            runner.evaluate(key)
+                        is_own = key in results.keys
+                        report(reporter.report(runner.rows(key), was_evaluated=key in left) if is_own else _NOT_ITS)
+                yield run.result()
         finally:
             metrics.publish(context.log)
 
     return asset
 
 
-@contextmanager
-def _evaluated(
-    context: dg.AssetExecutionContext,
-    scope: Scope,
-    subject: "Subject",
-    keys: Sequence[str],
-    *,
-    config: EvaluationConfig,
-    compute: Compute,
-) -> Iterator[Callable[[str], bool]]:
-    """Yield what sees to it that the streams at a key are recorded, and says whether they had to be evaluated."""
-    from tta_pipeline.evaluation.sweep import Sweep
-
-    # A process that ends looks through all that was imported for garbage: with torch a second, and a run that is
-    # cancelled shall be gone. DuckDB, if it is there already, would report its own as leaked.
-    if "duckdb" not in sys.modules:
-        gc.freeze()
-    machine, tell = compute.machine(), context.log.info
-    with Sweep(
-        subject, machine=machine, run_id=context.run.run_id, tell=tell, keeps_predictions=config.keep_predictions
-    ) as sweep:
-        todo = {}
-        for key in keys:
-            with way_out(scope, context.asset_key, key):
-                todo[key] = subject.plans(key) if config.remeasure else sweep.unfinished(key)
-        sweep.say_what_is_unproven()
-        to_come = [key for key, plans in todo.items() if plans]
-        if compute.launch and to_come:
-            launch(context, compute.launch, subject, to_come, machine, config=config.model_dump())
-        sweep.expect([plan for plans in todo.values() for plan in plans])
-
-        def evaluate(key: str) -> bool:
-            if not compute.launch:
-                for plan in todo[key]:
-                    sweep.evaluate(plan, anew=config.remeasure)
-            return bool(todo[key])
-
-        yield evaluate
+def _left_to_evaluate(
+    run: PartitionRun[PartitionKey], runner: "ExperimentRunner", results: "ExperimentResults"
+) -> list[PartitionKey]:
+    """Return those keys of the run at which the experiment has streams that are not finished."""
+    left = []
+    for key in run.keys:
+        with run.hinting(key):
+            if key in results.keys and runner.plan(key):
+                left.append(key)
+    runner.tell_of_unproven()
+    return left
 
 
-def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition:
+def evaluation_checks(scope: Scope[PartitionKey], experiment: str) -> dg.AssetChecksDefinition:
     """Return the checks of the newest result: against the manifest, and against the results before it."""
     key = scope.key("evaluation", experiment)
     descriptions = {
@@ -140,13 +123,16 @@ def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition
 
     @checks_of(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
-        yield from check_keys(
-            context,
-            scope,
-            key,
-            keys=[own for own in scope.keys(context) if own in (*stream_keys(scope.benchmark, experiment), CLEAN.key)],
-            work=lambda own: _check(scope, experiment, store.locations, own),
-        )
+        from tta_pipeline.evaluation.experiment import ExperimentResults
+
+        results = ExperimentResults(benchmark=scope.benchmark, experiment_name=experiment, locations=store.locations)
+        run = CheckRun(context, scope, key)
+        for own in run.keys:
+            if own in results.keys:
+                with run.hinting(own):
+                    reports = _check(results, own)
+                yield from run.results(own, reports)
+        yield from run.outputs()
 
     return checks
 
@@ -154,19 +140,18 @@ def evaluation_checks(scope: Scope, experiment: str) -> dg.AssetChecksDefinition
 class _Reporter:
     """Tells Dagster of each cell, and the database now and then."""
 
-    def __init__(self, context: dg.AssetExecutionContext, subject: "Subject", metrics: MetricsStore) -> None:
+    def __init__(self, context: dg.AssetExecutionContext, results: "ExperimentResults", metrics: MetricsStore) -> None:
         self._context = context
-        self._subject = subject
+        self._results = results
         self._metrics = metrics
         self._published = time.monotonic()
 
-    def report(self, key: str, *, was_evaluated: bool) -> CellReport:
-        """Return what became of the streams at *key*."""
-        rows = self._subject.rows(key)
+    def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
+        """Return what became of the streams at a key, whose cells have *rows*."""
         self._publish_now_and_then()
         error = sum(row.error for row in rows) / len(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
-        return CellReport(
+        return PartitionReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
             metadata={
                 "was_evaluated": was_evaluated,
@@ -178,10 +163,10 @@ class _Reporter:
     def _of_cell(self, row: Evaluation) -> dict[str, Any]:
         from tta_pipeline.reports.pictures import reliability_diagram, sample_row, timeline
 
-        subject = self._subject
+        results = self._results
         cell = Cell(corruption=row.corruption, severity=row.severity)
-        image_size = subject.benchmark.image_size_of(subject.experiment)
-        samples = sample_row(subject.folder(cell), row, image_size=image_size)
+        image_size = results.benchmark.image_size_of(results.experiment_name)
+        samples = sample_row(results.folder(cell), row, image_size=image_size)
         shown = {name: getattr(row, name) for name in SHOWN}
         return {
             **{name: value for name, value in shown.items() if value is not None},
@@ -227,7 +212,7 @@ def _data_version(rows: Sequence[Evaluation]) -> str:
     return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
 
 
-def _dependencies(scope: Scope, experiment: str) -> list[dg.AssetDep]:
+def _dependencies(scope: Scope[PartitionKey], experiment: str) -> list[dg.AssetDep]:
     benchmark = scope.benchmark
     spec = benchmark.experiments[experiment]
     cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
@@ -235,28 +220,25 @@ def _dependencies(scope: Scope, experiment: str) -> list[dg.AssetDep]:
     if isinstance(benchmark.models[spec.model], TrainedModel):
         others.append(dg.AssetKey([benchmark.name, "source_model"]))
     if benchmark.uses_clean_images(experiment):
-        others.append(Scope(benchmark=benchmark, single=CLEAN).key("shard_manifest"))
+        others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 
 
-def _check(scope: Scope, experiment: str, locations: Locations, key: str) -> Sequence[CheckReport]:
-    from tta_pipeline.evaluation.sweep import Subject
-
-    subject = Subject(benchmark=scope.benchmark, experiment=experiment, locations=locations)
-    rows = subject.rows(key)
-    manifests = {cell: subject.manifest(cell) for plan in subject.plans(key) for cell in plan.cells}
+def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
+    rows = results.rows(key)
+    manifests = {cell: results.manifest(cell) for plan in results.plans(key) for cell in plan.cells}
     found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
     # A subset and a slow stream have fewer samples, which the evaluation itself has counted against its plan.
-    is_whole = not subject.spec.subset and subject.spec.protocol.shift != "slow"
+    is_whole = not results.spec.subset and results.spec.protocol.shift != "slow"
     passed = all(
         row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)
         for row, manifest in found
     )
-    problems = [problem for row in rows for problem in subject.sample_problems(row)]
+    problems = [problem for row in rows for problem in results.sample_problems(row)]
     metadata = {
         "num_evaluated": sum(row.num_samples for row, _ in found),
         "num_samples": sum(manifest.num_samples for _, manifest in found),
         "kept_predictions": "; ".join(problems) or "as recorded",
     }
     passed = passed and not problems
-    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(subject, key))
+    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(results, key))

@@ -14,9 +14,10 @@ import dagster as dg
 from tta_pipeline.assets.reporting import CheckReport
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.partitions import PartitionKey
 
 if TYPE_CHECKING:
-    from tta_pipeline.evaluation.sweep import Subject
+    from tta_pipeline.evaluation.experiment import ExperimentResults
 
 THROUGHPUT = "throughput_regression"
 DRIFT = "accuracy_drift"
@@ -64,25 +65,20 @@ class History:
         return self.newest.error - median(row.error for row in self.earlier) if self.earlier else 0.0
 
 
-def history_reports(subject: "Subject", key: str) -> Sequence[CheckReport]:
+def history_reports(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
     """Return what both checks find in the streams at *key*."""
-    histories = _histories(subject, key)
+    histories = _histories(results, key)
     return _throughput(histories), _drift(histories)
 
 
-def _histories(subject: "Subject", key: str) -> tuple[History, ...]:
+def _histories(results: "ExperimentResults", key: PartitionKey) -> tuple[History, ...]:
     """Return the histories of the cells that have one.
 
     Raises:
         RecordError: the newest record of a cell is damaged or foreign.
     """
-    folder = subject.locations.results(subject.benchmark.name) / "evaluations"
-    names = [
-        subject.record_name(plan, visit, cell)
-        for plan in subject.plans(key)
-        for visit in plan.visits
-        for cell in visit.cells
-    ]
+    folder = results.folder_of_records / "evaluations"
+    names = [results.record_name(place) for place in results.places(key)]
     found = (_history(folder / name) for name in names)
     return tuple(history for history in found if history)
 

@@ -12,10 +12,10 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.scope import CellScope, Scope, SetScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
-from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
 
 
 class BenchmarkJob(UnresolvedAssetJobDefinition):
@@ -65,7 +65,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     evaluated = _evaluated(benchmark)
-    scopes = [*evaluated, *([Scope(benchmark=benchmark, single=TRAIN)] if benchmark.has_train else [])]
+    scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
     # Images that lie there are observed, which is no step of a run that materializes.
     names = (*(["source_split"] if benchmark.has_train else []), "tar_shards", "shard_manifest")
     return [
@@ -75,7 +75,7 @@ def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
 
 
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
-    cells = Scope(benchmark=benchmark)
+    cells = CellScope(benchmark=benchmark)
     return [
         *([cells.key("source_model")] if benchmark.trained_model else []),
         *(scope.key("evaluation", name) for name in benchmark.experiments_by_cell for scope in _evaluated(benchmark)),
@@ -85,16 +85,18 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
 
 def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
     """Return the experiments over streams by the job they are in: those of some severities only are apart."""
-    cells = Scope(benchmark=benchmark)
-    every = tuple(str(severity) for severity in sorted(benchmark.severities))
+    cells = CellScope(benchmark=benchmark)
+    every = tuple(StreamKey(severity=severity) for severity in sorted(benchmark.severities))
     found: dict[str, list[dg.AssetKey]] = defaultdict(list)
     for experiment in benchmark.experiments_of_streams:
         keys = stream_keys(benchmark, experiment)
-        name = "evaluate_streams" if keys in (every, (WHOLE,)) else f"evaluate_streams_{'_'.join(keys)}"
+        name = (
+            "evaluate_streams" if keys in (every, (WHOLE,)) else f"evaluate_streams_{'_'.join(key.key for key in keys)}"
+        )
         found[name].append(cells.key("evaluation", experiment))
     return found
 
 
-def _evaluated(benchmark: Benchmark) -> list[Scope]:
-    clean = [Scope(benchmark=benchmark, single=CLEAN)] if benchmark.has_clean else []
-    return [Scope(benchmark=benchmark), *clean]
+def _evaluated(benchmark: Benchmark) -> list[Scope[Cell]]:
+    clean = [SetScope(benchmark=benchmark, cell=CLEAN)] if benchmark.has_clean else []
+    return [CellScope(benchmark=benchmark), *clean]

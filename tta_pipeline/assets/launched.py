@@ -4,15 +4,18 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.ranks import ALONE, Ranks, ranks_of_torchrun
-from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import parse_key
 
 
 def main() -> None:
@@ -43,30 +46,29 @@ def _order(ranks: Ranks) -> Iterator[_Order]:
 
 
 def _evaluate(order: _Order, ranks: Ranks) -> None:
-    extras, tell = order.extras, order.tell
-    subject = Subject(
+    extras = order.extras
+    results = ExperimentResults(
         benchmark=Benchmark.model_validate(extras["benchmark"]),
-        experiment=extras["experiment"],
+        experiment_name=extras["experiment"],
         locations=Locations(root=Path(extras["data_root"])),
     )
-    anew = extras["config"]["remeasure"]
-    with Sweep(
-        subject,
+    keys = [parse_key(key, results.keys) for key in extras["keys"]]
+    with ExperimentRunner(
+        results,
         machine=Machine(**extras["machine"]),
         run_id=order.run_id,
-        tell=tell,
+        tell=order.tell,
         ranks=ranks,
         keeps_predictions=extras["config"]["keep_predictions"],
-    ) as sweep:
-        todo = {key: subject.plans(key) if anew else sweep.unfinished(key) for key in extras["keys"]}
+        anew=extras["config"]["remeasure"],
+    ) as runner:
+        for key in keys:
+            runner.plan(key)
         ranks.wait_for_all()  # else the first would record what others have still to find unfinished
-        sweep.expect([plan for plans in todo.values() for plan in plans])
-        for key, plans in todo.items():
-            for plan in plans:
-                sweep.evaluate(plan, anew=anew)
+        for key in keys:
+            runner.evaluate(key)
             if ranks.is_first:
-                rows = subject.rows(key)
-                tell(f"{key}: error {sum(row.error for row in rows) / len(rows):.1%}")
+                order.tell(f"{key.key}: error {fmean(row.error for row in runner.rows(key)):.1%}")
 
 
 if __name__ == "__main__":

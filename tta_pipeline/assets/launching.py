@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 if TYPE_CHECKING:
+    from tta_pipeline.evaluation.experiment import ExperimentResults
     from tta_pipeline.evaluation.machine import Machine
-    from tta_pipeline.evaluation.sweep import Subject
+    from tta_pipeline.partitions import PartitionKey
 
 
 def launch(
     context: dg.AssetExecutionContext,
     prefix: str,
-    subject: "Subject",
-    keys: Sequence[str],
+    results: "ExperimentResults",
+    keys: Sequence["PartitionKey"],
     machine: "Machine",
     *,
     config: dict[str, bool],
@@ -29,10 +30,10 @@ def launch(
         command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
         context=context,
         extras={
-            "benchmark": subject.benchmark.model_dump(mode="json"),
-            "experiment": subject.experiment,
-            "data_root": str(subject.locations.root),
-            "keys": list(keys),
+            "benchmark": results.benchmark.model_dump(mode="json"),
+            "experiment": results.experiment_name,
+            "data_root": str(results.locations.root),
+            "keys": [key.key for key in keys],
             "config": config,
             "machine": asdict(machine),
         },

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from tta_pipeline.assets.reporting import CellReport, materialize_cells
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
+from tta_pipeline.assets.scope import CellScope
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
@@ -37,7 +37,7 @@ class LoaderBenchmarkConfig(dg.Config):
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where images are normalised, if on the device")
 
 
-def loader_benchmark(scope: Scope) -> dg.AssetsDefinition:
+def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
     """Return the asset of the loaders' speeds.
 
     In a group of its own: who materializes everything of a benchmark has not asked for hours of measuring.
@@ -57,9 +57,11 @@ def loader_benchmark(scope: Scope) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        yield from materialize_cells(
-            context, scope, lambda cell: _measure(context, config, scope, store, metrics, cell=cell)
-        )
+        with PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_measure(context, config, scope, store, metrics, cell=cell))
+            yield run.result()
         metrics.publish(context.log)
 
     return asset
@@ -68,12 +70,12 @@ def loader_benchmark(scope: Scope) -> dg.AssetsDefinition:
 def _measure(
     context: dg.AssetExecutionContext,
     config: LoaderBenchmarkConfig,
-    scope: Scope,
+    scope: CellScope,
     store: ShardStore,
     metrics: MetricsStore,
     *,
     cell: Cell,
-) -> CellReport:
+) -> PartitionReport:
     from tta_pipeline.loader_bench.loaders import chosen_loaders
     from tta_pipeline.loader_bench.measure import compare
     from tta_pipeline.metrics.records import now
@@ -107,7 +109,7 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
     return Settings(**asked)
 
 
-def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> CellReport:
+def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> PartitionReport:
     from tta_pipeline.reports.drawing import as_png
     from tta_pipeline.reports.pictures import as_data_uri
     from tta_pipeline.reports.tables import Table, as_markdown
@@ -115,7 +117,7 @@ def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> CellRepo
 
     fastest = max(rows, key=lambda row: row["images_per_s"])
     table = Table(columns=_SHOWN, rows=tuple(tuple(row[name] for name in _SHOWN) for row in rows))
-    return CellReport(
+    return PartitionReport(
         summary=f"{fastest['loader']} is fastest, {fastest['images_per_s']:,.0f} images/s",
         metadata={
             "num_samples": fastest["num_samples"],

@@ -1,26 +1,30 @@
-"""How a run over one cell, or over many, tells Dagster what became of each.
+"""How a run over one partition, or over several, tells Dagster what became of each.
 
 A run over a range of partitions can return one result only, with one data version and one check result for all of
-them. So each cell's metadata, data version and check results are logged as events of its own partition.
+them. So each partition's metadata, data version and check results are logged as events of its own partition.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from tta_pipeline.assets.scope import Scope, with_signature
+from tta_pipeline.assets.scope import Scope, partition_of, with_signature
 from tta_pipeline.errors import ManifestError, PipelineError
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import Cell, PartitionKey
 from tta_pipeline.progress import Pace
+
+K = TypeVar("K", bound=PartitionKey)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellReport:
-    """What became of one cell."""
+class PartitionReport:
+    """What became of one partition."""
 
     summary: str
     """A few words for the log."""
@@ -30,18 +34,83 @@ class CellReport:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What one check found in one cell."""
+    """What one check found in one partition."""
 
     check: str
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
-    """Of a failure."""
+    """How bad it is if the check has not passed."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+class PartitionRun(Generic[K]):
+    """A run over one partition or over several: it reports each that is finished, also when another one fails.
+
+    ::
+
+        with PartitionRun(context, scope) as run:
+            for key in run.keys:
+                with run.reporting(key) as report:
+                    report(...)
+            yield run.result()
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, scope: Scope[K]) -> None:
+        self.keys: Sequence[K] = scope.keys(context)
+        """What the run is about.
+
+        Raises:
+            PartitionKeyError: see `Scope.keys`.
+        """
+        self._context = context
+        self._scope = scope
+        self._pace = Pace(context.log.info, num_cells=len(self.keys))
+        self._reports: dict[K, PartitionReport] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A run over one partition returns its report, see `result`.
+        for key, report in self._reports.items() if len(self.keys) > 1 else ():
+            _log_materialization(self._context, partition_of(key), report)
+
+    @contextmanager
+    def reporting(self, key: K) -> Iterator[Callable[[PartitionReport], None]]:
+        """Yield what takes the report of the partition *key*; a failure in the block gets its hint.
+
+        Raises:
+            dg.Failure: see `failure_hint`.
+        """
+        with self.hinting(key):
+            yield partial(self._reports.__setitem__, key)
+        latest = f"{key.key}: {self._reports[key].summary}"
+        if len(self.keys) > 1:
+            self._pace.advance(latest)
+        else:
+            self._context.log.info(latest)
+
+    def hinting(self, key: K) -> AbstractContextManager[None]:
+        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        return failure_hint(self._scope, self._context.asset_key, key)
+
+    def result(self) -> dg.MaterializeResult[Any]:
+        """Return the result of the whole run.
+
+        Of several partitions Dagster needs one result, with one data version; the events that are logged at the end of
+        the block correct that.
+        """
+        if len(self.keys) > 1:
+            return dg.MaterializeResult()
+        (report,) = self._reports.values()
+        return dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
+
+
 @contextmanager
-def way_out(scope: Scope, asset_key: dg.AssetKey, key: str) -> Iterator[None]:
-    """Let the page of a run that fails at the cell or stream *key* say of which, why, and what to type.
+def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> Iterator[None]:
+    """Make a failure in the block say of which partition it is, why, and what to type, on the page of the run.
 
     The error itself, with its traceback, stays the cause of what is raised.
 
@@ -52,75 +121,28 @@ def way_out(scope: Scope, asset_key: dg.AssetKey, key: str) -> Iterator[None]:
         yield
     except PipelineError as error:
         raise dg.Failure(
-            description=f"{key}: {error}",
+            description=f"{key.key}: {error}",
             metadata={
-                "cell": key,
+                "cell": key.key,
                 "fault": type(error).__name__,
                 "then_type": dg.MetadataValue.md(f"`{_command(scope, asset_key, key, error)}`"),
             },
         ) from error
 
 
-def _command(scope: Scope, asset_key: dg.AssetKey, key: str, error: PipelineError) -> str:
-    """Return the command that repeats the cell, from its shards on if it is they that are wrong."""
+def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
+    """Return the command that repeats the partition, from its shards on if it is they that are wrong."""
     # A stream over several cells has other partitions than they have.
-    is_cell = scope.single is not None or "|" in key
-    shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if is_cell else []
-    keys = dict.fromkeys([*(shards if isinstance(error, ManifestError) else []), asset_key])
-    select = ",".join(each.to_user_string() for each in keys)
-    partition = scope.partition(key)
+    are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
+    shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if are_shards_wrong else []
+    select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
+    partition = partition_of(key)
     which = f" --partition '{partition}'" if partition else ""
     return f"dagster asset materialize -m tta_pipeline.definitions --select '{select}'{which}"
 
 
-def materialize_cells(
-    context: dg.AssetExecutionContext, scope: Scope, work: Callable[[Cell], CellReport]
-) -> Iterator[dg.MaterializeResult[Any]]:
-    """Do *work* for every cell of the run and report each, as `materialize_keys` does."""
-    cells = {cell.key: cell for cell in scope.cells(context)}
-    yield from materialize_keys(context, scope, tuple(cells), lambda key: work(cells[key]))
-
-
-def materialize_keys(
-    context: dg.AssetExecutionContext, scope: Scope, keys: Sequence[str], work: Callable[[str], CellReport]
-) -> Iterator[dg.MaterializeResult[Any]]:
-    """Do *work* for each of *keys*, those of the run, and report each.
-
-    When one fails or the run is cancelled, those that are done are reported all the same.
-    """
-    if len(keys) == 1:
-        with way_out(scope, context.asset_key, keys[0]):
-            report = work(keys[0])
-        context.log.info(f"{keys[0]}: {report.summary}")
-        yield dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
-        return
-    reports: dict[str, CellReport] = {}
-    pace = Pace(context.log.info, num_cells=len(keys))
-    try:
-        for key in keys:
-            with way_out(scope, context.asset_key, key):
-                reports[key] = work(key)
-            pace.advance(f"{key}: {reports[key].summary}")
-        # Dagster needs one result for the range, with one data version for all of it; the events after it correct that.
-        yield dg.MaterializeResult()
-    finally:
-        for key, report in reports.items():
-            _log_materialization(context, scope.partition(key), report)
-
-
-def check_cells(
-    context: dg.AssetCheckExecutionContext,
-    scope: Scope,
-    asset_key: dg.AssetKey,
-    work: Callable[[Cell], Sequence[CheckReport]],
-) -> Iterator[Any]:
-    """Do *work* for every cell of the run and yield what each check found, by partition."""
-    cells = {cell.key: cell for cell in scope.cells(context)}
-    yield from check_keys(context, scope, asset_key, keys=tuple(cells), work=lambda key: work(cells[key]))
-
-
 def checks_of(
-    scope: Scope, key: dg.AssetKey, descriptions: Mapping[str, str]
+    scope: Scope[PartitionKey], key: dg.AssetKey, descriptions: Mapping[str, str]
 ) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
     """Return the decorator for the checks of the asset *key*, by name with what each holds, of each partition."""
     decorator = dg.multi_asset_check(
@@ -134,38 +156,53 @@ def checks_of(
     return lambda function: decorator(with_signature(function))
 
 
-def check_keys(
-    context: dg.AssetCheckExecutionContext,
-    scope: Scope,
-    asset_key: dg.AssetKey,
-    *,
-    keys: Sequence[str],
-    work: Callable[[str], Sequence[CheckReport]],
-) -> Iterator[Any]:
-    """Do *work* for each of *keys*, those of the run, and yield what each selected check found, by partition."""
-    selected = context.selected_asset_check_keys
-    for key in keys:
-        with way_out(scope, asset_key, key):
-            reports = work(key)
-        partition = scope.partition(key)
-        target = _checked_materialization(context.instance, asset_key, partition)
+class CheckRun(Generic[K]):
+    """A run of checks over one partition or over several: it says of each what the checks found.
+
+    ::
+
+        run = CheckRun(context, scope, asset_key)
+        for key in run.keys:
+            with run.hinting(key):
+                reports = ...
+            yield from run.results(key, reports)
+        yield from run.outputs()
+    """
+
+    def __init__(self, context: dg.AssetCheckExecutionContext, scope: Scope[K], asset_key: dg.AssetKey) -> None:
+        self.keys: Sequence[K] = scope.keys(context)
+        self._context = context
+        self._scope = scope
+        self._asset_key = asset_key
+        self._selected = context.selected_asset_check_keys
+
+    def hinting(self, key: K) -> AbstractContextManager[None]:
+        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        return failure_hint(self._scope, self._asset_key, key)
+
+    def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
+        """Yield what the checks that were selected found in the partition *key*."""
+        partition = partition_of(key)
+        target = _checked_materialization(self._context.instance, self._asset_key, partition)
         for report in reports:
-            if dg.AssetCheckKey(asset_key, report.check) not in selected:
-                continue
-            yield dg.AssetCheckEvaluation(
-                asset_key=asset_key,
-                check_name=report.check,
-                passed=report.passed,
-                severity=report.severity,
-                metadata=report.metadata,
-                partition=partition,
-                target_materialization_data=target,
-            )
-    layer = context.op_execution_context.job_def.asset_layer
-    for check in selected:
-        output_name = layer.get_op_output_name(check)
-        if output_name:
-            yield dg.Output(None, output_name=output_name)
+            if dg.AssetCheckKey(self._asset_key, report.check) in self._selected:
+                yield dg.AssetCheckEvaluation(
+                    asset_key=self._asset_key,
+                    check_name=report.check,
+                    passed=report.passed,
+                    severity=report.severity,
+                    metadata=report.metadata,
+                    partition=partition,
+                    target_materialization_data=target,
+                )
+
+    def outputs(self) -> Iterator[dg.Output[None]]:
+        """Yield what Dagster waits for at the end of a run of checks."""
+        layer = self._context.op_execution_context.job_def.asset_layer
+        for check in self._selected:
+            output_name = layer.get_op_output_name(check)
+            if output_name:
+                yield dg.Output(None, output_name=output_name)
 
 
 def _checked_materialization(
@@ -178,7 +215,7 @@ def _checked_materialization(
     )
 
 
-def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: CellReport) -> None:
+def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: PartitionReport) -> None:
     context.log_event(
         dg.AssetMaterialization(
             asset_key=context.asset_key,

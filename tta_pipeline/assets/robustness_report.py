@@ -2,14 +2,14 @@
 
 import dagster as dg
 
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.scope import CellScope, SetScope
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.resources import MetricsStore
 
 
-def robustness_report(scope: Scope) -> dg.AssetsDefinition:
+def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
     """Return the asset of the report."""
-    clean = Scope(benchmark=scope.benchmark, single=CLEAN)
+    clean = SetScope(benchmark=scope.benchmark, cell=CLEAN)
     scopes = (scope, clean) if scope.benchmark.has_clean else (scope,)
 
     @dg.asset(

@@ -1,66 +1,47 @@
-"""What an asset covers: every cell of a benchmark by partition, or one set beside them such as the clean images."""
+"""What an asset covers: the cells of a benchmark, one set of images beside them, or the streams of an experiment."""
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import WHOLE, stream_keys
+from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.partitions import Cell, parse_cell
+from tta_pipeline.partitions import WHOLE, Cell, PartitionKey, StreamKey, parse_key
+
+K_co = TypeVar("K_co", bound=PartitionKey, covariant=True)
+Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scope:
-    """A benchmark's cells, or one set of images beside them."""
+class Scope(ABC, Generic[K_co]):
+    """What assets of a benchmark have one partition each for."""
 
     benchmark: Benchmark
-    single: Cell | None = None
-    """The set without partitions; None for the cells."""
 
     @property
-    def partitions(self) -> dg.MultiPartitionsDefinition | None:
-        """The grid of cells, for assets that have one."""
-        if self.single:
-            return None
-        return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
+    @abstractmethod
+    def partitions(self) -> dg.PartitionsDefinition[str] | None:
+        """The partitions of its assets; None if they have none."""
 
-    def key(self, *parts: str) -> dg.AssetKey:
-        """Return the asset key `<benchmark>/<parts>`, or `<benchmark>/clean/<parts>` for the clean images."""
-        return dg.AssetKey([self.benchmark.name, *([self.single.corruption] if self.single else []), *parts])
-
-    def keys(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
-        """Return the keys of the cells that a run is about; see `cells`."""
-        return tuple(cell.key for cell in self.cells(context))
-
-    def cells(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[Cell, ...]:
-        """Return the cells that a run is about, after comparing its keys with the benchmark's own.
+    @abstractmethod
+    def keys(self, context: Context) -> tuple[K_co, ...]:
+        """Return what a run is about, after comparing its partition keys with the benchmark's own.
 
         Raises:
             PartitionKeyError: the run was started with a key that is none of the benchmark's, or with a range that
-                holds no cell.
+                holds none.
         """
-        if self.single:
-            return (self.single,)
-        keys = _requested_keys(context, self.partitions)
-        if not keys:
-            raise PartitionKeyError(
-                "found a partition range without any cell; expected start and end in order for corruption and for "
-                "severity, such as 'fog|1...contrast|5': exchange them"
-            )
-        return tuple(parse_cell(key, self.benchmark.cells) for key in keys)
 
-    def partition(self, key: str) -> str | None:
-        """Return the partition that events on *key*, that of a cell, belong to."""
-        if self.single:
-            return None
-        corruption, severity = key.split("|")
-        return dg.MultiPartitionKey({"corruption": corruption, "severity": severity})
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/<parts>`."""
+        return dg.AssetKey([self.benchmark.name, *parts])
 
     def group(self, name: str | None = None) -> str:
         """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
@@ -83,7 +64,47 @@ class Scope:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamScope(Scope):
+class CellScope(Scope[Cell]):
+    """The cells of a benchmark, by corruption and severity."""
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition:
+        """The grid of cells."""
+        return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
+
+    def keys(self, context: Context) -> tuple[Cell, ...]:
+        """Return the cells that a run is about; see `Scope.keys`."""
+        found = _requested_keys(context, self.partitions)
+        if not found:
+            raise PartitionKeyError(
+                "found a partition range without any cell; expected start and end in order for corruption and for "
+                "severity, such as 'fog|1...contrast|5': exchange them"
+            )
+        return tuple(parse_key(key, self.benchmark.cells) for key in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetScope(Scope[Cell]):
+    """One set of images beside the cells, without partitions: the clean or the training images."""
+
+    cell: Cell
+
+    @property
+    def partitions(self) -> None:
+        """There are none."""
+        return
+
+    def keys(self, context: Context) -> tuple[Cell, ...]:  # noqa: ARG002 - a run is about all there is
+        """Return the set."""
+        return (self.cell,)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/clean/<parts>`."""
+        return dg.AssetKey([self.benchmark.name, self.cell.corruption, *parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamScope(Scope[StreamKey]):
     """The streams of an experiment over several cells: one for each severity, or one for the whole benchmark.
 
     In a group of their own, since a run over a range of cells can have no other partitions.
@@ -92,10 +113,22 @@ class StreamScope(Scope):
     experiment: str
 
     @property
-    def partitions(self) -> dg.StaticPartitionsDefinition | None:  # type: ignore[override]
+    def partitions(self) -> dg.StaticPartitionsDefinition | None:
         """The severities, if there is a stream for each."""
         keys = stream_keys(self.benchmark, self.experiment)
-        return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition(list(keys))
+        return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition([key.key for key in keys])
+
+    def keys(self, context: Context) -> tuple[StreamKey, ...]:
+        """Return the keys of the streams that a run is about; see `Scope.keys`."""
+        known = stream_keys(self.benchmark, self.experiment)
+        if self.partitions is None:
+            return known
+        found = _requested_keys(context, self.partitions)
+        if not found:
+            raise PartitionKeyError(
+                f"found a partition range without any stream; expected some of {', '.join(key.key for key in known)}"
+            )
+        return tuple(parse_key(key, known) for key in found)
 
     def group(self, name: str | None = None) -> str:
         """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
@@ -106,23 +139,14 @@ class StreamScope(Scope):
         mapping = dg.MultiToSingleDimensionPartitionMapping("severity") if self.partitions else None
         return dg.AssetDep(key, partition_mapping=mapping)
 
-    def keys(self, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> tuple[str, ...]:
-        """Return the keys of the streams that a run is about.
 
-        Raises:
-            PartitionKeyError: the run was started with a key that is none of the experiment's.
-        """
-        known = stream_keys(self.benchmark, self.experiment)
-        if self.partitions is None:
-            return known
-        found = tuple(_requested_keys(context, self.partitions))
-        if not found or set(found) - set(known):
-            raise PartitionKeyError(f"found partition keys {', '.join(found)}; expected some of {', '.join(known)}")
-        return found
-
-    def partition(self, key: str) -> str | None:
-        """Return the partition that events on the stream *key* belong to."""
-        return key if self.partitions else None
+def partition_of(key: PartitionKey) -> str | None:
+    """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
+    if isinstance(key, StreamKey):
+        return None if key == WHOLE else key.key
+    if key.severity == 0:
+        return None
+    return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 
 
 def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,16 +178,14 @@ def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -
     )
 
 
-def _requested_keys(
-    context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str] | None
-) -> list[str]:
+def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) -> list[str]:
     # Before Dagster resolves it: a key that a run tag smuggled in must reach our own check as it is.
     run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
     single = run.tags.get("dagster/partition")
     if single is not None:
         return [single]
     op_context = context.op_execution_context
-    if isinstance(context, dg.AssetCheckExecutionContext) and partitions and not op_context.has_partitions:
+    if isinstance(context, dg.AssetCheckExecutionContext) and not op_context.has_partitions:
         return _made(context, partitions)
     return [str(key) for key in op_context.partition_keys]
 

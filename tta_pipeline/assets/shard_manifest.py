@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.assets.automation import out_of_date
-from tta_pipeline.assets.reporting import CellReport, CheckReport, check_cells, checks_of, materialize_cells
+from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.locations import Locations
@@ -26,7 +26,7 @@ SOURCE_MATCHES = "source_count_equals_manifest"
 CLASSES_PRESENT = "every_class_present"
 
 
-def shard_manifest(scope: Scope) -> dg.AssetsDefinition:
+def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
     """Return the asset of the manifest."""
 
     @scope.asset(
@@ -41,18 +41,17 @@ def shard_manifest(scope: Scope) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with store.workers() as workers:
-            yield from materialize_cells(
-                context,
-                scope,
-                lambda cell: _publish(context, scope, store.locations, metrics, cell=cell, workers=workers),
-            )
+        with PartitionRun(context, scope) as run, store.workers() as workers:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
+            yield run.result()
         metrics.publish(context.log)
 
     return asset
 
 
-def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
+def shard_manifest_checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
     """Return the checks of the manifest against shards, source and class map."""
     key = scope.key("shard_manifest")
     descriptions = {
@@ -64,20 +63,25 @@ def shard_manifest_checks(scope: Scope) -> dg.AssetChecksDefinition:
 
     @checks_of(scope, key, descriptions)
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
-        yield from check_cells(context, scope, key, lambda cell: _check(scope, store.locations, cell))
+        run = CheckRun(context, scope, key)
+        for cell in run.keys:
+            with run.hinting(cell):
+                reports = _check(scope, store.locations, cell)
+            yield from run.results(cell, reports)
+        yield from run.outputs()
 
     return checks
 
 
 def _publish(
     context: dg.AssetExecutionContext,
-    scope: Scope,
+    scope: Scope[Cell],
     locations: Locations,
     metrics: MetricsStore,
     *,
     cell: Cell,
     workers: "Workers",
-) -> CellReport:
+) -> PartitionReport:
     from tta_pipeline.metrics.records import now
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
@@ -137,7 +141,7 @@ def _adopted(
     return adopt(folder, cell, progress, benchmark=benchmark, class_map=class_map, version=version, workers=workers)
 
 
-def _check(scope: Scope, locations: Locations, cell: Cell) -> Sequence[CheckReport]:
+def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.shards.verification import missing_classes, shard_problems

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from tta_pipeline.assets.reporting import CellReport
+from tta_pipeline.assets.reporting import PartitionReport
 from tta_pipeline.assets.scope import Scope
+from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore
 
 if TYPE_CHECKING:
@@ -20,14 +21,14 @@ _SHOWN = (
 
 def record_shard_set(
     context: dg.AssetExecutionContext,
-    scope: Scope,
+    scope: Scope[Cell],
     metrics: MetricsStore,
     *,
     published: "Published",
     record: "WriterRecord | None",
     started_at: str,
     transform: str | None = None,
-) -> CellReport:
+) -> PartitionReport:
     """Store the record of a shard set whose manifest was built, and return what became of its cell.
 
     Args:
@@ -57,7 +58,7 @@ def record_shard_set(
             facts=facts,
         )
     did = "read back and indexed" if published.was_built else "unchanged"
-    return CellReport(
+    return PartitionReport(
         summary=f"{facts['num_samples']:,} samples {did}, {facts['inode_reduction']:,.0f} x fewer inodes",
         metadata={
             **{name: facts[name] for name in _SHOWN},

@@ -5,20 +5,20 @@ from typing import Any
 
 import dagster as dg
 
-from tta_pipeline.assets.reporting import CellReport, materialize_cells
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
+from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.sources import DigitsSource
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
 
 
-def source_split(scope: Scope) -> dg.AssetsDefinition | dg.SourceAsset:
+def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
     """Return the asset of the source images: materialized if drawn here, observed if they lie there already."""
     return _generated(scope) if isinstance(scope.benchmark.source, DigitsSource) else _observed(scope)
 
 
-def _generated(scope: Scope) -> dg.AssetsDefinition:
+def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "source_split",
         kinds={"jpeg"},
@@ -27,12 +27,16 @@ def _generated(scope: Scope) -> dg.AssetsDefinition:
         "Results on them compare with no published table.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
-        yield from materialize_cells(context, scope, lambda cell: _generate(scope, store.locations, cell))
+        with PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_generate(scope, store.locations, cell))
+            yield run.result()
 
     return asset
 
 
-def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
+def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
     from tta_pipeline.sources.digits import DigitsSettings, generate_cell
 
     source = scope.benchmark.source
@@ -45,7 +49,7 @@ def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
     )
     root = locations.generated_source(scope.benchmark.name)
     generated = generate_cell(root, cell, settings)
-    return CellReport(
+    return PartitionReport(
         summary=f"{generated.num_images:,} images in {root / cell.path}",
         metadata={
             "num_images": generated.num_images,
@@ -58,7 +62,7 @@ def _generate(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
     )
 
 
-def _observed(scope: Scope) -> dg.SourceAsset:
+def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
     @dg.observable_source_asset(
         key=scope.key("source_split"),
         group_name=scope.benchmark.name,
@@ -73,13 +77,13 @@ def _observed(scope: Scope) -> dg.SourceAsset:
     return asset
 
 
-def _observe(scope: Scope, locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
+def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
     from tta_pipeline.errors import SourceError
     from tta_pipeline.sources import observed_source
 
     source = observed_source(scope.benchmark, locations)
-    if scope.single:
-        return dg.DataVersion(source.version(scope.single))
+    if isinstance(scope, SetScope):
+        return dg.DataVersion(source.version(scope.cell))
     versions = {}
     for cell in scope.benchmark.cells:
         try:

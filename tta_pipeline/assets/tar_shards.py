@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from tta_pipeline.assets.reporting import CellReport, materialize_cells
+from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from tta_pipeline.sources.existing_shards import ExistingShards
 
 
-def tar_shards(scope: Scope) -> dg.AssetsDefinition:
+def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
     """Return the asset of the shards: written, or links to those that somebody else made."""
     return _linked(scope) if scope.benchmark.has_shards else _written(scope)
 
 
-def _written(scope: Scope) -> dg.AssetsDefinition:
+def _written(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
         deps=[scope.key("source_split")],
@@ -38,13 +38,20 @@ def _written(scope: Scope) -> dg.AssetsDefinition:
         from tta_pipeline.shards.conversion import benchmark_conversion
 
         conversion = benchmark_conversion(scope.benchmark, store.locations, told_to(context.log.info))
-        with store.workers() as workers, conversion.session(scope.cells(context)) as task:
-            yield from materialize_cells(context, scope, lambda cell: _write(context, conversion, task(cell), workers))
+        with (
+            PartitionRun(context, scope) as run,
+            store.workers() as workers,
+            conversion.session(run.keys) as session,
+        ):
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_write(context, conversion, session.task(cell), workers))
+            yield run.result()
 
     return asset
 
 
-def _linked(scope: Scope) -> dg.AssetsDefinition:
+def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
     @scope.asset(
         "tar_shards",
         deps=[scope.key("source_split")],
@@ -53,12 +60,16 @@ def _linked(scope: Scope) -> dg.AssetsDefinition:
         description="Symbolic links to shards that somebody else made; nothing of them is copied or rewritten.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
-        yield from materialize_cells(context, scope, lambda cell: _link(scope, store.locations, cell))
+        with PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_link(scope, store.locations, cell))
+            yield run.result()
 
     return asset
 
 
-def _link(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
+def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.sources import existing_shards
     from tta_pipeline.sources.existing_shards import link_shards, shards_version
@@ -69,7 +80,7 @@ def _link(scope: Scope, locations: Locations, cell: Cell) -> CellReport:
     is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
     was_linked = link_shards(source.folder(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
-    return CellReport(
+    return PartitionReport(
         summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
         metadata={
             "num_shards": len(sizes),
@@ -97,7 +108,9 @@ def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingS
     return manifest.source.version != source.version(cell)
 
 
-def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers") -> CellReport:
+def _write(
+    context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers"
+) -> PartitionReport:
     from tta_pipeline.shards.conversion import convert
 
     converted = convert(task, conversion.progress, workers)
@@ -109,7 +122,7 @@ def _write(context: dg.AssetExecutionContext, conversion: "Conversion", task: "T
         context.log.warning(f"{record.source.num_foreign:,} images of foreign classes were passed over: {classes}, ...")
     images_per_s = record.num_samples / record.wall_s
     did = f"written at {images_per_s:,.0f} images/s" if converted.was_written else "unchanged"
-    return CellReport(
+    return PartitionReport(
         summary=f"{record.num_samples:,} images in {len(record.shards)} shards, {did}",
         metadata={
             "num_images": record.num_samples,

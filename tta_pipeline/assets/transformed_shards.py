@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from tta_pipeline.assets.automation import out_of_date
-from tta_pipeline.assets.reporting import CellReport, materialize_cells
+from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.partitions import Cell
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tta_pipeline.processes import Workers
 
 
-def transformed_shards(scope: Scope, name: str) -> dg.AssetsDefinition:
+def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
     """Return the asset of the shard sets that the transform *name* makes."""
 
     @scope.asset(
@@ -32,12 +32,11 @@ def transformed_shards(scope: Scope, name: str) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with store.workers() as workers:
-            yield from materialize_cells(
-                context,
-                scope,
-                lambda cell: _transform(context, scope, name, store, metrics, cell=cell, workers=workers),
-            )
+        with PartitionRun(context, scope) as run, store.workers() as workers:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_transform(context, scope, name, store, metrics, cell=cell, workers=workers))
+            yield run.result()
         metrics.publish(context.log)
 
     return asset
@@ -45,14 +44,14 @@ def transformed_shards(scope: Scope, name: str) -> dg.AssetsDefinition:
 
 def _transform(
     context: dg.AssetExecutionContext,
-    scope: Scope,
+    scope: Scope[Cell],
     name: str,
     store: ShardStore,
     metrics: MetricsStore,
     *,
     cell: Cell,
     workers: "Workers",
-) -> CellReport:
+) -> PartitionReport:
     from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import told_to
     from tta_pipeline.shards.belonging import belonging_of

@@ -5,14 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.partitions import CLEAN, Cell
-
-WHOLE = "all"
-"""Key of the one stream of a whole benchmark."""
+from tta_pipeline.partitions import CLEAN, WHOLE, Cell, PartitionKey, StreamKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visit:
+class Segment:
     """A stretch of a stream after which the method can be left and found again as it was."""
 
     position: int
@@ -25,59 +22,60 @@ class Visit:
 class Plan:
     """One stream of an experiment."""
 
-    key: str
-    """Partition key: `fog|5`, `5`, or `all` for the whole benchmark."""
+    key: PartitionKey
     seed: int
-    visits: tuple[Visit, ...]
+    segments: tuple[Segment, ...]
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells that it visits, each once."""
-        return tuple(dict.fromkeys(cell for visit in self.visits for cell in visit.cells))
+        """The cells that it goes over, each once."""
+        return tuple(dict.fromkeys(cell for segment in self.segments for cell in segment.cells))
 
 
-def stream_keys(benchmark: Benchmark, experiment: str) -> tuple[str, ...]:
-    """Return the keys of the streams of *experiment*, which are partition keys unless there is one, `all`."""
-    partitioned_by = benchmark.experiments[experiment].protocol.partitioned_by
-    if partitioned_by == "cell":
-        return tuple(cell.key for cell in benchmark.cells_of(experiment))
-    if partitioned_by == "severity":
-        return tuple(str(severity) for severity in benchmark.severities_of(experiment))
+def partition_keys(benchmark: Benchmark, experiment: str) -> tuple[PartitionKey, ...]:
+    """Return the keys of all streams of *experiment*: cells with the clean images last, or `stream_keys`."""
+    if benchmark.experiments[experiment].protocol.partitioned_by != "cell":
+        return stream_keys(benchmark, experiment)
+    return (*benchmark.cells_of(experiment), *([CLEAN] if benchmark.has_clean else []))
+
+
+def stream_keys(benchmark: Benchmark, experiment: str) -> tuple[StreamKey, ...]:
+    """Return the keys of the streams of *experiment*, which go over several cells each."""
+    if benchmark.experiments[experiment].protocol.partitioned_by == "severity":
+        return tuple(StreamKey(severity=severity) for severity in benchmark.severities_of(experiment))
     return (WHOLE,)
 
 
-def plans(benchmark: Benchmark, experiment: str, key: str) -> tuple[Plan, ...]:
+def plans(benchmark: Benchmark, experiment: str, key: PartitionKey) -> tuple[Plan, ...]:
     """Return the streams of *experiment* at *key*, one for each seed."""
     return tuple(
-        Plan(key=key, seed=seed, visits=tuple(_visits(benchmark, experiment, key, seed)))
+        Plan(key=key, seed=seed, segments=tuple(_segments(benchmark, experiment, key, seed)))
         for seed in benchmark.experiments[experiment].all_seeds
     )
 
 
-def _visits(benchmark: Benchmark, experiment: str, key: str, seed: int) -> Iterator[Visit]:
-    for position, cells in enumerate(_stretches(benchmark, experiment, key, seed)):
-        yield Visit(position=position, cells=cells)
+def _segments(benchmark: Benchmark, experiment: str, key: PartitionKey, seed: int) -> Iterator[Segment]:
+    every = [(key,)] if isinstance(key, Cell) else _stretches(benchmark, experiment, key, seed)
+    for position, cells in enumerate(every):
+        yield Segment(position=position, cells=cells)
 
 
-def _stretches(benchmark: Benchmark, experiment: str, key: str, seed: int) -> Iterator[tuple[Cell, ...]]:
+def _stretches(benchmark: Benchmark, experiment: str, key: StreamKey, seed: int) -> Iterator[tuple[Cell, ...]]:
     protocol = benchmark.experiments[experiment].protocol
-    if protocol.partitioned_by == "cell":
-        yield from ((cell,) for cell in (CLEAN, *benchmark.cells) if cell.key == key)
-        return
     corruptions = list(benchmark.corruptions)
     if protocol.corruption_order == "seeded":
         random.Random(seed).shuffle(corruptions)  # noqa: S311 - no secret
+    severities = benchmark.severities_of(experiment) if key.severity is None else (key.severity,)
+    at_each = [[Cell(corruption=name, severity=severity) for severity in severities] for name in corruptions]
     if protocol.shift == "slow":
         yield benchmark.cells_of(experiment)
     elif protocol.shift == "mixed":
-        yield tuple(Cell(corruption=corruption, severity=int(key)) for corruption in corruptions)
+        yield tuple(cell for cells in at_each for cell in cells)
     elif protocol.shift == "gradual":
-        up = benchmark.severities_of(experiment)
-        for corruption in corruptions:
-            yield from ((Cell(corruption=corruption, severity=severity),) for severity in (*up, *up[-2::-1]))
+        yield from ((cell,) for rising in at_each for cell in (*rising, *rising[-2::-1]))
     else:
-        for corruption in corruptions:
-            yield (Cell(corruption=corruption, severity=int(key)),)
+        for cells in at_each:
+            yield from ((cell,) for cell in cells)
             if protocol.clean == "after_each":
                 yield (CLEAN,)
         if protocol.clean == "at_end":

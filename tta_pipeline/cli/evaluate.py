@@ -68,8 +68,8 @@ def evaluate(
     """
     from tta_pipeline.adaptation import build
     from tta_pipeline.benchmarks.naming import is_name, name_problem
+    from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
-    from tta_pipeline.evaluation.machine import leased_device
     from tta_pipeline.evaluation.named_models import load_model
     from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import told_to

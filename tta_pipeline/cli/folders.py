@@ -82,14 +82,16 @@ def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Publish
 def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
     """Convert cell after cell; processes take a cell each where there are enough, and else a shard each."""
     if workers.num_processes == 1 or len(found) < workers.num_processes:
-        with conversion.session(found) as task:
+        with conversion.session(found) as session:
             for cell in found:
-                yield _convert(task(cell), conversion.progress, workers)
+                yield _convert(session.task(cell), conversion.progress, workers)
         return
     running: deque[Future[Published]] = deque()
-    with conversion.session(found, before_release=lambda: wait(running)) as task:
+    with conversion.session(found) as session:
         for cell in found:
-            running.append(workers.submit(_convert, task(cell), quiet))
+            if not session.has_images_of(cell):
+                wait(running)  # they read the images of the group before, which go
+            running.append(workers.submit(_convert, session.task(cell), quiet))
             if len(running) > workers.num_processes:
                 yield running.popleft().result()
         while running:

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import torch
 
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
-from tta_pipeline.evaluation.evaluate import measure, require_every_sample_once, results
-from tta_pipeline.evaluation.feeding import Feed
-from tta_pipeline.evaluation.fingerprint import Fingerprint, arithmetic_flags
+from tta_pipeline.evaluation.accelerator import arithmetic_flags, pins_memory
+from tta_pipeline.evaluation.evaluator import measure
+from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.one_pass import Precision
-from tta_pipeline.evaluation.opening import Opened
+from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.progress import Tell, quiet
@@ -69,37 +72,37 @@ def evaluate(
     found = shards if isinstance(shards, Shards) else open_shards(shards)
     threads = num_threads or len(os.sched_getaffinity(0))
     opened = _opened(found, limit)
-    facts = _Facts(
+    about = _About(
         method=method, name=name or method.name, batch_size=batch_size, precision=precision, num_threads=threads,
         limit=limit, image_size=found.image_size,
     )  # fmt: skip
-    what_was_evaluated = facts.of(found.manifest)  # the model as it is before it adapts
+    what_was_evaluated = about.record(found.manifest)  # the model as it is before it adapts
     load = load_average()
     with timed() as setup:
         stream = Stream(
             shard_set=found.shard_set,
             order=opened.order,
             batch_size=batch_size,
-            image_size=facts.image_size,
+            image_size=about.image_size,
             num_threads=threads,
-            pin_memory=method.device.type == "cuda",
+            pin_memory=pins_memory(method.device),
         )
     told = progress(found.manifest.cell.key, len(opened.order))
-    measured = measure(Feed(method), stream, device=method.device, precision=precision, advance=told.advance)
-    require_every_sample_once(measured.collected.indices, opened)
-    (result,) = results(
+    measured = measure(ProtocolDriver(method), stream, device=method.device, precision=precision, advance=told.advance)
+    require_every_sample_once(measured.collected.samples.indices, opened)
+    (result,) = cell_results(
         opened,
         measured,
         device=method.device,
         pipeline_setup_s=setup.wall_s,
         load=load,
-        facts=lambda _: what_was_evaluated,
+        describe=lambda _: what_was_evaluated,
     )
     result.row.require_consistent()
     return result.row
 
 
-def _opened(shards: Shards, limit: int | None) -> Opened:
+def _opened(shards: Shards, limit: int | None) -> OpenStream:
     with timed() as scan:
         shards.shard_set.require_intact()
         joined = JoinedSets(sets=(shards.shard_set,))
@@ -107,11 +110,11 @@ def _opened(shards: Shards, limit: int | None) -> Opened:
         positions = subset.first(index, limit) if limit else None
         found = order.as_stored(index) if positions is None else order.among(positions, index, order.as_stored)
         sha256 = None if positions is None else subset.subset_sha256(index, positions)
-    return Opened(joined=joined, order=found, subset_sha256s=(sha256,), metadata_scan_s=scan.wall_s)
+    return OpenStream(joined=joined, order=found, subset_sha256s=(sha256,), metadata_scan_s=scan.wall_s)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Facts:
+class _About:
     """What is evaluated, and what decides the predictions as far as that can be known."""
 
     method: Method
@@ -122,7 +125,7 @@ class _Facts:
     limit: int | None
     image_size: int
 
-    def of(self, manifest: Manifest) -> dict[str, Any]:
+    def record(self, manifest: Manifest) -> partial[Evaluation]:
         method, code_sha256 = self.method, self._code_sha256()
         subset_name = Subset(first=self.limit).name if self.limit else "all"
         settings = {
@@ -136,16 +139,33 @@ class _Facts:
             "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,
         }  # fmt: skip
         identity = Fingerprint(parts=parts)
-        return {
-            **model, **machine_facts(method.device),
-            "benchmark": manifest.benchmark, "experiment": self.name, "stream": manifest.cell.key, "position": 0,
-            "corruption": manifest.corruption, "severity": manifest.severity, "seed": method.seed,
-            "subset": subset_name, "model": model["architecture"], "method": method.name, "protocol": _PROTOCOL,
-            "generated": manifest.source.generated, "config": json.dumps(settings, sort_keys=True),
-            "code_sha256": code_sha256, "fingerprint": identity.sha256, "fingerprint_parts": identity.text,
-            "decode_threads": self.num_threads, "num_processes": 1, "batch_size": self.batch_size,
-            "precision": self.precision, "compile": "off", "pinned_memory": method.device.type == "cuda",
-        }  # fmt: skip
+        return partial(
+            Evaluation,
+            benchmark=manifest.benchmark,
+            experiment=self.name,
+            stream=manifest.cell.key,
+            position=0,
+            corruption=manifest.corruption,
+            severity=manifest.severity,
+            seed=method.seed,
+            subset=subset_name,
+            model=model["architecture"],
+            method=method.name,
+            protocol=_PROTOCOL,
+            generated=manifest.source.generated,
+            config=json.dumps(settings, sort_keys=True),
+            code_sha256=code_sha256,
+            fingerprint=identity.sha256,
+            fingerprint_parts=identity.text,
+            decode_threads=self.num_threads,
+            num_processes=1,
+            batch_size=self.batch_size,
+            precision=self.precision,
+            compile="off",
+            pinned_memory=pins_memory(method.device),
+            **model,
+            **machine_facts(method.device),
+        )
 
     def _model(self) -> dict[str, Any]:
         model = self.method.model

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PartitionKeyError
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.standing import Standing, shown
-from tta_pipeline.evaluation.sweep import Subject, Sweep
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import versions
-from tta_pipeline.partitions import CLEAN
+from tta_pipeline.partitions import parse_key
 
 COLUMNS = ("part", "stored", "present", "means")
 
@@ -76,17 +76,13 @@ def explain(
         raise PartitionKeyError(
             f"{benchmark.name} has no experiment {experiment!r}; expected one of {', '.join(benchmark.experiments)}"
         )
-    subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
-    known = stream_keys(benchmark, experiment)
-    if benchmark.has_clean and subject.spec.protocol.partitioned_by == "cell":
-        known = (*known, CLEAN.key)
-    if key not in known:
-        raise PartitionKeyError(f"{experiment} has no cell {key!r}; expected one of {', '.join(known)}")
-    with Sweep(subject, machine=Machine(device=device), run_id="", tell=lambda _: None) as sweep:
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+    plans = results.plans(parse_key(key, results.keys))
+    with ExperimentRunner(results, machine=Machine(device=device), run_id="", tell=lambda _: None) as runner:
         return tuple(
-            Explained(name=subject.record_name(plan, standing.visit, standing.cell), standing=standing)
-            for plan in subject.plans(key)
-            for standing in sweep.standings(plan)
+            Explained(name=results.record_name(standing.place), standing=standing)
+            for plan in plans
+            for standing in runner.standings(plan)
         )
 
 

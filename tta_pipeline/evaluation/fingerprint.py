@@ -1,18 +1,14 @@
-"""What decides the predictions of a visit, by parts that a person can compare; equal means nothing to evaluate.
+"""What decides the predictions of a segment, by parts that a person can compare; equal means nothing to evaluate.
 
 The version of a library is no part of it: records have it, `tta-pipeline why` names it, and it outdates nothing.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
-
-import torch
 
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.evaluation.models import LoadedModel
@@ -98,35 +94,6 @@ def method_code_sha256(experiment: Experiment) -> str:
     """
     own = [experiment.method] if ":" in experiment.method else []  # with its defaults, which the catalogue's state
     return source_sha256(experiment.entry.implementation, *own, _NETWORK_CODE)
-
-
-def arithmetic_flags() -> dict[str, Any]:
-    """Return how torch computes with float32, and whether it is told to do so in one way only."""
-    if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9, where reading the older flags may raise
-        precisions = {
-            "cuda_matmul": _set_precision("cuda.matmul.", ""),
-            "cudnn_conv": _set_precision("cudnn.conv.", "cudnn.", ""),
-            "cpu_matmul": _set_precision("mkldnn.matmul.", ""),
-        }
-    else:
-        precisions = {
-            "cuda_matmul": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
-            "cudnn_conv": "tf32" if torch.backends.cudnn.allow_tf32 else "ieee",
-            "cpu_matmul": {"highest": "ieee", "high": "tf32", "medium": "bf16"}[torch.get_float32_matmul_precision()],
-        }
-    return {
-        **precisions,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "cudnn_deterministic": torch.backends.cudnn.deterministic,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "tf32_override": os.environ.get("NVIDIA_TF32_OVERRIDE"),
-    }
-
-
-def _set_precision(*places: str) -> str:
-    """Return the precision that is set at the innermost of *places*; IEEE's if none is."""
-    found = (attrgetter(f"{place}fp32_precision")(torch.backends) for place in places)
-    return next((str(precision) for precision in found if precision != "none"), "ieee")
 
 
 def differing(stored: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

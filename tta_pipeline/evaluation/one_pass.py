@@ -4,25 +4,21 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.feeding import Feed
-from tta_pipeline.evaluation.scores import SampleScores, sample_scores
-from tta_pipeline.evaluation.timing import Clock, Mark
+from tta_pipeline.evaluation.accelerator import Clock, Mark, name_of
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
 from tta_pipeline.streaming.device import DeviceBatch, as_floats, on_device
 from tta_pipeline.streaming.reader import Stream
 
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_COLUMNS = (
-    "labels", "predictions", "confidences", "label_ranks", "log_likelihoods", "brier_scores", "indices",
-)  # fmt: skip
 _MAX_AHEAD = 2
 """Batches that the host may be ahead of the device: enough to keep it busy, and memory stays bounded."""
 
@@ -44,25 +40,19 @@ class BatchTiming:
 class Pass:
     """Everything collected over one pass, in stream order."""
 
-    labels: npt.NDArray[np.int64]
-    predictions: npt.NDArray[np.int64]
-    confidences: npt.NDArray[np.float64]
-    label_ranks: npt.NDArray[np.int64]
-    log_likelihoods: npt.NDArray[np.float64]
-    brier_scores: npt.NDArray[np.float64]
-    indices: npt.NDArray[np.int64]
+    samples: Samples[npt.NDArray[Any]]
     batches: tuple[BatchTiming, ...]
     wall_s: float
     """From before the first batch was asked for until the device was done with the last."""
 
-    def of(self, is_in: npt.NDArray[np.bool_]) -> "Pass":
-        """Return the samples for which *is_in*, shape (N,), holds; times stay those of all."""
-        columns = {column: getattr(self, column)[is_in] for column in _COLUMNS}
-        return replace(self, **columns)
-
 
 def run_pass(
-    feed: Feed, stream: Stream, *, device: torch.device, precision: Precision, advance: Callable[[int], None]
+    driver: ProtocolDriver,
+    stream: Stream,
+    *,
+    device: torch.device,
+    precision: Precision,
+    advance: Callable[[int], None],
 ) -> Pass:
     """Predict every sample of *stream*; call *advance* with each batch's size.
 
@@ -75,22 +65,24 @@ def run_pass(
     try:
         for batch in on_device(stream, device):
             data_wait_s = time.perf_counter() - asked
-            recorder.record(batch, data_wait_s, lambda images: _log_probabilities(feed, images, stream, precision))
+            recorder.record(batch, data_wait_s, lambda images: _log_probabilities(driver, images, stream, precision))
             advance(len(batch.indices))
             asked = time.perf_counter()
-    except torch.cuda.OutOfMemoryError as error:
+    except torch.OutOfMemoryError as error:
         raise EvaluationError(
-            f"{torch.cuda.get_device_name(device)} is out of memory at batches of {stream.batch_size} ({error}); "
+            f"{name_of(device)} is out of memory at batches of {stream.batch_size} ({error}); "
             "expected room for one: lower batch_size, or set precision to bf16"
         ) from error
     return recorder.result(started)
 
 
-def _log_probabilities(feed: Feed, images: torch.Tensor, stream: Stream, precision: Precision) -> torch.Tensor:
+def _log_probabilities(
+    driver: ProtocolDriver, images: torch.Tensor, stream: Stream, precision: Precision
+) -> torch.Tensor:
     """Return the log-softmax of the method's logits, float32 (B, K), for *images* as pixels."""
     # Compiled code is for one shape; the last batch has another.
     with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
-        return feed.predict(as_floats(images)).float().log_softmax(1)
+        return driver.predict(as_floats(images)).float().log_softmax(1)
 
 
 def _eager() -> AbstractContextManager[None]:
@@ -107,7 +99,7 @@ class _Recorder:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._scores: list[SampleScores] = []
+        self._samples: list[Samples[torch.Tensor]] = []
         self._batches: list[DeviceBatch] = []
         self._waits_s: list[float] = []
         self._marks: list[tuple[Mark, Mark]] = []
@@ -117,7 +109,7 @@ class _Recorder:
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
-        self._scores.append(sample_scores(log_probabilities, batch.labels))
+        self._samples.append(scored_samples(log_probabilities, batch.labels, torch.from_numpy(batch.indices)))
         self._batches.append(batch._replace(images=batch.images[:0]))  # not the pixels, whose memory is needed again
         self._waits_s.append(data_wait_s)
         self._marks.append((begin, end))
@@ -126,20 +118,10 @@ class _Recorder:
             self._clock.wait_for(self._running.popleft())
 
     def result(self, started: float) -> Pass:
-        scores = SampleScores(*(torch.cat(column).cpu() for column in zip(*self._scores, strict=True)))
+        samples = in_host_memory(self._samples)
         self._clock.synchronize()
         wall_s = time.perf_counter() - started
-        return Pass(
-            labels=np.concatenate([batch.labels.numpy() for batch in self._batches]),
-            predictions=scores.predictions.numpy(),
-            confidences=scores.confidences.double().numpy(),
-            label_ranks=scores.label_ranks.numpy(),
-            log_likelihoods=scores.log_likelihoods.double().numpy(),
-            brier_scores=scores.brier_scores.double().numpy(),
-            indices=np.concatenate([batch.indices for batch in self._batches]),
-            batches=tuple(self._timings()),
-            wall_s=wall_s,
-        )
+        return Pass(samples=samples, batches=tuple(self._timings()), wall_s=wall_s)
 
     def _timings(self) -> list[BatchTiming]:
         return [

@@ -10,8 +10,10 @@ import torch
 import torch.distributed as dist
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.feeding import Feed
+from tta_pipeline.evaluation.accelerator import device_of_rank
 from tta_pipeline.evaluation.one_pass import Pass
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.scores import chosen, joined
 from tta_pipeline.streaming.order import StreamOrder
 
 
@@ -34,16 +36,16 @@ class Ranks:
         if self.num_ranks > 1:
             dist.barrier()
 
-    def require_stateless(self, feed: Feed) -> None:
+    def require_stateless(self, driver: ProtocolDriver) -> None:
         """Refuse a method that carries something from batch to batch, which no other process would know.
 
         Raises:
-            EvaluationError: there are several processes, and the method of *feed* adapts or gets more than a batch.
+            EvaluationError: there are several processes, and the method of *driver* adapts or gets more than a batch.
         """
-        if self.num_ranks > 1 and not feed.is_stateless:
+        if self.num_ranks > 1 and not driver.is_stateless:
             raise EvaluationError(
-                f"found {type(feed.method).__name__} in {self.num_ranks} processes; expected a method that treats each "
-                "batch by itself, such as source or norm: launch one process"
+                f"found {type(driver.method).__name__} in {self.num_ranks} processes; expected a method that treats "
+                "each batch by itself, such as source or norm: launch one process"
             )
 
     def share(self, order: StreamOrder, batch_size: int) -> StreamOrder:
@@ -87,11 +89,8 @@ ALONE = Ranks()
 def ranks_of_torchrun() -> Iterator[Ranks]:
     """Yield this process's place among those of `torchrun`, joined by NCCL on CUDA devices and by gloo on CPUs."""
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    has_cuda = torch.cuda.is_available()
-    device = torch.device("cuda", local_rank) if has_cuda else torch.device("cpu")
-    if has_cuda:
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if has_cuda else "gloo")
+    device = device_of_rank(local_rank)
+    dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
     try:
         yield Ranks(rank=rank, num_ranks=dist.get_world_size(), device=device)
     finally:
@@ -109,13 +108,7 @@ def merged(parts: list[Pass]) -> Pass:
     # Stable: of equal turns the lower rank comes first, as the batches were dealt.
     turns.sort(key=lambda turn: turn[0])
     return Pass(
-        labels=np.concatenate([part.labels[samples] for _, samples, part in turns]),
-        predictions=np.concatenate([part.predictions[samples] for _, samples, part in turns]),
-        confidences=np.concatenate([part.confidences[samples] for _, samples, part in turns]),
-        label_ranks=np.concatenate([part.label_ranks[samples] for _, samples, part in turns]),
-        log_likelihoods=np.concatenate([part.log_likelihoods[samples] for _, samples, part in turns]),
-        brier_scores=np.concatenate([part.brier_scores[samples] for _, samples, part in turns]),
-        indices=np.concatenate([part.indices[samples] for _, samples, part in turns]),
+        samples=joined([chosen(part.samples, samples) for _, samples, part in turns]),
         batches=tuple(part.batches[number] for number, _, part in turns),
         wall_s=max(part.wall_s for part in parts),
     )

@@ -4,7 +4,8 @@ Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VER
 the values.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,24 +14,35 @@ import torch
 from tta_pipeline.evaluation.record import ClassCounts
 
 TOP = 5
+Column = TypeVar("Column")
 
 
-class SampleScores(NamedTuple):
-    """Of each sample of a batch, on the device that computed them, shape (B,)."""
+class Samples(NamedTuple, Generic[Column]):
+    """What is kept of each sample of a stream, in columns of shape (N,).
 
-    predictions: torch.Tensor
+    Tensors while a pass goes on, those of scores on the device that computed them; arrays afterwards, whose floats are
+    float64.
+    """
+
+    indices: Column
+    """int64: in the sample index of what is streamed."""
+    labels: Column
     """int64."""
-    confidences: torch.Tensor
-    """float32: the probability of the predicted class."""
-    label_ranks: torch.Tensor
+    predictions: Column
+    """int64: the predicted label."""
+    confidences: Column
+    """float: the probability of the predicted class."""
+    label_ranks: Column
     """int64: how many classes are not at or below the label's probability, so 0 is the best."""
-    log_likelihoods: torch.Tensor
-    """float32, natural logarithm of the label's probability."""
-    brier_scores: torch.Tensor
-    """float32 in [0, 2]: squared distance of the probabilities from the label's one-hot vector."""
+    log_likelihoods: Column
+    """float: natural logarithm of the label's probability."""
+    brier_scores: Column
+    """float in [0, 2]: squared distance of the probabilities from the label's one-hot vector."""
 
 
-def sample_scores(log_probabilities: torch.Tensor, labels: torch.Tensor) -> SampleScores:
+def scored_samples(
+    log_probabilities: torch.Tensor, labels: torch.Tensor, indices: torch.Tensor
+) -> Samples[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
     Ranks are taken from logarithms: where a method is nearly certain, float32 probabilities of all other classes are 0.
@@ -40,13 +52,31 @@ def sample_scores(log_probabilities: torch.Tensor, labels: torch.Tensor) -> Samp
     best, predictions = log_probabilities.max(1)
     of_label = log_probabilities.gather(1, column)
     distances = log_probabilities.exp().scatter(1, column, of_label.exp() - 1)
-    return SampleScores(
+    return Samples(
+        indices=indices,
+        labels=labels,
         predictions=predictions,
         confidences=best.exp(),
         label_ranks=(~(log_probabilities <= of_label)).sum(1),
         log_likelihoods=of_label[:, 0],
         brier_scores=distances.square().sum(1),
     )
+
+
+def in_host_memory(batches: Sequence[Samples[torch.Tensor]]) -> Samples[npt.NDArray[Any]]:
+    """Return the samples of *batches* one after the other, fetched from the device."""
+    columns = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
+    return Samples(*((column.double() if column.is_floating_point() else column).numpy() for column in columns))
+
+
+def chosen(samples: Samples[npt.NDArray[Any]], which: slice | npt.NDArray[np.bool_]) -> Samples[npt.NDArray[Any]]:
+    """Return the samples that *which* chooses."""
+    return Samples(*(column[which] for column in samples))
+
+
+def joined(parts: Sequence[Samples[npt.NDArray[Any]]]) -> Samples[npt.NDArray[Any]]:
+    """Return the samples of *parts* one after the other."""
+    return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], *, num_classes: int) -> ClassCounts:

@@ -5,10 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tta_pipeline.benchmarks.streams import Visit
+from tta_pipeline.evaluation.experiment import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, differing
 from tta_pipeline.evaluation.record import Evaluation
-from tta_pipeline.partitions import Cell
 
 _NUM_NAMED = 3
 _SHOWN_CHARACTERS = 60
@@ -16,10 +15,9 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """One cell of a visit."""
+    """How one cell of a stream stands."""
 
-    visit: Visit
-    cell: Cell
+    place: Place
     present: Fingerprint
     stored: Evaluation | None
     """Its newest record; None if there is none that can be believed."""

@@ -12,7 +12,7 @@ from PIL.Image import Image
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
-from tta_pipeline.evaluation.sweep import Subject
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.files import published_folder
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
@@ -242,8 +242,8 @@ def _written_samples(found: Findings, locations: Locations, folder: Path) -> Map
     Cells whose shards are no longer there are left out.
     """
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
-    subject = Subject(benchmark=found.benchmark, experiment=best, locations=locations)
-    rows = dict(_sample_rows(subject, [cell for cell in found.errors[best] if cell.severity == severity]))
+    results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)
+    rows = dict(_sample_rows(results, [cell for cell in found.errors[best] if cell.severity == severity]))
     uri = ""
     if rows:
         png = picture_png(sample_sheet(rows))
@@ -256,12 +256,12 @@ def _written_samples(found: Findings, locations: Locations, folder: Path) -> Map
     return {"experiment": best, "severity": severity, "uri": uri, "sql": sql}
 
 
-def _sample_rows(subject: Subject, cells: Sequence[Cell]) -> Iterator[tuple[str, Image]]:
-    image_size = subject.benchmark.image_size_of(subject.experiment)
+def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[tuple[str, Image]]:
+    image_size = results.benchmark.image_size_of(results.experiment_name)
     for cell in cells:
         try:
-            evaluation = subject.rows(cell.key)[0]
-            row = sample_row(subject.folder(cell), evaluation, image_size=image_size)
+            evaluation = results.rows(cell)[0]
+            row = sample_row(results.folder(cell), evaluation, image_size=image_size)
         except (ManifestError, RecordError, StreamError):
             continue
         yield f"{cell.corruption}, error {formatted('error', evaluation.error)}", row

@@ -7,20 +7,20 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tta_pipeline.evaluation.opening import Opened
+from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.reports.drawing import without_frame
 
 _MAX_SHOWN = 6000
 _SEVERITY_COLOURS = "cividis_r"  # the more severe, the darker, in print too
 
 
-def stream_picture(visits: Sequence[Opened], *, title: str = "") -> Figure:
+def stream_picture(segments: Sequence[OpenStream], *, title: str = "") -> Figure:
     """Return corruption (above) and class (below) of the samples of a stream, in the order they come.
 
-    Colour tells the severity. Of a long stream every so-manieth sample is shown.
+    Colour tells the severity. Of a long stream samples at equal distances are shown.
     """
-    corruptions, severities, labels = (np.concatenate(column) for column in zip(*map(_columns, visits), strict=True))
-    names = list(dict.fromkeys(manifest.corruption for opened in visits for manifest in opened.manifests))
+    corruptions, severities, labels = (np.concatenate(column) for column in zip(*map(_columns, segments), strict=True))
+    names = list(dict.fromkeys(manifest.corruption for opened in segments for manifest in opened.manifests))
     shown = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), _MAX_SHOWN)).astype(int))
     figure = Figure(figsize=(8, 1.4 + 0.16 * len(names) + 1.2), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[0.16 * len(names) + 0.4, 1.2])
@@ -42,7 +42,7 @@ def stream_picture(visits: Sequence[Opened], *, title: str = "") -> Figure:
     return figure
 
 
-def _columns(opened: Opened) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _columns(opened: OpenStream) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     indices = opened.order.indices
     numbers = opened.joined.set_numbers(indices)
     cells = [manifest.cell for manifest in opened.manifests]

@@ -1,9 +1,11 @@
 """A source turned into shard sets, cell by cell: what the asset and the command line have in common."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.shards import ShardSettings
@@ -56,35 +58,12 @@ class Conversion:
     progress: Tell
     """Told of the images of each cell."""
 
-    @contextmanager
-    def session(
-        self, cells: Sequence[Cell], *, before_release: Callable[[], object] = lambda: None
-    ) -> Iterator[Callable[[Cell], Task]]:
-        """Yield what gives the work on each of *cells*, reading together what lies together, one group at a time.
+    def session(self, cells: Sequence[Cell]) -> "Session":
+        """Return what gives the work on each of *cells*, all that will be asked for."""
+        return Session(self, cells)
 
-        Args:
-            cells: All cells that will be asked for.
-            before_release: Called before the images of a group go, to wait for whoever still reads them.
-        """
-        prepared: tuple[Cell, ...] = ()
-        with ExitStack() as stack:
-
-            def task(cell: Cell) -> Task:
-                nonlocal prepared
-                version = self.source.version(cell)
-                existing = self._unchanged(cell, version)
-                if existing is None and cell not in prepared:
-                    before_release()
-                    stack.close()
-                    others = [other for other in self.source.together(cell, cells) if other != cell]
-                    todo = [other for other in others if not self._unchanged(other, self.source.version(other))]
-                    prepared = (cell, *todo)
-                    stack.enter_context(self.source.prepared(prepared))
-                return self._task(cell, version, existing)
-
-            yield task
-
-    def _task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
+    def task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
+        """Return the work on *cell*, whose images must be prepared unless its shards are *existing*."""
         return Task(
             existing=existing,
             listing=self.source.listing(cell) if existing is None else None,
@@ -94,7 +73,8 @@ class Conversion:
             settings=self.settings,
         )
 
-    def _unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
+    def unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
+        """Return the record of the shards of *cell* if they are what converting would give, else None."""
         return unchanged(self._target(cell), cell, version, self.class_map, self.settings)
 
     def _target(self, cell: Cell) -> Target:
@@ -104,6 +84,62 @@ class Conversion:
             source_kind=self.source_kind,
             generated=self.generated,
         )
+
+
+class Session:
+    """Gives the work on each of some cells; the images of those that lie together are open together, group by group."""
+
+    def __init__(self, conversion: Conversion, cells: Sequence[Cell]) -> None:
+        self._conversion = conversion
+        self._cells = cells
+        self._group: tuple[Cell, ...] = ()
+        self._standing: dict[Cell, _Standing] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def has_images_of(self, cell: Cell) -> bool:
+        """Return whether the images of *cell* are open, or not needed since its shards stand there.
+
+        If not, `task` closes those of the group before, which nobody may read any more.
+        """
+        return cell in self._group or self._stands(cell).record is not None
+
+    def task(self, cell: Cell) -> Task:
+        """Return the work on *cell*.
+
+        Raises:
+            SourceError: its images cannot be read.
+        """
+        if not self.has_images_of(cell):
+            self._open_group_of(cell)
+        return self._conversion.task(cell, *self._stands(cell))
+
+    def _open_group_of(self, cell: Cell) -> None:
+        self._stack.close()
+        source = self._conversion.source
+        others = [other for other in source.together(cell, self._cells) if other != cell]
+        self._group = (cell, *(other for other in others if self._stands(other).record is None))
+        self._stack.enter_context(source.prepared(self._group))
+
+    def _stands(self, cell: Cell) -> "_Standing":
+        if cell not in self._standing:
+            version = self._conversion.source.version(cell)
+            self._standing[cell] = _Standing(version, self._conversion.unchanged(cell, version))
+        return self._standing[cell]
+
+
+class _Standing(NamedTuple):
+    """The version of a cell's images, and the record of its shards if they are of that version."""
+
+    version: str
+    record: WriterRecord | None
 
 
 def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Converted:

@@ -51,7 +51,7 @@ def shard_split(
         folder=lambda _: output,
         progress=progress,
     )
-    with Workers(jobs) as workers, conversion.session([cell]) as task:
-        record = convert(task(cell), progress, workers).record
+    with Workers(jobs) as workers, conversion.session([cell]) as session:
+        record = convert(session.task(cell), progress, workers).record
         told = progress(f"{cell.key} manifest", record.num_samples)
         return publish_shard_set(output, conversion.class_map, told, workers).shard_set

@@ -129,9 +129,9 @@ def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
     uninterrupted, killed, resumed = (built(method, seed=3) for _ in range(3))
     expected = predictions(uninterrupted, stream())
     predictions(killed, stream()[:2])
-    torch.save(killed.state(), tmp_path / "state.pt")
+    torch.save(killed.state_dict(), tmp_path / "state.pt")
     predictions(killed, stream()[2:])
-    resumed.load_state(torch.load(tmp_path / "state.pt", map_location="cpu", weights_only=True))
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", map_location="cpu", weights_only=True))
 
     assert_same(expected[2:], predictions(resumed, stream()[2:]))
     assert counters(uninterrupted) == counters(resumed)
@@ -144,19 +144,19 @@ def test_a_state_is_a_copy(method: str):
     """Predicting does not change a state that was taken before or put back, which works more than once."""
     adapted = built(method, seed=3)
     predictions(adapted, stream()[:2])
-    state = adapted.state()
+    state = adapted.state_dict()
     expected = predictions(adapted, stream()[2:])
     for _ in range(2):
-        adapted.load_state(state)
+        adapted.load_state_dict(state)
         assert_same(expected, predictions(adapted, stream()[2:]))
 
 
 def test_the_state_of_another_method_or_model_is_refused():
     """The error says so, and nothing is half put back in silence."""
     with pytest.raises(AdaptationError, match="another method's"):
-        built("eta").load_state(built("tent").state())
+        built("eta").load_state_dict(built("tent").state_dict())
     with pytest.raises(AdaptationError, match="does not fit tent on this model"):
-        built("tent", surer(MODELS["ln"]())).load_state(built("tent", surer(MODELS["gn"]())).state())
+        built("tent", surer(MODELS["ln"]())).load_state_dict(built("tent", surer(MODELS["gn"]())).state_dict())
 
 
 @pytest.mark.parametrize("method", METHODS)

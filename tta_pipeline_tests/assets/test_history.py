@@ -6,7 +6,8 @@ import pytest
 from tta_pipeline.assets.history import DRIFT, THROUGHPUT, history_reports
 from tta_pipeline.assets.reporting import CheckReport
 from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.evaluation.sweep import Subject
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.metrics.made import facts_of_version_1, record, write_version_1
 
@@ -16,18 +17,18 @@ ROW = {
 
 
 @pytest.fixture
-def subject(project: Project) -> Subject:
+def own(project: Project) -> ExperimentResults:
     """An experiment of which nothing is evaluated."""
     project.add_benchmark("small", SMALL)
     benchmark = load_benchmark(project.locations.benchmark_files / "small.yaml")
-    return Subject(benchmark=benchmark, experiment="tent", locations=project.locations)
+    return ExperimentResults(benchmark=benchmark, experiment_name="tent", locations=project.locations)
 
 
-def checked(subject: Subject, *rows: dict[str, object]) -> dict[str, CheckReport]:
+def checked(own: ExperimentResults, *rows: dict[str, object]) -> dict[str, CheckReport]:
     """Record evaluations that differ from a usual one in *rows*, and return what the checks find."""
     for row in rows:
-        record(subject.locations, **(ROW | row))
-    return {report.check: report for report in history_reports(subject, "contrast|5")}
+        record(own.locations, **(ROW | row))
+    return {report.check: report for report in history_reports(own, Cell(corruption="contrast", severity=5))}
 
 
 @pytest.mark.parametrize(
@@ -40,10 +41,10 @@ def checked(subject: Subject, *rows: dict[str, object]) -> dict[str, CheckReport
     ],
 )
 def test_an_evaluation_that_is_slower_than_usual_is_noticed(
-    subject: Subject, speeds: list[float], *, passed: bool, found: str
+    own: ExperimentResults, speeds: list[float], *, passed: bool, found: str
 ):
     """The newest is compared with the median of at least three before it."""
-    report = checked(subject, *({"images_per_s": speed} for speed in speeds))[THROUGHPUT]
+    report = checked(own, *({"images_per_s": speed} for speed in speeds))[THROUGHPUT]
 
     assert passed == report.passed
     assert found in report.metadata["found"]
@@ -58,37 +59,37 @@ def test_an_evaluation_that_is_slower_than_usual_is_noticed(
     ],
     ids=str,
 )  # fmt: skip
-def test_other_conditions_are_no_history(subject: Subject, other: dict[str, object]):
+def test_other_conditions_are_no_history(own: ExperimentResults, other: dict[str, object]):
     """A processor is not slower than usual because a graphics card, or two processes, were faster."""
-    report = checked(subject, *([{**other, "images_per_s": 9000.0}] * 3), {})[THROUGHPUT]
+    report = checked(own, *([{**other, "images_per_s": 9000.0}] * 3), {})[THROUGHPUT]
 
     assert report.passed
     assert "nothing to compare" in report.metadata["found"]
 
 
-def test_what_was_compared_is_said(subject: Subject):
+def test_what_was_compared_is_said(own: ExperimentResults):
     """The metadata name the conditions, and the sentence how many evaluations were made under them."""
-    report = checked(subject, {"images_per_s": 9000.0, "num_processes": 2}, {}, {}, {}, {})[THROUGHPUT]
+    report = checked(own, {"images_per_s": 9000.0, "num_processes": 2}, {}, {}, {}, {})[THROUGHPUT]
 
     assert "Compared with 3 or more earlier evaluations under the same conditions" in report.metadata["found"]
     assert "cpu_model made, num_cores 2, decode_threads 2" in report.metadata["compared"]
 
 
-def test_speeds_of_older_records_are_no_history(subject: Subject):
+def test_speeds_of_older_records_are_no_history(own: ExperimentResults):
     """They do not say under which conditions they were measured."""
     for sequence in (1, 2, 3):
-        write_version_1(subject.locations, facts_of_version_1(**ROW | {"images_per_s": 9000.0}), sequence=sequence)
+        write_version_1(own.locations, facts_of_version_1(**ROW | {"images_per_s": 9000.0}), sequence=sequence)
 
-    assert checked(subject, {})[THROUGHPUT].passed
+    assert checked(own, {})[THROUGHPUT].passed
 
 
-def test_a_damaged_record_of_before_is_left_out(subject: Subject):
+def test_a_damaged_record_of_before_is_left_out(own: ExperimentResults):
     """The checks go on; publishing names it."""
-    checked(subject, {}, {}, {})
-    damaged = record(subject.locations, **ROW).path
+    checked(own, {}, {}, {})
+    damaged = record(own.locations, **ROW).path
     damaged.write_bytes(damaged.read_bytes()[:-1])
 
-    assert "as before" in checked(subject, {})[DRIFT].metadata["found"]
+    assert "as before" in checked(own, {})[DRIFT].metadata["found"]
 
 
 @pytest.mark.parametrize(
@@ -101,15 +102,15 @@ def test_a_damaged_record_of_before_is_left_out(subject: Subject):
         ([{}, {"error": 0.201}], "error 0.2010, and 0.2000 before, with the same data, weights and settings"),
     ],
 )
-def test_an_error_that_drifts_is_noticed(subject: Subject, rows: list[dict[str, object]], found: str):
+def test_an_error_that_drifts_is_noticed(own: ExperimentResults, rows: list[dict[str, object]], found: str):
     """Any difference with the same data, weights and settings, and half a point with others."""
-    report = checked(subject, *rows)[DRIFT]
+    report = checked(own, *rows)[DRIFT]
 
     assert found in report.metadata["found"]
     assert report.passed == (found in ("no earlier evaluation", "as before"))
 
 
-def test_both_warn_and_stop_nothing(subject: Subject):
+def test_both_warn_and_stop_nothing(own: ExperimentResults):
     """Integrity is an error; speed and drift are for a person to look at."""
-    assert {dg.AssetCheckSeverity.WARN} == {report.severity for report in checked(subject, {}).values()}
+    assert {dg.AssetCheckSeverity.WARN} == {report.severity for report in checked(own, {}).values()}
     assert dg.AssetCheckSeverity.ERROR == CheckReport(check="any", passed=False).severity

@@ -8,8 +8,9 @@ import yaml
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.benchmarks.streams import plans, stream_keys
+from tta_pipeline.benchmarks.streams import partition_keys, plans
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.partitions import StreamKey
 from tta_pipeline_tests.conftest import SMALL
 
 
@@ -31,14 +32,19 @@ def test_a_name_alone_is_a_protocol(name: str):
     assert name == Protocol.model_validate(name).name
 
 
+def keys(own: Benchmark) -> tuple[str, ...]:
+    """Return the partition keys of the experiment."""
+    return tuple(key.key for key in partition_keys(own, "own"))
+
+
 def test_streams_are_of_cells_of_severities_or_of_all():
-    """The keys are those of Dagster's partitions."""
+    """The keys are those of Dagster's partitions; the clean images, which have none, come last."""
     cells = ("gaussian_noise|3", "gaussian_noise|5", "contrast|3", "contrast|5")
 
-    assert cells == stream_keys(benchmark(), "own")
-    assert cells[1::2] == stream_keys(benchmark(severities=[5]), "own")
-    assert ("3", "5") == stream_keys(benchmark(protocol="continual"), "own")
-    assert ("all",) == stream_keys(benchmark(protocol="gradual"), "own")
+    assert (*cells, "clean|0") == keys(benchmark())
+    assert (*cells[1::2], "clean|0") == keys(benchmark(severities=[5]))
+    assert ("3", "5") == keys(benchmark(protocol="continual"))
+    assert ("all",) == keys(benchmark(protocol="gradual"))
 
 
 def test_clean_images_come_where_they_are_asked_for():
@@ -48,17 +54,17 @@ def test_clean_images_come_where_they_are_asked_for():
         ("at_end", ["gaussian_noise|5", "contrast|5", "clean|0"]),
     ):
         own = benchmark(protocol={"shift": "continual", "clean": clean})
-        (plan,) = plans(own, "own", "5")
-        assert expected == [cell.key for visit in plan.visits for cell in visit.cells]
+        (plan,) = plans(own, "own", StreamKey(severity=5))
+        assert expected == [cell.key for segment in plan.segments for cell in segment.cells]
 
 
 def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
     """Over twenty seeds both orders of two corruptions come, each the same again."""
     own = benchmark(protocol={"shift": "continual", "corruption_order": "seeded"}, seeds=list(range(20)))
-    first = [plan.visits[0].cells[0].corruption for plan in plans(own, "own", "5")]
+    first = [plan.segments[0].cells[0].corruption for plan in plans(own, "own", StreamKey(severity=5))]
 
     assert {"gaussian_noise", "contrast"} == set(first)
-    assert first == [plan.visits[0].cells[0].corruption for plan in plans(own, "own", "5")]
+    assert first == [plan.segments[0].cells[0].corruption for plan in plans(own, "own", StreamKey(severity=5))]
 
 
 @pytest.mark.parametrize(

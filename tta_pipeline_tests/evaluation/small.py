@@ -1,28 +1,49 @@
 """One experiment over the small benchmark, in this process."""
 
+from collections.abc import Callable
+
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell, PartitionKey, StreamKey
 from tta_pipeline_tests.conftest import SMALL
 
 NOISE, CONTRAST = "gaussian_noise", "contrast"
+CONTRAST_5 = Cell(corruption=CONTRAST, severity=5)
+SEVERITY_5 = StreamKey(severity=5)
 TENT = {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32}
 
 
-def subject(data: Locations, **experiment: object) -> Subject:
+def results_of(data: Locations, **experiment: object) -> ExperimentResults:
     """Return one experiment over the small benchmark."""
     content = {**yaml.safe_load(SMALL), "name": "small", "experiments": {"own": {**TENT, **experiment}}}
-    return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
+    return ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="own", locations=data)
 
 
-def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
-    """Evaluate the streams at *key* and return the facts of all rows."""
+def runner_of(
+    own: ExperimentResults,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
+    num_threads: int = 2,
+    anew: bool = False,
+    keeps_predictions: bool = True,
+) -> ExperimentRunner:
+    """Return what evaluates *own* on the CPU, to be entered."""
     machine = Machine(device="cpu", num_threads=num_threads)
-    with Sweep(own, machine=machine, run_id="test", tell=lambda _: None) as sweep:
-        for plan in sweep.unfinished(key):
-            sweep.evaluate(plan)
-        assert not sweep.unfinished(key)
+    return ExperimentRunner(
+        own, machine=machine, run_id="test", tell=tell, anew=anew, keeps_predictions=keeps_predictions
+    )
+
+
+def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2) -> list[dict[str, object]]:
+    """Evaluate the streams at *key* and return the facts of all rows, which are those that are recorded."""
+    with runner_of(own, num_threads=num_threads) as runner:
+        runner.plan(key)
+        runner.evaluate(key)
+        assert own.rows(key) == runner.rows(key)
+        assert not runner.plan(key)
     return [row.facts() for row in own.rows(key)]

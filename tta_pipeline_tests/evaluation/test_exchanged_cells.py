@@ -8,51 +8,52 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, PipelineError
-from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.sweep import Subject, Sweep
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.evaluation.small import runner_of
 from tta_pipeline_tests.shards.cell import flip_sample
 
 
 @pytest.fixture
-def subject(sweep: Project, tmp_path: Path) -> Subject:
+def own(sweep: Project, tmp_path: Path) -> ExperimentResults:
     """The small benchmark without results, and the experiment that adapts nothing."""
     shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
     benchmark = Benchmark.model_validate({**yaml.safe_load(SMALL), "name": "small"})
-    return Subject(benchmark=benchmark, experiment="source", locations=Locations(root=tmp_path))
+    return ExperimentResults(benchmark=benchmark, experiment_name="source", locations=Locations(root=tmp_path))
 
 
-def evaluate(subject: Subject, key: str) -> None:
-    """Evaluate the cell at *key*, finished before or not."""
-    with Sweep(subject, machine=Machine(device="cpu"), run_id="test", tell=lambda _: None) as sweep:
-        for plan in subject.plans(key):
-            sweep.evaluate(plan, anew=True)
+def evaluate(own: ExperimentResults, cell: Cell) -> None:
+    """Evaluate *cell*, finished before or not."""
+    with runner_of(own, anew=True) as runner:
+        runner.plan(cell)
+        runner.evaluate(cell)
 
 
-def test_cells_that_were_exchanged_are_not_evaluated(subject: Subject):
+def test_cells_that_were_exchanged_are_not_evaluated(own: ExperimentResults):
     """Nor is the manifest of one taken for that of the other where finished cells are looked for."""
     one, other = SMALL_CELLS[0], SMALL_CELLS[2]
-    evaluate(subject, one.key)
-    folders = [subject.folder(cell) for cell in (one, other)]
+    evaluate(own, one)
+    folders = [own.folder(cell) for cell in (one, other)]
     folders[0].rename(folders[0].with_name("aside"))
     folders[1].rename(folders[0])
     folders[0].with_name("aside").rename(folders[1])
 
     with pytest.raises(ManifestError, match=r"found cell contrast\|3; expected gaussian_noise\|3"):
-        evaluate(subject, one.key)
+        evaluate(own, one)
     with pytest.raises(ManifestError, match=r"found cell gaussian_noise\|3; expected contrast\|3"):
-        subject.manifest(other)
+        own.manifest(other)
 
 
-def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(subject: Subject):
+def test_a_flipped_bit_ends_an_evaluation_though_the_files_times_are_the_same(own: ExperimentResults):
     """No record is written."""
     cell = SMALL_CELLS[0]
-    shard_set = ShardSet.open(subject.folder(cell))
+    shard_set = ShardSet.open(own.folder(cell))
     shard_set.require_intact()  # notes inode, size and time of each file, which stay
     path = flip_sample(shard_set, 77)
 
     with pytest.raises(PipelineError, match=rf"{path.name}, sample {shard_set.index.keys[77]} at byte"):
-        evaluate(subject, cell.key)
-    assert not list(subject.locations.root.rglob("evaluations/*.json"))
+        evaluate(own, cell)
+    assert not list(own.locations.root.rglob("evaluations/*.json"))

@@ -11,7 +11,7 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import ToTensor
 
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline_tests.evaluation.test_evaluate import evaluated, evaluator
+from tta_pipeline_tests.evaluation.test_evaluator import evaluated, evaluator
 
 
 def model_of_many_minds() -> nn.Module:

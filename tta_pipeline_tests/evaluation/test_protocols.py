@@ -14,19 +14,26 @@ import torch
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.errors import StreamError
-from tta_pipeline.evaluation.feeding import HurriedFeed, WindowFeed
-from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.protocol_driver import RealTimeDriver, WindowDriver
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.evaluation.sweep import Subject, Sweep
 from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import WHOLE, Cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
 from tta_pipeline.streaming.order import as_stored, shuffled
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline_tests.evaluation.small import CONTRAST, NOISE, evaluated, subject
+from tta_pipeline_tests.evaluation.small import (
+    CONTRAST,
+    CONTRAST_5,
+    NOISE,
+    SEVERITY_5,
+    evaluated,
+    results_of,
+    runner_of,
+)
 
 
 def predictions(rows: list[dict]) -> list[str]:
@@ -41,7 +48,7 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
     return [(as_floats(batch.images).clone(), batch.labels) for batch in stream]
 
 
-def tent(own: Subject):
+def tent(own: ExperimentResults):
     """Return the method of the experiment, fresh."""
     model = own.load_model().make().to(memory_format=torch.channels_last)
     return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
@@ -50,8 +57,8 @@ def tent(own: Subject):
 def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: Locations):
     """The rows are those of a plain loop over both cells with one method."""
     fast = {"lr": 0.1}
-    own = subject(data, protocol="continual", hyperparameters=fast)
-    rows = evaluated(own, "5")
+    own = results_of(data, protocol="continual", hyperparameters=fast)
+    rows = evaluated(own, SEVERITY_5)
     method = tent(own)
     expected = [
         sum(int((method.predict(images).argmax(1) == labels).sum()) for images, labels in batches(data, f"{name}/5"))
@@ -61,14 +68,14 @@ def test_a_continual_stream_goes_through_the_corruptions_without_a_reset(data: L
     assert [(0, NOISE, 5), (1, CONTRAST, 5)] == [(row["position"], row["corruption"], row["severity"]) for row in rows]
     assert expected == [row["num_correct"] for row in rows]
     assert [0, 0] == [row["num_resets"] for row in rows]
-    alone = evaluated(subject(data, hyperparameters=fast), f"{CONTRAST}|5")
+    alone = evaluated(results_of(data, hyperparameters=fast), CONTRAST_5)
     assert predictions(alone) != predictions(rows)[1:]
 
 
 def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
     """Every batch is predicted as if it were the first."""
-    own = subject(data, protocol="episodic")
-    (row,) = evaluated(own, f"{CONTRAST}|5")
+    own = results_of(data, protocol="episodic")
+    (row,) = evaluated(own, CONTRAST_5)
     expected = [tent(own).predict(images).argmax(1) for images, _ in batches(data, f"{CONTRAST}/5")]
 
     assert row["num_resets"] == row["num_batches"] == len(expected)
@@ -81,7 +88,7 @@ def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
 
 def test_a_gradual_stream_rises_and_falls(data: Locations):
     """Each corruption by severities up and down again, each visit with a row of its own."""
-    rows = evaluated(subject(data, protocol="gradual", hyperparameters={"lr": 0.1}), "all")
+    rows = evaluated(results_of(data, protocol="gradual", hyperparameters={"lr": 0.1}), WHOLE)
 
     assert [(c, s) for c in (NOISE, CONTRAST) for s in (3, 5, 3)] == [(r["corruption"], r["severity"]) for r in rows]
     assert list(range(6)) == [row["position"] for row in rows]
@@ -90,7 +97,7 @@ def test_a_gradual_stream_rises_and_falls(data: Locations):
 
 def test_a_mixed_stream_has_all_cells_at_once(data: Locations):
     """Each sample once, shuffled over the cells; the rows divide what the stream took."""
-    rows = evaluated(subject(data, protocol="mixed"), "5")
+    rows = evaluated(results_of(data, protocol="mixed"), SEVERITY_5)
 
     assert [150, 150] == [row["num_samples"] for row in rows]
     assert 1 == len({row["order_hash"] for row in rows})
@@ -122,8 +129,8 @@ def test_joined_sets_give_the_pixels_of_each_sample(data: Locations):
 @pytest.mark.parametrize("protocol", ["correlated", {"shift": "mixed", "order": "dirichlet", "delta": 0.01}])
 def test_a_correlated_stream_has_few_classes_at_a_time(data: Locations, protocol: object):
     """A batch of 32 has fewer of the ten classes than one of an i.i.d. stream."""
-    rows = evaluated(subject(data, protocol=protocol), "5")
-    iid = evaluated(subject(data, protocol="mixed", method="norm"), "5")
+    rows = evaluated(results_of(data, protocol=protocol), SEVERITY_5)
+    iid = evaluated(results_of(data, protocol="mixed", method="norm"), SEVERITY_5)
 
     assert rows[0]["order_hash"] != iid[0]["order_hash"]
     labels = [
@@ -136,7 +143,7 @@ def test_a_correlated_stream_has_few_classes_at_a_time(data: Locations, protocol
 
 def test_a_slow_stream_has_each_image_once_for_each_corruption(data: Locations):
     """While the severity rises and falls: of each image one severity, and the strongest in the middle."""
-    rows = evaluated(subject(data, protocol="slow"), "all")
+    rows = evaluated(results_of(data, protocol="slow"), WHOLE)
 
     counts = {(row["corruption"], row["severity"]): row["num_samples"] for row in rows}
     assert all(150 == counts[name, 3] + counts[name, 5] for name in (NOISE, CONTRAST))
@@ -148,7 +155,7 @@ def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path:
     protocols = ["continual", "correlated", "mixed", "mixed_correlated", {"shift": "continual", "order": "shuffled"}]
     hashes = []
     for protocol in protocols:
-        rows = [evaluated(subject(data, protocol=protocol), "5", num_threads=threads) for threads in (1, 4)]
+        rows = [evaluated(results_of(data, protocol=protocol), SEVERITY_5, num_threads=threads) for threads in (1, 4)]
         assert predictions(rows[0]) == predictions(rows[1])
         hashes.append(rows[0][0]["order_hash"])
         shutil.rmtree(data.results("small"))
@@ -158,8 +165,8 @@ def test_the_order_depends_on_protocol_and_seed_alone(data: Locations, tmp_path:
 
 def test_several_seeds_are_streams_of_their_own(data: Locations):
     """Each has rows of its own in another order; a further seed leaves those that are there alone."""
-    first = evaluated(subject(data, seeds=[0, 1]), f"{CONTRAST}|5")
-    more = evaluated(subject(data, seeds=[0, 1, 2]), f"{CONTRAST}|5")
+    first = evaluated(results_of(data, seeds=[0, 1]), CONTRAST_5)
+    more = evaluated(results_of(data, seeds=[0, 1, 2]), CONTRAST_5)
 
     assert [0, 1, 2] == [row["seed"] for row in more]
     assert first == more[:2]
@@ -175,7 +182,7 @@ def test_a_subset_is_named_and_hashed(data: Locations):
         ({"random": 50, "seed": 3}, "random 50, seed 3", 50),
         ({"listed": str(data.root / "list.txt")}, "listed in list.txt", 40),
     ):
-        rows = evaluated(subject(data, subset=subset, protocol="continual"), "5")
+        rows = evaluated(results_of(data, subset=subset, protocol="continual"), SEVERITY_5)
         assert [(called, count)] * 2 == [(row["subset"], row["num_samples"]) for row in rows]
         assert 64 == len(rows[0]["subset_sha256"])
         shutil.rmtree(data.results("small"))
@@ -191,13 +198,13 @@ def test_a_list_that_names_unknown_samples_is_refused(data: Locations, content: 
     (data.root / "list.txt").write_text(content)
 
     with pytest.raises(StreamError, match=rf"list\.txt.*{found}"):
-        evaluated(subject(data, subset={"listed": str(data.root / "list.txt")}), f"{CONTRAST}|5")
+        evaluated(results_of(data, subset={"listed": str(data.root / "list.txt")}), CONTRAST_5)
     assert not data.results("small").exists()
 
 
 def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: Locations):
     """Another method setting, protocol, batch size or subset is evaluated anew; other severities are not."""
-    evaluated(subject(data), f"{CONTRAST}|5")
+    evaluated(results_of(data), CONTRAST_5)
     for change, is_finished in (
         ({"severities": [5]}, True),
         ({"batch_size": 16}, False),
@@ -207,51 +214,52 @@ def test_what_decides_the_predictions_decides_whether_a_cell_is_finished(data: L
         ({"subset": {"first": 9}}, False),
         ({"seed": 1}, False),
     ):
-        own = subject(data, **change)
-        with Sweep(own, machine=Machine(device="cpu"), run_id="test", tell=lambda _: None) as sweep:
-            assert is_finished is (not sweep.unfinished(f"{CONTRAST}|5")), change
+        own = results_of(data, **change)
+        with runner_of(own) as runner:
+            assert is_finished is (not runner.plan(CONTRAST_5)), change
 
 
 KILLED = """
 import json, os, sys
 from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.evaluation import sweep
+from tta_pipeline.evaluation import runner
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import WHOLE
 
-publish, left = sweep.publish_record, [int(sys.argv[3])]
+publish, left = runner.publish_record, [int(sys.argv[3])]
 def publish_and_die(*args, **kwargs):
     publish(*args, **kwargs)
     left[0] -= 1
     if not left[0]:
         os.kill(os.getpid(), 9)
-sweep.publish_record = publish_and_die
-own = sweep.Subject(
-    benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment="own",
+runner.publish_record = publish_and_die
+own = ExperimentResults(
+    benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
     locations=Locations(root=Path(sys.argv[1])),
 )
-with sweep.Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_sweep:
-    own_sweep.evaluate(own.plans("all")[0])
+with runner.ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed", tell=print) as own_runner:
+    own_runner.plan(WHOLE)
+    own_runner.evaluate(WHOLE)
 """
 
 
 @pytest.mark.parametrize("method", ["tent", "rotta"])
 def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, method: str):
-    """Killed behind the second and the fourth of six visits: those are not made again, and no prediction differs."""
-    own = subject(data, protocol="gradual", method=method, subset={"first": 64})
-    whole = evaluated(own, "all")
+    """Killed behind the second and the fourth of six segments: those are not made again, and no prediction differs."""
+    own = results_of(data, protocol="gradual", method=method, subset={"first": 64})
+    whole = evaluated(own, WHOLE)
     shutil.rmtree(data.results("small"))
-    for num_visits in (2, 2):
+    for num_segments in (2, 2):
         content = own.benchmark.model_dump_json()
         killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str(data.root), content, str(num_visits)], check=False, capture_output=True
+            [sys.executable, "-c", KILLED, str(data.root), content, str(num_segments)], check=False, capture_output=True
         )
         assert -signal.SIGKILL == killed.returncode, killed.stderr.decode()[-2000:]
 
-    again = evaluated(own, "all")
+    again = evaluated(own, WHOLE)
 
     assert predictions(whole) == predictions(again)
     assert [1] * 6 == [
@@ -263,15 +271,15 @@ def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, metho
 
 def test_a_window_is_given_whole_and_its_last_image_predicted(data: Locations):
     """Image by image, with those before it."""
-    own = subject(data, protocol={"shift": "continual", "window": 8}, batch_size=1, subset={"first": 20})
+    own = results_of(data, protocol={"shift": "continual", "window": 8}, batch_size=1, subset={"first": 20})
     method = tent(own)
-    fed = WindowFeed(tent(own), size=8)
+    fed = WindowDriver(tent(own), size=8)
     images = torch.cat([images for images, _ in batches(data, f"{CONTRAST}/5")])[:20]
     expected = [method.predict(images[max(0, end - 8) : end])[-1] for end in range(1, 21)]
 
     for image, logits in zip(images, expected, strict=True):
         torch.testing.assert_close(fed.predict(image[None])[0], logits, rtol=0, atol=0)
-    assert [20, 20] == [row["num_samples"] for row in evaluated(own, "5")]
+    assert [20, 20] == [row["num_samples"] for row in evaluated(own, SEVERITY_5)]
 
 
 def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
@@ -292,7 +300,7 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
             return self.model(images)
 
     method = Adapting()
-    fed = HurriedFeed(method, speed=1.0, source=Slow(), synchronize=lambda: None)
+    fed = RealTimeDriver(method, speed=1.0, source=Slow(), synchronize=lambda: None)
     for _ in range(12):
         fed.predict(torch.zeros(2, 3, 8, 8))
 
@@ -302,8 +310,8 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
 
 def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locations):
     """Its batches add up, and all are predicted."""
-    own = subject(data, protocol={"shift": "continual", "stream_speed": 1.0}, hyperparameters={"steps": 8})
-    rows = evaluated(own, "5")
+    own = results_of(data, protocol={"shift": "continual", "stream_speed": 1.0}, hyperparameters={"steps": 8})
+    rows = evaluated(own, SEVERITY_5)
 
     assert all(150 == row["num_samples"] for row in rows)
     assert sum(row["num_unadapted"] for row in rows) + sum(row["num_forwards"] for row in rows) // 8 == 300
@@ -313,10 +321,10 @@ def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locat
 
 def test_predictions_are_kept_of_each_sample(data: Locations):
     """Less than 8 bytes a sample, in a file that the record has the hash of; the counts follow from them."""
-    own = subject(data, protocol="mixed")
-    evaluated(own, "5")
+    own = results_of(data, protocol="mixed")
+    evaluated(own, SEVERITY_5)
 
-    for row in own.rows("5"):
+    for row in own.rows(SEVERITY_5):
         (path,) = data.predictions("small").rglob(f"{row.samples_sha256}.parquet")
         kept = SamplePredictions.read(path, sha256=row.samples_sha256)
         index = ShardSet.open(own.folder(Cell(corruption=row.corruption, severity=row.severity))).index
@@ -329,9 +337,9 @@ def test_predictions_are_kept_of_each_sample(data: Locations):
 
 def test_predictions_that_were_changed_are_named(data: Locations):
     """A flipped bit in what was kept is told by the check; a run without the setting keeps nothing."""
-    own = subject(data)
-    evaluated(own, f"{CONTRAST}|5")
-    (row,) = own.rows(f"{CONTRAST}|5")
+    own = results_of(data)
+    evaluated(own, CONTRAST_5)
+    (row,) = own.rows(CONTRAST_5)
     (path,) = data.predictions("small").rglob("*.parquet")
     changed = bytearray(path.read_bytes())
     changed[40] ^= 1
@@ -341,8 +349,9 @@ def test_predictions_that_were_changed_are_named(data: Locations):
 
     assert str(path) in problem
     shutil.rmtree(data.predictions("small"))
-    with Sweep(own, machine=Machine(device="cpu"), run_id="t", tell=print, keeps_predictions=False) as sweep:
-        sweep.evaluate(own.plans(f"{CONTRAST}|5")[0], anew=True)
-    (row,) = own.rows(f"{CONTRAST}|5")
+    with runner_of(own, anew=True, keeps_predictions=False) as runner:
+        runner.plan(CONTRAST_5)
+        runner.evaluate(CONTRAST_5)
+    (row,) = own.rows(CONTRAST_5)
     assert row.samples_sha256 is None
     assert not data.predictions("small").exists()

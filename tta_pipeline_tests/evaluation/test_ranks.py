@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.ranks import Ranks, merged
+from tta_pipeline.evaluation.scores import Samples
 from tta_pipeline.streaming.order import StreamOrder
 
 
@@ -26,12 +27,11 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
         BatchTiming(num_samples=len(order.indices[e : e + batch_size]), data_wait_s=0, host_to_device_s=0, compute_s=0)
         for e in edges
     )
-    return Pass(
-        labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2,
+    samples = Samples(
+        indices=order.indices, labels=order.indices, predictions=order.indices + 1, confidences=order.indices / 2,
         label_ranks=order.indices + 2, log_likelihoods=-order.indices / 3, brier_scores=order.indices / 4,
-        indices=order.indices,
-        batches=batches, wall_s=1.0,
     )  # fmt: skip
+    return Pass(samples=samples, batches=batches, wall_s=1.0)
 
 
 @given(st.integers(1, 100), st.integers(1, 9), st.integers(1, 3))
@@ -47,8 +47,8 @@ def test_the_parts_of_all_ranks_make_the_whole_pass(num_samples: int, batch_size
 
     together, alone = merged(parts), passed(order, batch_size)
 
-    for column in ("labels", "predictions", "confidences", "label_ranks", "log_likelihoods", "brier_scores", "indices"):
-        np.testing.assert_array_equal(getattr(alone, column), getattr(together, column))
+    for expected, found in zip(alone.samples, together.samples, strict=True):
+        np.testing.assert_array_equal(expected, found)
     assert alone.batches == together.batches
     assert num_ranks - 1 == together.wall_s
 

@@ -6,7 +6,7 @@ import torch
 from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
 
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.scores import TOP, SampleScores, class_counts, finite_mean, sample_scores
+from tta_pipeline.evaluation.scores import TOP, Samples, class_counts, finite_mean, scored_samples
 
 NUM_SAMPLES, NUM_CLASSES = 400, 12
 
@@ -23,9 +23,9 @@ def labels_of(num_samples: int) -> torch.Tensor:
     return torch.arange(num_samples) % NUM_CLASSES
 
 
-def scores_of(logits: torch.Tensor) -> SampleScores:
+def scores_of(logits: torch.Tensor) -> Samples[torch.Tensor]:
     """Return the scores of *logits* by those labels."""
-    return sample_scores(logits.log_softmax(1), labels_of(len(logits)))
+    return scored_samples(logits.log_softmax(1), labels_of(len(logits)), torch.arange(len(logits)))
 
 
 @pytest.mark.parametrize("top", [1, 2, TOP])

@@ -14,15 +14,15 @@ from torchvision.models import get_model
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.sweep import Step, Subject, Sweep
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.runner import _Step
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.records import latest_record, packed
-from tta_pipeline.partitions import TRAIN
+from tta_pipeline.partitions import TRAIN, WHOLE, Cell
 from tta_pipeline_tests.conftest import SMALL, Project
-from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, subject
+from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, results_of, runner_of
 
-KEY = f"{CONTRAST}|5"
+KEY = Cell(corruption=CONTRAST, severity=5)
 METHOD = """
 from my_scale import SCALE
 from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
@@ -40,12 +40,12 @@ class Mine(Source):
 """
 
 
-def told(own: Subject) -> tuple[bool, list[str]]:
+def told(own: ExperimentResults) -> tuple[bool, list[str]]:
     """Return whether the cell is finished, and what a run says before it begins."""
     lines = list[str]()
-    with Sweep(own, machine=Machine(device="cpu"), run_id="test", tell=lines.append) as sweep:
-        is_finished = not sweep.unfinished(KEY)
-        sweep.say_what_is_unproven()
+    with runner_of(own, tell=lines.append) as runner:
+        is_finished = not runner.plan(KEY)
+        runner.tell_of_unproven()
     return is_finished, lines
 
 
@@ -60,11 +60,11 @@ def checkpoint(tmp_path: Path) -> dict:
             **normalisation}  # fmt: skip
 
 
-def with_model(data: Locations, model: dict) -> Subject:
+def with_model(data: Locations, model: dict) -> ExperimentResults:
     """Return the source experiment with *model*."""
     content = {**yaml.safe_load(SMALL), "name": "small", "models": {"mine": model}}
     content["experiments"] = {"own": {"model": "mine", "method": "source", "subset": {"first": 20}}}
-    return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
+    return ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="own", locations=data)
 
 
 @pytest.mark.parametrize("field", ["mean", "std"])
@@ -99,11 +99,11 @@ def test_another_architecture_or_class_file_is_another_model(data: Locations, ch
 )
 def test_a_flag_of_the_arithmetic_decides(data: Locations, monkeypatch: pytest.MonkeyPatch, flag: str, value: bool):  # noqa: FBT001
     """Switches of torch that change how it computes are part of what decides."""
-    evaluated(subject(data), KEY)
+    evaluated(results_of(data), KEY)
 
     monkeypatch.setattr(torch.backends.cudnn, flag, value)
 
-    is_finished, lines = told(subject(data))
+    is_finished, lines = told(results_of(data))
     assert not is_finished
     assert any(f"arithmetic.cudnn_{flag} was false, is true" in line for line in lines)
 
@@ -141,12 +141,12 @@ def test_an_edited_method_is_evaluated_anew(
     data: Locations, own_method: Path, name: str, edit: tuple[str, str], is_finished: bool  # noqa: FBT001
 ):  # fmt: skip
     """Its code, and what it imports from beside it, decides; how it is explained does not."""
-    (row,) = evaluated(subject(data, method="my_method:MINE"), KEY)
+    (row,) = evaluated(results_of(data, method="my_method:MINE"), KEY)
     path = own_method / name
     path.write_text(path.read_text().replace(*edit))
     forget()
 
-    own = subject(data, method="my_method:MINE")
+    own = results_of(data, method="my_method:MINE")
     assert is_finished is told(own)[0]
     (again,) = evaluated(own, KEY)
     assert is_finished is (row["code_sha256"] == again["code_sha256"])
@@ -154,16 +154,16 @@ def test_an_edited_method_is_evaluated_anew(
 
 def test_a_method_that_is_edited_while_it_runs_is_refused(data: Locations, own_method: Path):
     """The process goes on with what it imported, so its number would be that of other code than lies there."""
-    evaluated(subject(data, method="my_method:MINE"), KEY)
+    evaluated(results_of(data, method="my_method:MINE"), KEY)
     (own_method / "my_scale.py").write_text("SCALE = 5.0\n")
 
     with pytest.raises(EvaluationError, match=r"my_scale\.py was changed after this process imported it"):
-        evaluated(subject(data, method="my_method:MINE", seed=1), KEY)
+        evaluated(results_of(data, method="my_method:MINE", seed=1), KEY)
 
 
 def test_a_record_of_before_counts_as_unfinished(data: Locations):
     """It did not say all that decides it; how many there are and what they took is told first."""
-    own = subject(data)
+    own = results_of(data)
     (row,) = evaluated(own, KEY)
     (path,) = data.results("small").rglob("0*.json")
     unknown_then = ("fingerprint_parts", "code_sha256", "samples_sha256")
@@ -182,7 +182,7 @@ def test_a_record_of_before_counts_as_unfinished(data: Locations):
 
 def test_a_damaged_record_counts_as_unfinished_and_is_named(data: Locations):
     """The cell is evaluated again; the next record has the next number."""
-    own = subject(data)
+    own = results_of(data)
     evaluated(own, KEY)
     (path,) = data.results("small").rglob("0*.json")
     path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct": '))
@@ -197,10 +197,10 @@ def test_a_damaged_record_counts_as_unfinished_and_is_named(data: Locations):
 
 def test_a_renamed_experiment_finds_its_results(data: Locations):
     """What it had under its old name becomes its own, with the predictions of each sample; nothing is evaluated."""
-    (before,) = evaluated(subject(data), KEY)
+    (before,) = evaluated(results_of(data), KEY)
     content = {**yaml.safe_load(SMALL), "name": "small"}
-    content["experiments"] = {"renamed": subject(data).spec.model_dump(mode="json")}
-    renamed = Subject(benchmark=Benchmark.model_validate(content), experiment="renamed", locations=data)
+    content["experiments"] = {"renamed": results_of(data).spec.model_dump(mode="json")}
+    renamed = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="renamed", locations=data)
 
     is_finished, lines = told(renamed)
     (after,) = renamed.rows(KEY)
@@ -211,26 +211,26 @@ def test_a_renamed_experiment_finds_its_results(data: Locations):
     assert original.sha256 == after.copied_from
     assert before["predictions_sha256"] == after.predictions_sha256
     assert not list(renamed.sample_problems(after))
-    told(subject(data))  # the old name is in its benchmark file again: nothing is taken from a living experiment
+    told(results_of(data))  # the old name is in its benchmark file again: nothing is taken from a living experiment
 
 
 def test_a_living_experiment_keeps_its_results(data: Locations):
     """Two experiments that are the same but for their names are both evaluated: each has a speed of its own."""
-    evaluated(subject(data), KEY)
+    evaluated(results_of(data), KEY)
     content = {**yaml.safe_load(SMALL), "name": "small"}
-    spec = subject(data).spec.model_dump(mode="json")
+    spec = results_of(data).spec.model_dump(mode="json")
     content["experiments"] = {"own": spec, "twin": spec}
 
-    twin = Subject(benchmark=Benchmark.model_validate(content), experiment="twin", locations=data)
+    twin = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="twin", locations=data)
 
     assert not told(twin)[0]
 
 
 def test_a_record_that_was_moved_to_another_cell_is_foreign(data: Locations):
     """Folders of two cells exchanged: neither is believed."""
-    own = subject(data)
+    own = results_of(data)
     evaluated(own, KEY)
-    evaluated(own, f"{CONTRAST}|3")
+    evaluated(own, Cell(corruption=CONTRAST, severity=3))
     folder = data.results("small") / "evaluations" / "own"
     (folder / f"{CONTRAST}-5").rename(folder / "aside")
     (folder / f"{CONTRAST}-3").rename(folder / f"{CONTRAST}-5")
@@ -248,7 +248,7 @@ def test_other_settings_of_the_source_model_need_another_training(data: Location
     shutil.copytree(train, data.shards("small", TRAIN), dirs_exist_ok=True)
     content = {**yaml.safe_load(SMALL), "name": "small"}
     content["models"]["cnn"]["epochs"] += 1
-    own = Subject(benchmark=Benchmark.model_validate(content), experiment="tent", locations=data)
+    own = ExperimentResults(benchmark=Benchmark.model_validate(content), experiment_name="tent", locations=data)
 
     with pytest.raises(EvaluationError, match="trained on other images or with other settings"):
         told(own)
@@ -257,13 +257,14 @@ def test_other_settings_of_the_source_model_need_another_training(data: Location
 @pytest.mark.parametrize("damage", ["flip", "cut", "exchange", "remove"])
 def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str):
     """A damaged state is named, the one before serves, and no prediction differs."""
-    own = subject(data, protocol="gradual", hyperparameters={"lr": 0.1})
-    whole = evaluated(own, "all")
+    own = results_of(data, protocol="gradual", hyperparameters={"lr": 0.1})
+    whole = evaluated(own, WHOLE)
     shutil.rmtree(data.results("small"))
-    with Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=lambda _: None) as sweep:
-        plan = own.plans("all")[0]
-        for visit in plan.visits[:4]:
-            sweep._evaluate(Step(plan, visit))
+    with runner_of(own) as runner:
+        (plan,) = own.plans(WHOLE)
+        runner._begin(plan)
+        for segment in plan.segments[:4]:
+            runner._evaluate(_Step(plan, segment))
     states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)
     assert 2 == len(states)
     older, newest = states
@@ -279,17 +280,18 @@ def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str)
         newest.unlink()
     lines = list[str]()
 
-    with Sweep(own, machine=Machine(device="cpu"), run_id="again", tell=lines.append) as sweep:
-        sweep.evaluate(plan)
+    with runner_of(own, tell=lines.append) as runner:
+        runner.plan(WHOLE)
+        runner.evaluate(WHOLE)
 
-    assert [row["predictions_sha256"] for row in whole] == [row.predictions_sha256 for row in own.rows("all")]
+    assert [row["predictions_sha256"] for row in whole] == [row.predictions_sha256 for row in own.rows(WHOLE)]
     assert any("goes on at 3 of 6" in line for line in lines)
     assert (damage == "remove") is not any(str(newest) in line for line in lines)
 
 
 def test_an_error_beside_other_counts_is_refused(data: Locations):
     """A record edited by hand, its hash made anew, is refused by name."""
-    own = subject(data)
+    own = results_of(data)
     evaluated(own, KEY)
     (path,) = data.results("small").rglob("0*.json")
     content = json.loads(path.read_bytes())["record"]

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.loading import load_benchmark
-from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.sweep import Step, Subject, Sweep
+from tta_pipeline.evaluation.runner import ExperimentRunner, _Step
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.partitions import CLEAN
+from tta_pipeline.partitions import CLEAN, WHOLE, PartitionKey
 from tta_pipeline.progress import quiet
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
@@ -133,10 +133,10 @@ def run(world: World) -> Outcome:
                 folder = locations.shards("small", cell)
                 publish_shard_set(folder, class_map, quiet("", 0))
         for experiment in benchmark.experiments:
-            subject = Subject(benchmark=benchmark, experiment=experiment, locations=locations)
-            for key in stream_keys(benchmark, experiment):
-                with step(f"{experiment} {key}"):
-                    evaluate(world, subject, key)
+            own = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+            for key in own.keys:
+                with step(f"{experiment} {key.key}"):
+                    evaluate(world, own, key)
         with step("publication"):
             outcome.errors += publish_metrics(locations).set_aside
         with step("question"), open_metrics(locations.metrics) as connection:
@@ -146,16 +146,18 @@ def run(world: World) -> Outcome:
     return outcome
 
 
-def evaluate(world: World, subject: Subject, key: str, *, num_visits: int | None = None) -> None:
-    """Evaluate the streams at *key*, or so many visits of them only, as if killed behind these."""
-    with Sweep(subject, machine=world.machine(), run_id="damaged", tell=lambda _: None) as sweep:
-        for plan in sweep.unfinished(key):
-            if num_visits is None:
-                sweep.evaluate(plan)
-            for visit in plan.visits[: num_visits or 0]:
-                sweep._evaluate(Step(plan, visit))
-    if num_visits is None:
-        subject.rows(key)
+def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_segments: int | None = None) -> None:
+    """Evaluate the streams at *key*, or so many segments of them only, as if killed behind these."""
+    with ExperimentRunner(own, machine=world.machine(), run_id="damaged", tell=lambda _: None) as runner:
+        runner.plan(key)
+        if num_segments is None:
+            runner.evaluate(key)
+            assert own.rows(key) == runner.rows(key)
+            return
+        for plan in own.plans(key):
+            runner._begin(plan)
+            for segment in plan.segments[:num_segments]:
+                runner._evaluate(_Step(plan, segment))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -172,7 +174,7 @@ def _timed() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def whole(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """The small benchmark with a method of a user's own, and a stream broken off behind four of six visits."""
+    """The small benchmark with a method of a user's own, and a stream broken off behind four of six segments."""
     world = World(root=tmp_path_factory.mktemp("whole"))
     world.write("small.yaml", BENCHMARK)
     world.write("damaged_method.py", METHOD)
@@ -180,11 +182,11 @@ def whole(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> World:
     shutil.copytree(sweep.locations.root / "small", world.locations.root / "small", ignore=ignored)
     with imported_from(world.root):
         benchmark = load_benchmark(world.locations.benchmark_files / "small.yaml")
-        rising = Subject(benchmark=benchmark, experiment="rising", locations=world.locations)
-        mine = Subject(benchmark=benchmark, experiment="mine", locations=world.locations)
-        for key in stream_keys(benchmark, "mine"):
+        rising = ExperimentResults(benchmark=benchmark, experiment_name="rising", locations=world.locations)
+        mine = ExperimentResults(benchmark=benchmark, experiment_name="mine", locations=world.locations)
+        for key in mine.keys:
             evaluate(world, mine, key)
-        evaluate(world, rising, "all", num_visits=4)
+        evaluate(world, rising, WHOLE, num_segments=4)
     publish_metrics(world.locations)
     return world
 

@@ -11,7 +11,7 @@ import webdataset
 
 from tta_pipeline.cli.folders import ShardOrder, adopt_everything, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.evaluation.opening import open_sets
+from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.belonging import Belonging, belonging_of
@@ -67,7 +67,7 @@ def test_folders_that_were_exchanged_are_noticed_and_made_again(cells: Path, tmp
     with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
         ShardSet.open(cells / CELL.path, expected)
     with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected fog\|5"):
-        open_sets([cells / CELL.path], belonging=[expected])
+        open_stream([cells / CELL.path], belonging=[expected])
     assert shard_problems(ShardSet.open(cells / CELL.path), expected)
 
     shard(tmp_path / "tree", cells)

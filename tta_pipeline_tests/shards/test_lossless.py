@@ -53,8 +53,8 @@ def shard_set(source: GeneratedSource, tmp_path: Path) -> ShardSet:
         source=source, source_kind="generated", generated=True, benchmark="test", class_map=CLASS_MAP, settings=LIMITS,
         folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
     )  # fmt: skip
-    with conversion.session([CELL]) as task:
-        convert(task(CELL), conversion.progress)
+    with conversion.session([CELL]) as session:
+        convert(session.task(CELL), conversion.progress)
     return publish_shard_set(tmp_path / "shards", CLASS_MAP, QUIET).shard_set
 
 

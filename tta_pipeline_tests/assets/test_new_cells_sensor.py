@@ -6,7 +6,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tta_pipeline.assets.arrivals import ranges
+from tta_pipeline.assets.new_cells_sensor import ranges
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.definitions import build_definitions
 from tta_pipeline.partitions import Cell

@@ -8,10 +8,10 @@ from torch import nn
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.evaluate import Evaluator, Identity
+from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.models import LoadedModel
-from tta_pipeline.evaluation.opening import open_sets
+from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
@@ -61,7 +61,8 @@ def evaluate(shard_set: ShardSet, **settings) -> Evaluation:
 
 def evaluated(by: Evaluator, shard_set: ShardSet) -> Evaluation:
     """Return the evaluation of *shard_set*, from the source model on."""
-    (result,) = by.evaluate(open_sets([shard_set.folder]), IDENTITY, lambda _: None)
+    by.start(shard_set.manifest, seed=0)
+    (result,) = by.evaluate(open_stream([shard_set.folder]), IDENTITY, lambda _: None)
     return result.row
 
 

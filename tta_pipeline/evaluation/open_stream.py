@@ -1,4 +1,4 @@
-"""What is looked at before a visit: shard sets that are what their manifests say, and the order of their samples."""
+"""What is looked at before a segment is streamed: that shards are what manifests say, and the order of samples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tta_pipeline.streaming.order import Indices, StreamOrder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenStream:
     """Shard sets that were looked at and found to be what their manifests say, in the order they are streamed."""
 
     joined: JoinedSets
@@ -28,7 +28,7 @@ class Opened:
     """Of each set; None if all its samples count."""
     metadata_scan_s: float
     order_name: str = "stored"
-    """Of the order within a visit: stored, shuffled, by_class, dirichlet or slow."""
+    """Of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
     staging_s: float = 0.0
 
     @property
@@ -42,14 +42,14 @@ class Opened:
         return ", ".join(str(shard_set.folder) for shard_set in self.joined.sets)
 
 
-def open_sets(
+def open_stream(
     folders: Sequence[Path],
     *,
     belonging: Sequence[Belonging] | None = None,
     experiment: Experiment | None = None,
     seed: int = 0,
     staging_s: float = 0.0,
-) -> Opened:
+) -> OpenStream:
     """Read the manifests and indices in *folders*, make sure of the shards, and plan their stream.
 
     Without an *experiment*: all samples as they are stored. Another thread may do it.
@@ -75,7 +75,7 @@ def open_sets(
         chosen = experiment.subset if experiment else None
         positions = [_chosen(shard_set, chosen) for shard_set in sets]
         found = _ordered(joined, positions, experiment, seed)
-    return Opened(
+    return OpenStream(
         joined=joined,
         order=found,
         subset_sha256s=tuple(
@@ -118,7 +118,7 @@ def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Exper
 
 
 def _order_name(experiment: Experiment | None) -> str:
-    """Return the order within a visit: whoever mixes cells or asks for several seeds wants it shuffled."""
+    """Return the order within a segment: whoever mixes cells or asks for several seeds wants it shuffled."""
     if experiment is None:
         return "stored"
     protocol = experiment.protocol

@@ -1,4 +1,4 @@
-"""How a protocol gives batches to a method: as they come, from the source model each, in windows, or in a hurry."""
+"""How a protocol gives batches to a method: as they come, from the source model each, in windows, or in real time."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from tta_pipeline.benchmarks.protocol import Protocol
 _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
 
-class Feed:
+class ProtocolDriver:
     """Batches as they come, each adapted on."""
 
     def __init__(self, method: Method) -> None:
@@ -32,16 +32,16 @@ class Feed:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
         return self.method.predict(images)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return a copy of what decides the next predictions."""
-        return {"method": self.method.state()}
+        return {"method": self.method.state_dict()}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where the feed was that gave *state*."""
-        self.method.load_state(state["method"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the driver was that gave *state*."""
+        self.method.load_state_dict(state["method"])
 
 
-class EpisodicFeed(Feed):
+class EpisodicDriver(ProtocolDriver):
     """Each batch from the source model on (MEMO: Zhang et al. 2022, section 3)."""
 
     @property
@@ -55,7 +55,7 @@ class EpisodicFeed(Feed):
         return self.method.predict(images)
 
 
-class WindowFeed(Feed):
+class WindowDriver(ProtocolDriver):
     """Batches of the newest images, of which the last alone is predicted: for methods that need more than one image.
 
     As the option `window_length` of the benchmark of Marsden et al. 2024 ("Universal test-time adaptation").
@@ -77,17 +77,17 @@ class WindowFeed(Feed):
         self._newest = with_older[-self._size :].clone()
         return self.method.predict(self._newest)[-len(images) :]
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return a copy of what decides the next predictions, the window too."""
-        return {**super().state(), "newest": self._newest}
+        return {**super().state_dict(), "newest": self._newest}
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Go on where the feed was that gave *state*."""
-        super().load_state(state)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the driver was that gave *state*."""
+        super().load_state_dict(state)
         self._newest = state["newest"]
 
 
-class HurriedFeed(Feed):
+class RealTimeDriver(ProtocolDriver):
     """A stream that does not wait for the method.
 
     Alfarra et al. 2024, "Evaluation of test-time adaptation under computational time constraints", section 3. The
@@ -140,12 +140,12 @@ class HurriedFeed(Feed):
         return statistics.median(times_s[_NUM_WARM_UPS:])
 
 
-def feed(
+def driver_of(
     protocol: Protocol, method: Method, *, make_source: Callable[[], nn.Module], synchronize: Callable[[], None]
-) -> Feed:
+) -> ProtocolDriver:
     """Return what gives batches to *method* as *protocol* says."""
     if protocol.stream_speed is not None:
-        return HurriedFeed(method, speed=protocol.stream_speed, source=make_source(), synchronize=synchronize)
+        return RealTimeDriver(method, speed=protocol.stream_speed, source=make_source(), synchronize=synchronize)
     if protocol.shift == "episodic":
-        return EpisodicFeed(method)
-    return WindowFeed(method, size=protocol.window) if protocol.window > 1 else Feed(method)
+        return EpisodicDriver(method)
+    return WindowDriver(method, size=protocol.window) if protocol.window > 1 else ProtocolDriver(method)

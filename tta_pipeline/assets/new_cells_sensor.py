@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from tta_pipeline.assets.scope import Scope
+from tta_pipeline.assets.scope import CellScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.sources import ArchiveSource, DigitsSource, FolderSource, GeneratedSource, NpySource
 from tta_pipeline.locations import Locations
@@ -20,13 +20,13 @@ _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset
 Stamps = dict[str, list[list[int]]]
 
 
-def arrivals(benchmark: Benchmark) -> dg.SensorDefinition:
+def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     """Return the sensor of the cells that *benchmark* names a place for.
 
     It looks at names, sizes and times of change alone, and takes a cell for complete when these are the same for two
     looks in a row: a copy or download under way is left alone.
     """
-    scope = Scope(benchmark=benchmark)
+    scope = CellScope(benchmark=benchmark)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
     shards += [scope.key("transformed_shards", name) for name in benchmark.transforms]
     source = scope.key("source_split")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.machine import leased, leased_device
+from tta_pipeline.evaluation.accelerator import leased, leased_device
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.evaluation.machine import leased
+from tta_pipeline.evaluation.accelerator import leased
 with leased(sys.argv[2:], print, folder=Path(sys.argv[1])) as name:
     print(name, flush=True)
     time.sleep(100)

@@ -1,0 +1,273 @@
+"""One experiment, loaded once, over the segments of its streams."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.accelerator import Clock, pins_memory, reset_peak_memory
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.machine import load_average, machine_facts
+from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.evaluation.one_pass import Precision, run_pass
+from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
+from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.streaming.device import as_floats, on_device
+from tta_pipeline.streaming.joined import JoinedPixels
+from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.streaming.pixels import Pixels, StoredPixels
+from tta_pipeline.streaming.reader import Stream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Which visit of which stream, and what decides its predictions."""
+
+    stream: str
+    position: int
+    seed: int
+    fingerprint: Fingerprint
+    code_sha256: str
+    """Of the method's source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanBatches:
+    """Clean images and their labels, for methods that look at some before the stream; can be iterated again."""
+
+    stream: Stream
+    device: torch.device
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
+        for batch in on_device(self.stream, self.device):
+            yield as_floats(batch.images), batch.labels.to(self.device)
+
+
+class Evaluator:
+    """One experiment with its model loaded once, for any number of cells."""
+
+    def __init__(
+        self,
+        *,
+        benchmark: str,
+        name: str,
+        experiment: Experiment,
+        model: LoadedModel,
+        image_size: int,
+        device: torch.device,
+        num_threads: int,
+        open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
+        ranks: Ranks = ALONE,
+        source: OpenStream | None = None,
+    ) -> None:
+        self._source = source
+        self._benchmark = benchmark
+        self._name = name
+        self._experiment = experiment
+        self._model = model
+        self._image_size = image_size
+        self._device = device
+        self._num_threads = num_threads
+        self._open_pixels = open_pixels
+        self._ranks = ranks
+        self._method: Method | None = None
+        self._driver: ProtocolDriver | None = None
+
+    def start(self, manifest: Manifest, *, seed: int) -> None:
+        """Begin a stream: the method at the source model, and every source of randomness at *seed*.
+
+        Args:
+            manifest: Of its first cell, whose classes are those of all.
+            seed: Of the stream.
+        """
+        torch.manual_seed(seed)
+        if self._method is None or self._method.seed != seed:
+            self._method = build(
+                self._experiment.method,
+                self._network(),
+                num_classes=len(manifest.classes),
+                preset=self._experiment.preset,
+                source_data=self._source_data(manifest),
+                seed=seed,
+                batch_size=max(self._experiment.batch_size, self._experiment.protocol.window),
+                **self._experiment.hyperparameters,
+            )
+        else:
+            self._method.reset()
+        self._driver = driver_of(
+            self._experiment.protocol,
+            self._method,
+            make_source=self._network,
+            synchronize=Clock(self._device).synchronize,
+        )
+
+    def evaluate(
+        self, opened: OpenStream, identity: Identity, advance: Callable[[int], None]
+    ) -> tuple[CellResult, ...]:
+        """Evaluate what was opened, a result for each of its cells; call *advance* with each batch's size.
+
+        The method goes on from where it is: `start` or `load_state_dict` comes before the first segment of a stream.
+
+        Raises:
+            StreamError: a sample cannot be read or decoded.
+            EvaluationError: not every sample was seen exactly once, or the device is out of memory.
+        """
+        assert self._driver is not None, "a stream begins with start"
+        load = load_average()
+        with timed() as setup:
+            stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
+        self._ranks.require_stateless(self._driver)
+        measured = measure(
+            self._driver,
+            stream,
+            device=self._device,
+            precision=self._experiment.precision,
+            advance=advance,
+            ranks=self._ranks,
+        )
+        if self._ranks.is_first:
+            require_every_sample_once(measured.collected.samples.indices, opened)
+        return tuple(
+            cell_results(
+                opened,
+                measured,
+                device=self._device,
+                pipeline_setup_s=setup.wall_s,
+                load=load,
+                describe=lambda manifest: self._described(manifest, identity),
+            )
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of what the next segment of the stream depends on, as `torch.save` writes it."""
+        assert self._driver is not None, "a stream begins with start"
+        return self._driver.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where the evaluator was that gave *state*, in the stream that was begun with `start`.
+
+        Raises:
+            AdaptationError: *state* is that of another method or model.
+        """
+        assert self._driver is not None, "a stream begins with start"
+        self._driver.load_state_dict(state)
+
+    @property
+    def device(self) -> torch.device:
+        """What it computes on."""
+        return self._device
+
+    def _stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
+        return Stream(
+            shard_set=opened.joined,
+            order=order,
+            batch_size=self._experiment.batch_size,
+            image_size=self._image_size,
+            num_threads=self._num_threads,
+            pin_memory=pins_memory(self._device),
+            open_pixels=partial(JoinedPixels, open_pixels=self._open_pixels),
+        )
+
+    def _source_data(self, manifest: Manifest) -> "CleanBatches | None":
+        """Return the clean images for a method that uses some."""
+        if self._source is None:
+            return None
+        if self._source.manifests[0].class_map_sha256 != manifest.class_map_sha256:
+            raise EvaluationError(
+                f"{self._source.name} has other classes than {manifest.corruption} {manifest.severity}; "
+                "expected one class map: materialize both shard_manifests again"
+            )
+        return CleanBatches(stream=self._stream(self._source, self._source.order), device=self._device)
+
+    def _network(self) -> nn.Module:
+        """Return the model on the device, in the memory layout that images come in."""
+        network: nn.Module = self._model.make().to(self._device).to(memory_format=torch.channels_last)
+        if self._experiment.compile != "off":
+            network.compile(mode=self._experiment.compile, dynamic=False)
+        return network
+
+    def _described(self, manifest: Manifest, identity: Identity) -> partial[Evaluation]:
+        """Return the record of an evaluation with what is evaluated and on what, and nothing of what came of it."""
+        experiment = self._experiment
+        return partial(
+            Evaluation,
+            stream=identity.stream,
+            position=identity.position,
+            seed=identity.seed,
+            fingerprint=identity.fingerprint.sha256,
+            fingerprint_parts=identity.fingerprint.text,
+            code_sha256=identity.code_sha256,
+            benchmark=self._benchmark,
+            experiment=self._name,
+            model=self._model.name,
+            architecture=self._model.architecture,
+            weights=self._model.weights,
+            weights_sha256=self._model.weights_sha256,
+            mean=self._model.mean,
+            std=self._model.std,
+            method=experiment.method,
+            protocol=experiment.protocol.name,
+            subset=experiment.subset.name if experiment.subset else "all",
+            corruption=manifest.corruption,
+            severity=manifest.severity,
+            generated=manifest.source.generated,
+            config=json.dumps(_config(experiment), sort_keys=True),
+            decode_threads=self._num_threads,
+            num_processes=self._ranks.num_ranks,
+            batch_size=experiment.batch_size,
+            precision=experiment.precision,
+            compile=experiment.compile,
+            pinned_memory=pins_memory(self._device),
+            **machine_facts(self._device),
+        )
+
+
+def measure(
+    driver: ProtocolDriver,
+    stream: Stream,
+    *,
+    device: torch.device,
+    precision: Precision,
+    advance: Callable[[int], None],
+    ranks: Ranks = ALONE,
+) -> Measured:
+    """Make the pass, and count what the method does in it; of several processes, all of it together.
+
+    Raises:
+        StreamError: a sample cannot be read or decoded.
+        EvaluationError: the device is out of memory.
+    """
+    before = _counters(driver)
+    reset_peak_memory(device)
+    collected = run_pass(driver, stream, device=device, precision=precision, advance=advance)
+    counters = {name: count - before[name] for name, count in _counters(driver).items()}
+    collected, counters = ranks.gathered(collected, counters)
+    return Measured(collected=collected, counters=counters)
+
+
+def _config(experiment: Experiment) -> dict[str, object]:
+    return {
+        **experiment.model_dump(mode="json"),
+        "hyperparameters": experiment.configured().model_dump(mode="json"),
+    }
+
+
+def _counters(driver: ProtocolDriver) -> dict[str, int]:
+    names = (
+        "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets", "num_nonfinite_batches",
+    )  # fmt: skip
+    return {**{name: getattr(driver.method, name) for name in names}, "num_unadapted": driver.num_unadapted}

@@ -1,0 +1,183 @@
+"""An experiment on disk: its shards, its streams and the newest records of them. No torch is needed."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
+from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.records import Record, latest_record
+from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
+from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
+
+
+class Place(NamedTuple):
+    """A cell in a segment of a stream, of which there is one record."""
+
+    plan: Plan
+    segment: Segment
+    cell: Cell
+
+
+def places_of(plan: Plan) -> Iterator[Place]:
+    """Yield each cell of *plan* in its order."""
+    return (Place(plan, segment, cell) for segment in plan.segments for cell in segment.cells)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentResults:
+    """An experiment of a benchmark: where its shards lie, which streams it has, and what is recorded of them."""
+
+    benchmark: Benchmark
+    experiment_name: str
+    locations: Locations
+
+    @property
+    def spec(self) -> Experiment:
+        """What the benchmark file says of the experiment."""
+        return self.benchmark.experiments[self.experiment_name]
+
+    def folder(self, cell: Cell) -> Path:
+        """Return the folder of the shards that the experiment reads."""
+        transform = self.spec.shards
+        if transform:
+            return self.locations.transformed(self.benchmark.name, transform, cell)
+        return self.locations.shards(self.benchmark.name, cell)
+
+    @property
+    def source_folder(self) -> Path | None:
+        """The folder of clean shards that the method looks at before the stream; None if it looks at none."""
+        if not self.benchmark.uses_clean_images(self.experiment_name):
+            return None
+        return self.locations.shards(self.benchmark.name, CLEAN)
+
+    def manifest(self, cell: Cell) -> Manifest:
+        """Return the manifest of *cell*.
+
+        Raises:
+            ManifestError: it cannot be read, or is that of something else.
+        """
+        return read_manifest(self.folder(cell), self.belonging(cell))
+
+    def belonging(self, cell: Cell) -> Belonging:
+        """Return what the shards of *cell* should be of."""
+        return belonging_of(self.locations, self.benchmark.name, cell)
+
+    @property
+    def keys(self) -> tuple[PartitionKey, ...]:
+        """The partition keys of its streams; cells come with the clean images last, if there are some."""
+        return partition_keys(self.benchmark, self.experiment_name)
+
+    def plans(self, key: PartitionKey) -> tuple[Plan, ...]:
+        """Return the streams at *key*, one for each seed."""
+        return plans(self.benchmark, self.experiment_name, key)
+
+    def places(self, key: PartitionKey) -> tuple[Place, ...]:
+        """Return each cell of each stream at *key*, in the order of the streams."""
+        return tuple(place for plan in self.plans(key) for place in places_of(plan))
+
+    def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
+        """Return the newest evaluation of each cell in each stream at *key*; none is missing.
+
+        Raises:
+            RecordError: a cell has none, or the newest is damaged.
+        """
+        return tuple(self.row(place) for place in self.places(key))
+
+    def row(self, place: Place) -> Evaluation:
+        """Return the newest evaluation of *place*.
+
+        Raises:
+            RecordError: it has none, or the newest is damaged.
+        """
+        row = self.latest(place)
+        if row is None:
+            raise RecordError(
+                f"found no evaluation of {place.cell.key} by {self.experiment_name}; expected one: evaluate it"
+            )
+        return row
+
+    def record_name(self, place: Place) -> str:
+        """Return what the records of *place* are called."""
+        return self.record_name_of(self.experiment_name, place)
+
+    def record_name_of(self, experiment_name: str, place: Place) -> str:
+        """Return what the records of *place* would be called if the experiment were called *experiment_name*."""
+        folders = [experiment_name, *([f"seed-{place.plan.seed}"] if self.spec.seeds else [])]
+        name = f"{place.cell.corruption}-{place.cell.severity}"
+        if isinstance(place.plan.key, Cell):
+            return "/".join([*folders, name])
+        return "/".join([*folders, place.plan.key.key, f"{place.segment.position:03d}-{name}"])
+
+    def newest_record(self, place: Place) -> Record | None:
+        """Return the newest record of *place*, or None if it has none.
+
+        Raises:
+            RecordError: it is damaged or foreign.
+        """
+        return latest_record(self.folder_of_records, kind="evaluations", name=self.record_name(place))
+
+    def latest(self, place: Place) -> Evaluation | None:
+        """Return the newest evaluation of *place*, or None if it has none.
+
+        Raises:
+            RecordError: its record is damaged or foreign.
+        """
+        record = self.newest_record(place)
+        return record.evaluation if record else None
+
+    def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
+        """Return the record of *place* with *fingerprint* of an experiment that the benchmark file has no more."""
+        evaluations = self.folder_of_records / "evaluations"
+        names = sorted(path.name for path in evaluations.iterdir()) if evaluations.is_dir() else []
+        for name in names:
+            if name in self.benchmark.experiments:
+                continue
+            with suppress(RecordError):  # a damaged one is named when records are published
+                there = self.record_name_of(name, place)
+                record = latest_record(self.folder_of_records, kind="evaluations", name=there)
+                if record and record.evaluation and record.evaluation.fingerprint == fingerprint:
+                    return record
+        return None
+
+    def sample_problems(self, row: Evaluation) -> Iterator[str]:
+        """Yield what is wrong with the predictions that were kept with *row*: they are counted once more."""
+        cell = Cell(corruption=row.corruption, severity=row.severity)
+        if row.samples_sha256 is None:
+            return
+        plan = next(plan for plan in self.plans(parse_key(row.stream, self.keys)) if plan.seed == row.seed)
+        place = Place(plan, plan.segments[row.position], cell)
+        path = self.samples_path(self.record_name(place), row.samples_sha256)
+        try:
+            kept = SamplePredictions.read(path, sha256=row.samples_sha256)
+            index = ShardSet.open(self.folder(cell), self.belonging(cell)).index
+        except (RecordError, ManifestError) as error:
+            yield str(error)
+            return
+        num_correct = kept.num_correct(index)
+        if (len(kept.positions), num_correct, kept.sha256) != (
+            row.num_samples,
+            row.num_correct,
+            row.predictions_sha256,
+        ):
+            yield (
+                f"{path} has {len(kept.positions)} predictions, {num_correct} of them correct; expected "
+                f"{row.num_samples} and {row.num_correct} as its record says"
+            )
+
+    def samples_path(self, name: str, sha256: str) -> Path:
+        """Return where the predictions of each sample lie that hash to *sha256*, of the evaluation called *name*."""
+        return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
+
+    @property
+    def folder_of_records(self) -> Path:
+        """The folder of the benchmark's result records."""
+        return self.locations.results(self.benchmark.name)

@@ -1,0 +1,216 @@
+"""A pass over a stream as records: what came of each cell, and what it cost."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.accelerator import peak_cuda_gib
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
+from tta_pipeline.evaluation.open_stream import OpenStream
+from tta_pipeline.evaluation.record import METRICS_VERSION, Batches, Evaluation, FirstSamples
+from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean
+from tta_pipeline.evaluation.timing import peak_rss_gib
+from tta_pipeline.shards.manifest import Manifest
+
+_MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
+"""A collapse: of so many samples one class has more than this share of the predictions, but none of the labels."""
+NUM_PREVIEWED = 10
+"""Samples shown with their predictions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """What came of one cell."""
+
+    row: Evaluation
+    samples: SamplePredictions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One pass, and what the method counted in it."""
+
+    collected: Pass
+    counters: Mapping[str, int]
+
+
+def cell_results(
+    opened: OpenStream,
+    measured: Measured,
+    *,
+    device: torch.device,
+    pipeline_setup_s: float,
+    load: float | None,
+    describe: Callable[[Manifest], partial[Evaluation]],
+) -> Iterator[CellResult]:
+    """Yield what came of each cell; what a stream of several took is divided among them by samples.
+
+    Args:
+        opened: What was streamed.
+        measured: The pass.
+        device: What it was computed on.
+        pipeline_setup_s: What the construction of the stream took.
+        load: Of the machine before the pass.
+        describe: Gives the record of a cell's evaluation with what is known besides: what is evaluated, and on what.
+    """
+    collected, counters = measured.collected, measured.counters
+    set_numbers = opened.joined.set_numbers(collected.samples.indices)
+    num_before = 0
+    for number, manifest in enumerate(opened.manifests):
+        is_in = set_numbers == number
+        if not is_in.any():
+            continue  # a slow stream has not come by
+        own = chosen(collected.samples, is_in)
+        part = CellShare(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
+        num_before += part.num_own
+        positions = own.indices - opened.joined.starts[number]
+        row = describe(manifest)(
+            **_data_facts(opened, number),
+            **_outcome(own, num_classes=len(manifest.classes)),
+            load_average=load,
+            first_samples=_first(own, positions),
+            **_timing(collected, part),
+            **_parts(counters, part),
+            samples_sha256=None,
+            copied_from=None,
+            metadata_scan_s=part.of(opened.metadata_scan_s),
+            staging_s=part.of(opened.staging_s),
+            pipeline_setup_s=part.of(pipeline_setup_s),
+            peak_cuda_gib=peak_cuda_gib(device),
+            peak_rss_gib=peak_rss_gib(),
+            diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
+        )
+        samples = SamplePredictions(
+            positions=positions,
+            predictions=own.predictions,
+            confidences=own.confidences.astype(np.float32),
+        )
+        yield CellResult(row=row, samples=samples)
+
+
+def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
+    """Return what was read: the *number*-th set that was opened, and the order of its samples."""
+    manifest, stored = opened.manifests[number], opened.manifests[number].order
+    return {
+        "manifest_sha256": manifest.sha256,
+        "num_images": manifest.num_samples,
+        "num_classes_found": len(np.unique(opened.joined.sets[number].index.labels)),
+        "num_shards": len(manifest.shards),
+        "payload_bytes": manifest.payload_bytes,
+        "shard_bytes": manifest.shard_bytes,
+        "stored_order": f"{stored.name}, seed {stored.seed}",
+        "stream_order": opened.order_name,
+        "order_hash": opened.order.sha256,
+        "subset_sha256": opened.subset_sha256s[number],
+    }
+
+
+def _first(own: Samples[npt.NDArray[Any]], positions: npt.NDArray[np.int64]) -> FirstSamples:
+    confidences = np.nan_to_num(own.confidences[:NUM_PREVIEWED])
+    return FirstSamples(
+        positions=tuple(positions[:NUM_PREVIEWED].tolist()),
+        predictions=tuple(own.predictions[:NUM_PREVIEWED].tolist()),
+        confidences=tuple(confidences.tolist()),
+    )
+
+
+def _outcome(samples: Samples[npt.NDArray[Any]], *, num_classes: int) -> dict[str, Any]:
+    correct = samples.predictions == samples.labels
+    # A label beside NaN has the last rank, though NaN is also what is predicted.
+    top5 = correct | (samples.label_ranks < min(TOP, num_classes))
+    # A broken model's confidence is no number; it counts as none.
+    confidences = np.nan_to_num(samples.confidences)
+    calibration = calibration_bins(confidences, correct)
+    return {
+        "metrics_version": METRICS_VERSION,
+        "num_samples": len(correct),
+        "num_correct": int(correct.sum()),
+        "num_correct_top5": int(top5.sum()),
+        "error": 1 - float(correct.mean()),
+        "top5_error": 1 - float(top5.mean()),
+        "nll": finite_mean(-samples.log_likelihoods),
+        "brier": finite_mean(samples.brier_scores),
+        "ece": calibration.ece,
+        "max_calibration_error": calibration.max_error,
+        "rms_calibration_error": calibration.rms_error,
+        "calibration": calibration,
+        "num_predicted_classes": len(np.unique(samples.predictions)),
+        "class_counts": class_counts(samples.labels, correct, num_classes=num_classes),
+        "predictions_sha256": hashlib.sha256(samples.predictions.astype("<i8").tobytes()).hexdigest(),
+    }
+
+
+def _collapsed(own: Samples[npt.NDArray[Any]]) -> bool:
+    """Return whether nearly all of the later half of the samples, which are of several classes, got one prediction."""
+    later = slice(len(own.labels) // 2, None)
+    shares = [
+        np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
+    ]
+    return bool(len(own.labels[later]) >= _MIN_COLLAPSED and shares[0] > _COLLAPSED and shares[1] < _VARIED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellShare:
+    """The part that one cell has in a stream of several, by samples."""
+
+    num_before: int
+    """Samples of the cells before it."""
+    num_own: int
+    num_all: int
+
+    def of(self, total: float) -> float:
+        """Return the part of *total*."""
+        return total * self.num_own / self.num_all
+
+    def of_count(self, total: int) -> int:
+        """Return the part of *total*, a whole number; the parts of all cells add up to it."""
+        return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
+
+
+def _parts(counters: Mapping[str, int], part: CellShare) -> dict[str, Any]:
+    return {name: part.of_count(count) for name, count in counters.items()}
+
+
+def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
+    first = collected.batches[0]
+    return {
+        "num_batches": len(collected.batches),
+        "time_to_first_batch_s": first.data_wait_s,
+        "first_batch_compute_s": first.compute_s,
+        "wall_s": part.of(collected.wall_s),
+        "images_per_s": len(collected.samples.labels) / collected.wall_s,
+        "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
+        "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
+        "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
+        "batches": Batches() if part.num_before else _in_columns(collected.batches),
+    }
+
+
+def _in_columns(batches: Sequence[BatchTiming]) -> Batches:
+    # To the nanosecond: what a clock says beyond it is noise, and long numbers take long to read.
+    return Batches(
+        **{field.name: tuple(round(getattr(batch, field.name), 9) for batch in batches) for field in fields(Batches)}
+    )
+
+
+def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:
+    """Refuse a pass that was not over the samples of the stream, each once and in their order.
+
+    Raises:
+        EvaluationError: it was not.
+    """
+    expected = len(opened.order)
+    if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
+        raise EvaluationError(
+            f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
+            f"stream's {expected}, each once: this is a fault of the stream, and no result was recorded"
+        )

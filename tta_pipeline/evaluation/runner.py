@@ -1,0 +1,404 @@
+"""An experiment over its streams: what is finished is not done again, and the next cell is opened ahead."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from tta_pipeline.adaptation import implementation_of
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.streams import Plan, Segment
+from tta_pipeline.errors import EvaluationError, RecordError
+from tta_pipeline.evaluation.accelerator import arithmetic_flags, device_type, leased_device
+from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
+from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.models import LoadedModel, load_model
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.outcome import CellResult
+from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.evaluation.standing import Standing
+from tta_pipeline.evaluation.states import NUM_KEPT, States
+from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.files import write_atomically
+from tta_pipeline.metrics.records import now, publish_record
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
+from tta_pipeline.progress import Progress
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tta_pipeline.sources import benchmark_class_map
+from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline.streaming.pixels import StoredPixels
+from tta_pipeline.streaming.staging import Stage, node_local_folder
+from tta_pipeline.training.source_model import require_trained_so
+
+
+class _Held(NamedTuple):
+    """What was opened, and what keeps its staged shards from being removed."""
+
+    opened: OpenStream
+    held: ExitStack
+
+
+class _Step(NamedTuple):
+    """A segment of a stream."""
+
+    plan: Plan
+    segment: Segment
+
+
+class ExperimentRunner:
+    """Evaluates the streams of an experiment in a process that keeps model, threads and device warm.
+
+    For each key that is wanted, first `plan` and then `evaluate` it; what all of them leave to do is known by then, and
+    each segment is opened while the one before computes.
+
+    Args:
+        experiment: What is evaluated.
+        machine: What it is evaluated on.
+        run_id: Of the records.
+        tell: Told how it goes.
+        ranks: The processes that evaluate together.
+        keeps_predictions: Whether what is predicted for each sample is written.
+        anew: Whether cells that are finished are evaluated again.
+    """
+
+    def __init__(
+        self,
+        experiment: ExperimentResults,
+        *,
+        machine: Machine,
+        run_id: str,
+        tell: Callable[[str], None],
+        ranks: Ranks = ALONE,
+        keeps_predictions: bool = True,
+        anew: bool = False,
+    ) -> None:
+        self._experiment = experiment
+        self._machine = machine
+        self._run_id = run_id
+        self._tell = tell
+        self._ranks = ranks
+        self._keeps_predictions = keeps_predictions
+        self._anew = anew
+        self._todo: dict[PartitionKey, tuple[Plan, ...]] = {}
+        self._rows: dict[Place, Evaluation] = {}
+        self._unproven: list[Evaluation] = []
+        self._to_come: list[_Step] = []
+        self._opening: dict[_Step, Future[_Held]] = {}
+        self._manifests: dict[Cell, Manifest] = {}
+        self._stage = _stage(machine, tell)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._thread = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="tta-open"))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def plan(self, key: PartitionKey) -> bool:
+        """Find which streams at *key* are left to evaluate, and return whether there is one.
+
+        Raises:
+            ManifestError, EvaluationError: shards or model, which decide what is finished, are not there.
+        """
+        self._todo[key] = self._experiment.plans(key) if self._anew else self._unfinished(key)
+        self._to_come += [_Step(plan, segment) for plan in self._todo[key] for segment in plan.segments]
+        return bool(self._todo[key])
+
+    def evaluate(self, key: PartitionKey) -> None:
+        """Evaluate and record the streams at *key* that `plan` found to be left.
+
+        A stream that was broken off goes on behind the last segment that is recorded, from the state that was saved
+        then, unless it is to begin anew.
+
+        Raises:
+            ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
+        """
+        for plan in self._todo.pop(key):
+            for segment in plan.segments[self._begin(plan) :]:
+                self._evaluate(_Step(plan, segment))
+
+    def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
+        """Return the evaluation of each cell in each stream at *key*, which `evaluate` has seen to.
+
+        What another process has evaluated is read from its records.
+
+        Raises:
+            RecordError: a cell has no record, or a damaged one.
+        """
+        places = self._experiment.places(key)
+        return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
+
+    def tell_of_unproven(self) -> None:
+        """Tell how many of the cells found unfinished have results of an earlier version, and what they took."""
+        if self._unproven:
+            hours = sum(row.wall_s for row in self._unproven) / 3600
+            self._tell(
+                f"{len(self._unproven)} cells have results of an earlier version of tta_pipeline, which did not record "
+                f"all that decides them: they are evaluated again, about {hours:,.1f} h by what they took then"
+            )
+
+    def standings(self, plan: Plan) -> Iterator[Standing]:
+        """Yield each cell of *plan* in its order: its newest record, and what decides its predictions now."""
+        for segment, present in zip(plan.segments, self._fingerprints(plan), strict=True):
+            for cell in segment.cells:
+                yield self._standing(Place(plan, segment, cell), present)
+
+    def _standing(self, place: Place, present: Fingerprint) -> Standing:
+        try:
+            record = self._experiment.newest_record(place)
+        except RecordError as error:
+            return Standing(place=place, present=present, stored=None, versions={}, problem=str(error))
+        stored, versions = (record.evaluation, record.versions) if record else (None, {})
+        return Standing(place=place, present=present, stored=stored, versions=versions)
+
+    def _unfinished(self, key: PartitionKey) -> tuple[Plan, ...]:
+        """Return the streams at *key* whose newest records are not of all that decides predictions as it is now.
+
+        Results that an experiment had under another name become its own first.
+        """
+        todo = []
+        for plan in self._experiment.plans(key):
+            standings = [self._taken_over(standing) for standing in self.standings(plan)]
+            self._rows |= {each.place: each.stored for each in standings if each.stored and each.is_finished}
+            left = [standing for standing in standings if not standing.is_finished]
+            if left:
+                todo.append(plan)
+                self._unproven += [standing.stored for standing in left if standing.stored and standing.is_unproven]
+                self._say_why(left[0])
+        return tuple(todo)
+
+    def _say_why(self, standing: Standing) -> None:
+        if standing.problem or (standing.stored and not standing.is_unproven):
+            self._tell(f"{_named(standing.place)} is evaluated anew: {standing.reason}")
+
+    def _begin(self, plan: Plan) -> int:
+        """Bring the method to where *plan* was broken off, or to the source model; return the segment to go on with."""
+        self._evaluator.start(self._manifest(plan.segments[0].cells[0]), seed=plan.seed)
+        num_finished = 0 if self._anew else self._num_finished(plan)
+        if num_finished in (0, len(plan.segments)):
+            return 0
+        done = [each.sha256 for each in self._fingerprints(plan)[:num_finished]]
+        found = self._states(plan).newest(done, self._evaluator.device, self._tell)
+        if found is None:
+            return 0
+        position, state = found
+        self._evaluator.load_state_dict(state)
+        self._tell(f"stream {plan.key.key} goes on at {position} of {len(plan.segments)}")
+        return position
+
+    def _num_finished(self, plan: Plan) -> int:
+        """Return how many segments from the first on were found finished."""
+        left = (place.segment.position for place in places_of(plan) if place not in self._rows)
+        return next(left, len(plan.segments))
+
+    def _evaluate(self, step: _Step) -> None:
+        started_at = now()
+        opened, held = self._held(step)
+        with held:
+            self._manifests |= zip(step.segment.cells, opened.manifests, strict=True)
+            self._open_next(step)
+            identity = Identity(
+                stream=step.plan.key.key,
+                position=step.segment.position,
+                seed=step.plan.seed,
+                fingerprint=self._fingerprints(step.plan)[step.segment.position],
+                code_sha256=self._code_sha256,
+            )
+            what = ", ".join(dict.fromkeys(cell.key for cell in step.segment.cells[:3]))
+            progress = Progress(self._tell, what=what, total=len(opened.order))
+            results = self._evaluator.evaluate(opened, identity, progress.advance)
+        if self._ranks.is_first:
+            self._record(step, results, started_at)
+
+    def _record(self, step: _Step, results: Sequence[CellResult], started_at: str) -> None:
+        """Record *results*; if the stream goes on, save before from where, so that a kill loses a segment only."""
+        states = self._states(step.plan)
+        goes_on = step.segment is not step.plan.segments[-1]
+        if goes_on:
+            states.save(results[0].row.fingerprint, self._evaluator.state_dict())
+        for result in results:
+            place = Place(*step, Cell(corruption=result.row.corruption, severity=result.row.severity))
+            name = self._experiment.record_name(place)
+            row = self._with_samples(name, result) if self._keeps_predictions else result.row
+            publish_record(
+                self._experiment.folder_of_records,
+                kind="evaluations",
+                name=name,
+                run_id=self._run_id,
+                started_at=started_at,
+                facts=row,
+            )
+            self._rows[place] = row
+        done = self._fingerprints(step.plan)[: step.segment.position + 1] if goes_on else []
+        states.keep_only([each.sha256 for each in done[-NUM_KEPT:]])
+
+    def _with_samples(self, name: str, result: CellResult) -> Evaluation:
+        """Write what is predicted for each sample, and return the row with its hash."""
+        data = result.samples.encoded()
+        sha256 = hashlib.sha256(data).hexdigest()
+        write_atomically(self._experiment.samples_path(name, sha256), data)
+        return replace(result.row, samples_sha256=sha256)
+
+    def _taken_over(self, standing: Standing) -> Standing:
+        """Return *standing* with the result that the experiment had under another name, which becomes its own."""
+        if standing.stored or standing.problem or not self._ranks.is_first:
+            return standing
+        experiment, place = self._experiment, standing.place
+        record = experiment.under_another_name(place, fingerprint=standing.present.sha256)
+        if record is None or record.evaluation is None:
+            return standing
+        before, name = record.evaluation, experiment.record_name(place)
+        samples_sha256 = before.samples_sha256
+        if samples_sha256:
+            kept = experiment.samples_path(experiment.record_name_of(before.experiment, place), samples_sha256)
+            if kept.exists():
+                write_atomically(experiment.samples_path(name, samples_sha256), kept.read_bytes())
+        row = replace(
+            before, experiment=experiment.experiment_name, model=experiment.spec.model, copied_from=record.sha256
+        )
+        self._tell(f"{_named(place)}: the result of {before.experiment} is the same; taken over")
+        publish_record(
+            experiment.folder_of_records,
+            kind="evaluations",
+            name=name,
+            run_id=record.run_id,
+            started_at=record.started_at,
+            facts=row,
+            versions_then=record.versions,
+        )
+        return replace(standing, stored=row, versions=record.versions)
+
+    def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
+        """Return what decides the predictions of each segment: all that its stream has had until then."""
+        experiment = self._experiment
+        code_sha256, arithmetic = self._code_sha256, self._arithmetic
+        so_far: list[Manifest] = []
+        found = []
+        for segment in plan.segments:
+            so_far += [self._manifest(cell) for cell in segment.cells]
+            found.append(
+                fingerprint(
+                    experiment.spec,
+                    seed=plan.seed,
+                    model=self._model,
+                    code_sha256=code_sha256,
+                    arithmetic=arithmetic,
+                    device=device_type(self._machine.device),
+                    image_size=experiment.benchmark.image_size_of(experiment.experiment_name),
+                    manifests=tuple(so_far),
+                    source=self._source.manifests[0] if self._source else None,
+                )
+            )
+        return found
+
+    def _manifest(self, cell: Cell) -> Manifest:
+        if cell not in self._manifests:
+            self._manifests[cell] = self._experiment.manifest(cell)
+        return self._manifests[cell]
+
+    def _states(self, plan: Plan) -> States:
+        experiment = self._experiment
+        folder = experiment.locations.states(experiment.benchmark.name) / experiment.experiment_name
+        return States(folder=folder / f"{plan.key.key}-seed-{plan.seed}")
+
+    def _held(self, step: _Step) -> _Held:
+        return self._opening.pop(step).result() if step in self._opening else self._open(step)
+
+    def _open(self, step: _Step) -> _Held:
+        """Open the cells of *step* where they lie, or staged; another thread may do it."""
+        experiment = self._experiment
+        folders = [experiment.folder(cell) for cell in step.segment.cells]
+        with ExitStack() as stack:
+            with timed() as staging:
+                if self._stage:
+                    sets = [stack.enter_context(self._stage.shard_set(str(folder))) for folder in folders]
+                    folders = [shard_set.folder for shard_set in sets]
+            opened = open_stream(
+                folders,
+                belonging=[experiment.belonging(cell) for cell in step.segment.cells],
+                experiment=experiment.spec,
+                seed=step.plan.seed,
+                staging_s=staging.wall_s if self._stage else 0.0,
+            )
+            return _Held(opened, stack.pop_all())
+
+    def _open_next(self, step: _Step) -> None:
+        """Have the segment that will come after *step* opened meanwhile; a fault is raised when it is its turn."""
+        following = self._to_come[self._to_come.index(step) + 1 :] if step in self._to_come else []
+        for other in following[:1]:
+            self._opening[other] = self._thread.submit(self._open, other)
+
+    @cached_property
+    def _model(self) -> LoadedModel:
+        experiment, locations = self._experiment, self._experiment.locations
+        name = experiment.spec.model
+        spec = experiment.benchmark.models[name]
+        source_model = locations.source_model(experiment.benchmark.name)
+        train = locations.shards(experiment.benchmark.name, TRAIN)
+        # Whoever has the weights alone evaluates them as they are.
+        if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
+            require_trained_so(source_model, read_manifest(train, experiment.belonging(TRAIN)), spec)
+        class_map = benchmark_class_map(experiment.benchmark, locations)
+        return load_model(name, spec, source_model=source_model, classes=class_map.classes)
+
+    @cached_property
+    def _code_sha256(self) -> str:
+        """Of the method, asked before it is imported."""
+        try:
+            return method_code_sha256(self._experiment.spec)
+        except ValueError as error:
+            raise EvaluationError(f"method {self._experiment.spec.method}: {error}") from error
+
+    @cached_property
+    def _arithmetic(self) -> Mapping[str, Any]:
+        """As it is once the method is imported, which may set some; what it sets later is part of its code."""
+        implementation_of(self._experiment.spec.entry)
+        return arithmetic_flags()
+
+    @cached_property
+    def _source(self) -> OpenStream | None:
+        folder = self._experiment.source_folder
+        return open_stream([folder], belonging=[self._experiment.belonging(CLEAN)]) if folder else None
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        benchmark, experiment = self._experiment.benchmark, self._experiment.experiment_name
+        machine = self._machine
+        decoded = DecodedCells(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes)
+        return Evaluator(
+            benchmark=benchmark.name,
+            name=experiment,
+            experiment=benchmark.experiments[experiment],
+            model=self._model,
+            image_size=benchmark.image_size_of(experiment),
+            device=self._ranks.device or self._stack.enter_context(leased_device(machine.device, self._tell)),
+            num_threads=machine.num_threads,
+            open_pixels=decoded.open_pixels if machine.decoded_folder else StoredPixels,
+            ranks=self._ranks,
+            source=self._source,
+        )
+
+
+def _named(place: Place) -> str:
+    return f"stream {place.plan.key.key}, {place.cell.key}"
+
+
+def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
+    if not machine.stage_folder:
+        return None
+    is_default = machine.stage_folder == "$TMPDIR"
+    root = node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
+    return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell)
