@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ShardError
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell
 from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify as verify_folders
-from tta_pipeline.sources.labels import read_classes
 from tta_pipeline.streaming.dataset import Shards, open_shards
 
 

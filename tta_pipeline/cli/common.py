@@ -13,9 +13,9 @@ import click
 from tta_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from tta_pipeline.labels.class_map import ClassMap
     from tta_pipeline.reports.tables import Table
     from tta_pipeline.shards.manifest import ShardSet
-    from tta_pipeline.sources.class_map import ClassMap
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,8 +107,8 @@ def require_urls(locations: Sequence[str]) -> None:
 
 def read_class_map(path: Path | None) -> "ClassMap | None":
     """Return the classes in the file at *path*; None where no file is named."""
-    from tta_pipeline.sources.class_map import ClassMap
-    from tta_pipeline.sources.labels import read_classes
+    from tta_pipeline.labels.class_map import ClassMap
+    from tta_pipeline.labels.label_files import read_classes
 
     return ClassMap(classes=read_classes(path)) if path else None
 

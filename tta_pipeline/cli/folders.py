@@ -11,6 +11,8 @@ from typing import Literal
 
 from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.labels.class_map import ClassMap, pin_class_map
+from tta_pipeline.labels.label_files import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
@@ -19,10 +21,8 @@ from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
 from tta_pipeline.shards.verification import verify
-from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
-from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.sources.listing import Source
 
 

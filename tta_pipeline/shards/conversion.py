@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tta_pipeline.benchmarks.spec import Benchmark, ShardSettings
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
@@ -13,7 +14,6 @@ from tta_pipeline.progress import Tell
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources import benchmark_class_map, open_source
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, Source
 
 

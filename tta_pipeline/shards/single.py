@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
 
 

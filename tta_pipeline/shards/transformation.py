@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tta_pipeline.benchmarks.spec import Transform
 from tta_pipeline.errors import ShardError
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
@@ -15,7 +16,6 @@ from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks import spec
 from tta_pipeline.benchmarks.spec import Benchmark
+from tta_pipeline.labels.class_map import ClassMap, pin_class_map
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.progress import Tell, quiet
-from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Observed, Source
@@ -58,7 +58,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     """
 
     def find() -> tuple[str, ...]:
-        from tta_pipeline.sources.labels import read_classes
+        from tta_pipeline.labels.label_files import read_classes
 
         if isinstance(benchmark.class_map, Path):
             return read_classes(benchmark.class_map.expanduser())
@@ -67,7 +67,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     pinned = pin_class_map(locations.class_map(benchmark.name), find)
     named = benchmark.class_map.expanduser() if isinstance(benchmark.class_map, Path) else None
     if named is not None and named.exists():
-        from tta_pipeline.sources.labels import read_classes
+        from tta_pipeline.labels.label_files import read_classes
 
         pinned.require_same(read_classes(named), where=named, pinned_at=locations.class_map(benchmark.name))
     return pinned
@@ -139,7 +139,7 @@ def _clean(clean: spec.CleanImages, spill_root: Path, progress: Tell) -> Source:
 
 
 def _ground_truth(clean: spec.CleanImages) -> Mapping[str, str]:
-    from tta_pipeline.sources.labels import devkit_ids, read_ground_truth
+    from tta_pipeline.labels.label_files import devkit_ids, read_ground_truth
 
     if clean.ground_truth is None:
         return {}

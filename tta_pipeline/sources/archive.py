@@ -20,11 +20,11 @@ from typing import Any, Literal, NamedTuple
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.label_files import class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Tell, quiet
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
-from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.slices import Slices
 from tta_pipeline.sources.spill import SpillFolder, offered, prepared_for, spill_folder
