@@ -28,7 +28,7 @@ def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
       tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
     """
     from tta_pipeline.streaming.remote import expanded
-    from tta_pipeline.streaming.staging import fetch_shard_set
+    from tta_pipeline.streaming.verified_copy import fetch_shard_set
 
     require_urls(locations)
     found = [location for pattern in locations for location in expanded(pattern)]

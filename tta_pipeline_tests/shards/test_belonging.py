@@ -19,7 +19,7 @@ from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems, verify
-from tta_pipeline.streaming.staging import fetch_shard_set
+from tta_pipeline.streaming.verified_copy import fetch_shard_set
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 

@@ -10,7 +10,7 @@ import pytest
 
 from tta_pipeline.errors import PipelineError, StreamError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming import remote, staging
+from tta_pipeline.streaming import remote, verified_copy
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.streaming.remote import LocalFolder, expanded, folder_at
@@ -28,7 +28,7 @@ def stage(tmp_path: Path) -> Stage:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces smaller than a shard, and short pauses."""
-    monkeypatch.setattr(staging, "_PIECE_BYTES", 5000)
+    monkeypatch.setattr(verified_copy, "_PIECE_BYTES", 5000)
     monkeypatch.setattr(remote, "_PAUSES_S", (0.0, 0.01, 0.02))
 
 
