@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.crew import Crew
 from tta_pipeline.streaming.joined import JoinedSets
-from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
 _PIECE_BYTES = 2**21
