@@ -4,7 +4,7 @@ Every order ranks samples by a keyed hash of their names. So a cell in 3 shards 
 the same stream, which its hash proves.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,7 +102,7 @@ def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class RankSlice:
     """What one of several processes reads of a stream."""
 
     indices: Indices
@@ -111,14 +111,14 @@ class Share:
     """Which of them only fill up to equal length and must not be counted, shape (M,)."""
 
 
-def share(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> Share:
-    """Return every *num_ranks*-th sample of *order* from *rank* on: together the shares have each sample once.
+def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
+    """Return every *num_ranks*-th sample of *order* from *rank* on: together the slices have each sample once.
 
     Args:
         order: The whole stream.
-        rank: Which share, from 0.
+        rank: Which of the processes, from 0.
         num_ranks: How many there are.
-        padded: Whether all shares have equal length, where processes must take equal steps; the padding is marked.
+        padded: Whether all slices have equal length, where processes must take equal steps; the padding is marked.
 
     Raises:
         StreamError: there is no such rank.
@@ -129,20 +129,7 @@ def share(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False
     length = -(-len(order) // num_ranks) if padded else len(positions)
     is_padding = np.arange(length) >= len(positions)
     padding = np.zeros(length - len(positions), np.int64)
-    return Share(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
-
-
-def resampled(index: SampleIndex, *, seed: int, epoch_length: int) -> Iterator[StreamOrder]:
-    """Yield epochs of *epoch_length* samples drawn with replacement, without end: for training."""
-    for epoch, rng in enumerate(_generators(seed)):
-        name = f"resampled(seed={seed}, epoch={epoch})"
-        yield _order(name, index, rng.integers(len(index), size=epoch_length))
-
-
-def _generators(seed: int) -> Iterator[np.random.Generator]:
-    sequence = np.random.SeedSequence(abs(seed))
-    while True:
-        yield np.random.default_rng(sequence.spawn(1)[0])
+    return RankSlice(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
 
 
 def _order(name: str, index: SampleIndex, indices: Indices) -> StreamOrder:
