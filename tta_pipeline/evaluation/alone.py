@@ -20,7 +20,7 @@ from tta_pipeline.evaluation.one_pass import Precision
 from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import source_sha256
 from tta_pipeline.streaming import order, subset
@@ -42,7 +42,7 @@ def evaluate(
     name: str | None = None,
     precision: Precision = "fp32",
     num_threads: int | None = None,
-    progress: Tell = quiet,
+    progress: Reporter = quiet,
 ) -> Evaluation:
     """Let *method* predict every sample of *shards* once, and return what came of it; nothing is recorded.
 

@@ -101,7 +101,7 @@ def compare(
     location: str,
     loaders: Sequence[str],
     settings: Settings,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     is_staged: bool = False,
 ) -> tuple[LoaderRow, ...]:
@@ -111,7 +111,7 @@ def compare(
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
         loaders: Names, of which each is installed.
         settings: How to measure.
-        tell: Told of every pass.
+        report: Is given a line after every read.
         is_staged: Whether the shards are copied to node-local disk first, which is timed apart.
 
     Raises:
@@ -120,31 +120,31 @@ def compare(
         StreamError: a loader delivered other samples than the manifest names.
     """
     with (
-        _nearby(location, tell, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
+        _nearby(location, report, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
         prepared(folder, loaders, num_processes=settings.num_processes) as data,
     ):
-        rows = measure(data, loaders, settings, tell)
+        rows = measure(data, loaders, settings, report)
     return tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in rows)
 
 
 @contextmanager
-def _nearby(location: str, tell: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
+def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
     """Yield the folder to read from, and at how many MB/s the shards got there."""
     if not is_staged:
         yield Path(location), None
         return
     with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
         # Nothing else lies in it, so that what is timed is the copying; the disk is the limit.
-        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=tell)
+        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
             mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
-            tell(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
+            report(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
             yield shard_set.folder, mb_per_s
 
 
 def measure(
-    data: Data, loaders: Sequence[str], settings: Settings, tell: Callable[[str], None]
+    data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
 ) -> tuple[LoaderRow, ...]:
     """Measure *loaders* as `compare` does, over data that is prepared for them.
 
@@ -160,7 +160,7 @@ def measure(
     for number, config in enumerate(turns, start=1):
         measurement = _measure_once(data, config, settings)
         measured[config].append(measurement)
-        tell(
+        report(
             f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: "
             f"{measurement.images_per_s:,.0f} images/s"
         )

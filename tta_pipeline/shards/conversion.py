@@ -10,7 +10,7 @@ from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Tell
+from tta_pipeline.progress import Reporter
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources import benchmark_class_map, open_source
@@ -52,8 +52,8 @@ class Conversion:
     settings: ShardSettings
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
-    progress: Tell
-    """Told of the images of each cell."""
+    progress: Reporter
+    """Reports on the images of each cell."""
 
     @contextmanager
     def session(
@@ -105,7 +105,7 @@ class Conversion:
         )
 
 
-def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Converted:
+def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Converted:
     """Write the shards of a cell, unless they stand there.
 
     Raises:
@@ -126,7 +126,7 @@ def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Conve
     return Converted(record=record, was_written=True, strays=task.listing.strays)
 
 
-def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Tell) -> Conversion:
+def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     source = open_source(benchmark, locations, progress)
     assert benchmark.shards is not None

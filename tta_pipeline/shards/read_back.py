@@ -159,7 +159,7 @@ def adopt(
     Args:
         folder: The shards.
         cell: What they hold.
-        progress: Told of what is done.
+        progress: Counts what is done.
         benchmark: What the manifest calls the data set.
         class_map: Labels; None: the sorted classes that are found.
         version: What the manifest calls the version of the source; None: a digest of the shards' hashes.

@@ -6,7 +6,7 @@ from tta_pipeline.benchmarks.spec import ShardSettings
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
@@ -22,7 +22,7 @@ def shard_split(
     benchmark: str,
     classes: tuple[str, ...] | None = None,
     jobs: int = 1,
-    progress: Tell = quiet,
+    progress: Reporter = quiet,
 ) -> ShardSet:
     """Write the images in *source* as the shards of *cell* into *output*, read every byte back, and return them.
 
@@ -34,7 +34,7 @@ def shard_split(
         benchmark: Its name in the manifest.
         classes: In the order of their labels; None: the sorted class folders.
         jobs: Processes that write.
-        progress: Told of the images as they pass.
+        progress: Reports on the images as they pass.
 
     Raises:
         SourceError, ClassMapError: an image or a class folder is not what it should be.
@@ -53,5 +53,5 @@ def shard_split(
     )
     with Workers(jobs) as workers, conversion.session([cell]) as task:
         record = convert(task(cell), progress, workers).record
-        told = progress(f"{cell.key} manifest", record.num_samples)
-        return publish_shard_set(output, conversion.class_map, told, workers).shard_set
+        report = progress(f"{cell.key} manifest", record.num_samples)
+        return publish_shard_set(output, conversion.class_map, report, workers).shard_set

@@ -81,7 +81,7 @@ def write_shards(
         version: The source's version of the cell, part of the fingerprint.
         class_map: Labels; the class of every image must be in it.
         settings: Limits, order and what is done to the images.
-        progress: Told of what is done.
+        progress: Counts what is done.
         workers: Processes that write a shard each at a time, where that is sooner; None: this one writes.
 
     Raises:

@@ -9,7 +9,7 @@ from tta_pipeline.benchmarks.spec import Benchmark
 from tta_pipeline.labels.class_map import ClassMap, pin_class_map
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Observed, Source
@@ -32,10 +32,10 @@ def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
     return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
 
 
-def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = quiet) -> Source:
+def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
     """Return the images that *benchmark* names; for generated digits, the files that were generated.
 
-    *progress* is told how far an archive is read.
+    *progress* reports how far an archive is read.
     """
     source = benchmark.source
     assert not isinstance(source, spec.ShardsSource), "shards are linked to and adopted, not converted"
@@ -73,7 +73,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     return pinned
 
 
-def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Tell) -> Source:
+def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Reporter) -> Source:
     if isinstance(source, spec.FolderSource):
         root = source.root.expanduser()
         is_flat = source.group_depth == len(("corruption", "severity"))
@@ -88,7 +88,7 @@ def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progr
     return _archived(benchmark, source, spill_root, progress)
 
 
-def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
+def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: Path, progress: Reporter) -> Source:
     from tta_pipeline.sources.generated import GeneratedSource
     from tta_pipeline.sources.generator import Encoding
 
@@ -104,7 +104,7 @@ def _generated(benchmark: Benchmark, source: spec.GeneratedSource, spill_root: P
     )
 
 
-def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path, progress: Tell) -> Source:
+def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path, progress: Reporter) -> Source:
     from tta_pipeline.sources.archive import ArchiveSource
     from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
@@ -119,7 +119,7 @@ def _archived(benchmark: Benchmark, source: spec.ArchiveSource, spill_root: Path
     )
 
 
-def _clean(clean: spec.CleanImages, spill_root: Path, progress: Tell) -> Source:
+def _clean(clean: spec.CleanImages, spill_root: Path, progress: Reporter) -> Source:
     """Return the uncorrupted images."""
     path = clean.path.expanduser()
     if path.suffix in (".tar", ".gz", ".tgz"):

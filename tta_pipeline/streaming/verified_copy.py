@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.files import published_folder
-from tta_pipeline.progress import Progress, Tell
+from tta_pipeline.progress import Progress, Reporter
 from tta_pipeline.shards.belonging import Belonging, cell_at
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, decoded_checksums
 from tta_pipeline.shards.completion import completed
@@ -32,7 +32,7 @@ _NUM_TRIES = 2
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
-def fetch_shard_set(location: str, root: Path, progress: Tell) -> tuple[ShardSet, bool]:
+def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[ShardSet, bool]:
     """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there.
 
     Returns:
