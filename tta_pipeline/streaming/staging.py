@@ -33,23 +33,6 @@ _UNFINISHED_NAME = re.compile(rf"{_UNFINISHED}[0-9a-f]{{32}}(?:[0-9a-f]{{32}})?"
 _STAGED_NAME = re.compile(r"[0-9a-f]{64}")
 
 
-@contextmanager
-def opened_shard_set(location: str, stage: "Stage | None" = None) -> Iterator[ShardSet]:
-    """Yield the shard set at *location*, a folder or a URL, through *stage*; without one a folder is read in place.
-
-    Raises:
-        ManifestError, StreamError: see `Stage.shard_set`.
-    """
-    if stage is not None:
-        with stage.shard_set(location) as shard_set:
-            yield shard_set
-        return
-    origin = folder_at(location)
-    if not isinstance(origin, LocalFolder):
-        raise StreamError(f"found {origin}, which is remote; expected a folder on disk: give a folder to stage it in")
-    yield ShardSet.open(origin.path)
-
-
 def node_local_folder() -> Path:
     """Return a folder of this user in `$TMPDIR`, made if need be.
 
