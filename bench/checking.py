@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.decode import decode_into
-from tta_pipeline.streaming.order import Indices, among, as_stored
+from tta_pipeline.streaming.order import among, as_stored
 from tta_pipeline.streaming.pixels import StoredPixels, runs
 from tta_pipeline.streaming.reader import Stream
 

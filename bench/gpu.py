@@ -23,12 +23,12 @@ from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import scored_samples
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.writing import Target, write_shards
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import discover
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.order import as_stored

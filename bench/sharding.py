@@ -17,6 +17,7 @@ from rich.table import Table
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.cli.folders import ShardOrder, shard_everything
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.partitions import CLEAN, cells
 from tta_pipeline.processes import Workers
@@ -26,7 +27,6 @@ from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.shards.writing import Target, write_shards
 from tta_pipeline.sources.archive import ArchiveSource
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import discover
 
 REPEATS = 5

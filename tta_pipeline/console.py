@@ -1,4 +1,4 @@
-"""What a verb tells while it works: bars for a person at a terminal, lines for a log, one JSON array for a program."""
+"""What a verb reports while it works: bars for a person at a terminal, lines for a log, a JSON array for a program."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from tta_pipeline.progress import Progress, told_to
+from tta_pipeline.progress import Progress, log_reporter
 
 _COLUMNS = (
     TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}"),
@@ -19,8 +19,8 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-class Told:
-    """Who is told: of images as they pass, and of each shard set when it is done."""
+class ConsoleReporter:
+    """Reports images as they pass, and each shard set when it is done."""
 
     def __init__(self, bars: Bars | None, *, is_quiet: bool, as_json: bool) -> None:
         self._bars = bars
@@ -29,11 +29,11 @@ class Told:
         self._sets: Any = None
         self.facts: list[Mapping[str, Any]] = []
 
-    def progress(self, what: str, total: int, *, unit: str = "images") -> Progress:
+    def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
         """Return what counts the images of *what*, or whatever *unit* says: a bar, or a line every few seconds."""
         if self._bars:
             return _Bar(self._bars, what, total, unit=unit)
-        return told_to(self.say)(what, total, unit=unit)
+        return log_reporter(self.say)(what, total, unit=unit)
 
     def say(self, line: str) -> None:
         """Print *line*, which is not part of the answer, unless all is to be quiet."""
@@ -41,7 +41,7 @@ class Told:
             self._print(line, is_answer=False)
 
     def done(self, line: str, facts: Mapping[str, Any], *, number: int, total: int) -> None:
-        """Tell of one shard set of *total*: the line to a person, the facts to a program."""
+        """Report one shard set of *total*: the line to a person, the facts to a program."""
         self.facts.append(facts)
         if self._bars:
             if self._sets is None:
@@ -59,13 +59,13 @@ class Told:
 
 
 @contextmanager
-def told(*, is_quiet: bool, as_json: bool) -> Iterator[Told]:
-    """Yield who is told; when all has gone well, a program gets its array."""
+def console_reporter(*, is_quiet: bool, as_json: bool) -> Iterator[ConsoleReporter]:
+    """Yield the reporter of a verb; when all has gone well, a program gets its array."""
     with _bars(is_wanted=sys.stderr.isatty() and not is_quiet) as bars:
-        told = Told(bars, is_quiet=is_quiet, as_json=as_json)
-        yield told
+        reporter = ConsoleReporter(bars, is_quiet=is_quiet, as_json=as_json)
+        yield reporter
     if as_json:
-        click.echo(json.dumps(told.facts, indent=1))
+        click.echo(json.dumps(reporter.facts, indent=1))
 
 
 @contextmanager

@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify as verify_folders
-from tta_pipeline.sources.labels import read_classes
 from tta_pipeline.streaming.dataset import Shards, open_shards
 
 
@@ -27,7 +27,7 @@ def shard(
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted",
     seed: int = 0,
     jobs: int | None = None,
-    progress: Tell = quiet,
+    progress: Reporter = quiet,
 ) -> Shards:
     """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
 
@@ -43,7 +43,7 @@ def shard(
         order: Of the samples in the shards; permuted is what evaluation without a shuffle needs.
         seed: Of that order.
         jobs: Processes that write; None: one for each core.
-        progress: Told of the images as they pass.
+        progress: Reports on the images as they pass.
 
     Raises:
         SourceError, ClassMapError: an image or a class folder is not what it should be.
@@ -67,7 +67,7 @@ def shard(
     return open_shards(output)
 
 
-def verify(*folders: Path | str, progress: Tell = quiet) -> tuple[Verdict, ...]:
+def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, ...]:
     """Hash every shard under *folders* again, and return what is wrong with each set: `problems` is empty if nothing.
 
     Raises:

@@ -50,8 +50,8 @@ class Progress:
         )
 
 
-class Tell(Protocol):
-    """Makes a `Progress` for something with a name and a number of images, or of *unit*."""
+class Reporter(Protocol):
+    """Makes a `Progress` for something that takes long, with a name and a number of images, or of *unit*."""
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
         """Return it."""
@@ -59,17 +59,17 @@ class Tell(Protocol):
 
 
 def quiet(what: str, total: int, *, unit: str = "images") -> Progress:
-    """Return what counts and tells nobody, as in a process without a terminal."""
+    """Report nothing, as in a process without a terminal: count alone."""
     return Progress(lambda _: None, what=what, total=total, unit=unit)
 
 
-def told_to(say: Callable[[str], None]) -> Tell:
-    """Return what makes a `Progress` that calls *say*."""
+def log_reporter(log: Callable[[str], None]) -> Reporter:
+    """Return a reporter that gives *log* a line every few seconds."""
 
-    def tell(what: str, total: int, *, unit: str = "images") -> Progress:
-        return Progress(say, what=what, total=total, unit=unit)
+    def reporter(what: str, total: int, *, unit: str = "images") -> Progress:
+        return Progress(log, what=what, total=total, unit=unit)
 
-    return tell
+    return reporter
 
 
 class Pace:

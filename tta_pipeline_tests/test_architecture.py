@@ -12,23 +12,26 @@ import make_architecture  # noqa: E402
 
 BELOW = {
     "adaptation": (),
+    "corruptions": (),
+    "labels": (),
     "benchmarks": ("adaptation",),
-    "sources": ("benchmarks",),
-    "shards": ("benchmarks", "sources"),
+    "sources": ("benchmarks", "corruptions", "labels"),
+    "shards": ("benchmarks", "labels", "sources"),
     "streaming": ("shards",),
     "training": ("benchmarks", "shards", "streaming"),
-    "evaluation": ("adaptation", "benchmarks", "sources", "shards", "streaming", "training", "metrics"),
+    "evaluation": ("adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "training", "metrics"),
     "metrics": ("evaluation",),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "metrics"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "sources", "shards"),
-    "doctor": ("benchmarks", "sources", "shards", "evaluation", "metrics"),
+    "doctor": ("benchmarks", "labels", "sources", "shards", "evaluation", "metrics"),
     "resources": ("evaluation", "metrics"),
     "assets": (
-        "benchmarks", "sources", "shards", "training", "evaluation", "metrics", "reports", "loader_bench", "resources",
+        "benchmarks", "labels", "sources", "shards", "training", "evaluation", "metrics", "reports", "loader_bench",
+        "resources",
     ),
     "cli": (
-        "adaptation", "benchmarks", "sources", "shards", "streaming", "evaluation", "metrics", "reports",
+        "adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "evaluation", "metrics", "reports",
         "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip

@@ -15,11 +15,11 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
 if TYPE_CHECKING:
+    from tta_pipeline.labels.class_map import ClassMap
     from tta_pipeline.processes import Workers
     from tta_pipeline.shards.belonging import Belonging
     from tta_pipeline.shards.manifest import WriterRecord
     from tta_pipeline.shards.read_back import Published
-    from tta_pipeline.sources.class_map import ClassMap
 
 SHARDS_MATCH = "shards_match_manifest"
 SOURCE_MATCHES = "source_count_equals_manifest"

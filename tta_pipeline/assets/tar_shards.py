@@ -34,10 +34,10 @@ def _written(scope: Scope[Cell]) -> dg.AssetsDefinition:
         "cell's folder appears whole or not at all; nothing is rewritten when nothing changed.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
-        from tta_pipeline.progress import told_to
+        from tta_pipeline.progress import log_reporter
         from tta_pipeline.shards.conversion import benchmark_conversion
 
-        conversion = benchmark_conversion(scope.benchmark, store.locations, told_to(context.log.info))
+        conversion = benchmark_conversion(scope.benchmark, store.locations, log_reporter(context.log.info))
         with (
             PartitionRun(context, scope) as run,
             store.workers() as workers,

@@ -53,7 +53,7 @@ def _transform(
     workers: "Workers",
 ) -> PartitionReport:
     from tta_pipeline.metrics.records import now
-    from tta_pipeline.progress import told_to
+    from tta_pipeline.progress import log_reporter
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.transformation import transform_shard_set
 
@@ -62,7 +62,7 @@ def _transform(
         locations.shards(benchmark.name, cell),
         locations.transformed(benchmark.name, name, cell),
         benchmark.transforms[name],
-        told_to(context.log.info),
+        log_reporter(context.log.info),
         workers,
         belonging=belonging_of(locations, benchmark.name, cell),
     )

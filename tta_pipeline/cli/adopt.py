@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, telling
+from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted classes found.")
 @plain_errors
-@telling
-def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
+@with_reporter
+def adopt(folder: Path, *, reporter: "ConsoleReporter", class_map: Path | None) -> None:
     r"""Build manifests for shards that somebody else made; every byte is read, none rewritten.
 
     Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity. A set
@@ -30,9 +30,9 @@ def adopt(folder: Path, *, told: "Told", class_map: Path | None) -> None:
     from tta_pipeline.cli.folders import adopt_everything
 
     require_no_pipes(folder)
-    for number, total, published in adopt_everything(folder, read_class_map(class_map), told.progress):
+    for number, total, published in adopt_everything(folder, read_class_map(class_map), reporter):
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
         line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}"
         facts = {**shard_set_facts(published.shard_set), "was_built": published.was_built}
-        told.done(line, facts, number=number, total=total)
+        reporter.done(line, facts, number=number, total=total)

@@ -1,4 +1,4 @@
-"""What all verbs share: errors in one line, who is told, and arguments that are looked at before they are used."""
+"""What all verbs share: errors in one line, the reporter, and arguments that are looked at before they are used."""
 
 import io
 import sys
@@ -13,9 +13,9 @@ import click
 from tta_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
+    from tta_pipeline.labels.class_map import ClassMap
     from tta_pipeline.reports.tables import Table
     from tta_pipeline.shards.manifest import ShardSet
-    from tta_pipeline.sources.class_map import ClassMap
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,20 +51,20 @@ def end(message: str) -> NoReturn:
     sys.exit(1)
 
 
-def telling(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options by which it says less, or says it to a program, and `told`, who is told."""
+def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the options by which it says less, or says it to a program, and `reporter`, which obeys them."""
 
     @wraps(command)
-    def telling(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
-        from tta_pipeline.console import told
+    def reporting(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
+        from tta_pipeline.console import console_reporter
 
-        with told(is_quiet=is_quiet, as_json=as_json) as teller:
-            status = command(*args, told=teller, **kwargs)
+        with console_reporter(is_quiet=is_quiet, as_json=as_json) as reporter:
+            status = command(*args, reporter=reporter, **kwargs)
         if status:
             sys.exit(status)
 
-    telling = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(telling)
-    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(telling)
+    reporting = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(reporting)
+    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(reporting)
 
 
 def say(line: str) -> None:
@@ -107,8 +107,8 @@ def require_urls(locations: Sequence[str]) -> None:
 
 def read_class_map(path: Path | None) -> "ClassMap | None":
     """Return the classes in the file at *path*; None where no file is named."""
-    from tta_pipeline.sources.class_map import ClassMap
-    from tta_pipeline.sources.labels import read_classes
+    from tta_pipeline.labels.class_map import ClassMap
+    from tta_pipeline.labels.label_files import read_classes
 
     return ClassMap(classes=read_classes(path)) if path else None
 

@@ -72,7 +72,7 @@ def evaluate(
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.named_models import load_model
     from tta_pipeline.metrics.records import now
-    from tta_pipeline.progress import told_to
+    from tta_pipeline.progress import log_reporter
     from tta_pipeline.source_code import import_from_here
     from tta_pipeline.streaming.dataset import open_shards
 
@@ -84,15 +84,17 @@ def evaluate(
     network = load_model(
         model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
     )
-    tell = nothing if is_quiet else say
-    with leased_device(device, tell) as leased:
+    report = nothing if is_quiet else say
+    with leased_device(device, report) as leased:
         built = build(
             method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,
             **_hyperparameters(settings),
         )  # fmt: skip
-        row = evaluate_alone(built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=told_to(tell))
+        row = evaluate_alone(
+            built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
+        )
     if experiment:
-        tell(f"recorded in {_recorded(row, started_at)}")
+        report(f"recorded in {_recorded(row, started_at)}")
     _print(row, as_json=as_json)
 
 

@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, telling
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 @click.command()
 @click.argument("locations", nargs=-1, required=True, metavar="URL...")
 @click.argument("output", type=click.Path(path_type=Path, file_okay=False))
 @plain_errors
-@telling
-def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
+@with_reporter
+def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporter") -> None:
     r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
 
     Every byte is compared with the manifest while it arrives; what is there already is not fetched again. Braces in a
@@ -28,14 +28,14 @@ def fetch(locations: tuple[str, ...], output: Path, *, told: "Told") -> None:
       tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
     """
     from tta_pipeline.streaming.remote import expanded
-    from tta_pipeline.streaming.staging import fetch_shard_set
+    from tta_pipeline.streaming.verified_copy import fetch_shard_set
 
     require_urls(locations)
     found = [location for pattern in locations for location in expanded(pattern)]
     require_no_pipes(*found)
     for number, location in enumerate(found, start=1):
-        shard_set, was_copied = fetch_shard_set(location, output, told.progress)
+        shard_set, was_copied = fetch_shard_set(location, output, reporter)
         size_mb = shard_set.manifest.shard_bytes / 1e6
         did = f"{size_mb:,.1f} MB fetched and verified" if was_copied else "there already"
         facts = {**shard_set_facts(shard_set), "was_copied": was_copied}
-        told.done(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))
+        reporter.done(f"{shard_set.folder}: {did}", facts, number=number, total=len(found))

@@ -11,18 +11,18 @@ from typing import Literal
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.labels.class_map import ClassMap, pin_class_map
+from tta_pipeline.labels.label_files import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Step, Tell, quiet
+from tta_pipeline.progress import Reporter, Step, quiet
 from tta_pipeline.shards.belonging import Belonging
 from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
 from tta_pipeline.shards.verification import verify
-from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
-from tta_pipeline.sources.labels import devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.sources.listing import Source
 
 
@@ -56,7 +56,7 @@ class _Opened:
     cells: tuple[Cell, ...]
 
 
-def shard_everything(order: ShardOrder, progress: Tell) -> Iterator[Step[Published]]:
+def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Published]]:
     """Write shards and manifest of every cell, and yield each when it is published.
 
     Raises:
@@ -98,15 +98,15 @@ def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers
             yield running.popleft().result()
 
 
-def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Published:
+def _convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Published:
     """Write shards and manifest of one cell, unless they stand there."""
     record = convert(task, progress, workers).record
-    told = progress(f"{record.cell.key} manifest", record.num_samples)
+    report = progress(f"{record.cell.key} manifest", record.num_samples)
     belonging = Belonging(cell=record.cell, class_map_sha256=task.class_map.sha256)
-    return publish_shard_set(task.target.folder, task.class_map, told, workers, belonging=belonging)
+    return publish_shard_set(task.target.folder, task.class_map, report, workers, belonging=belonging)
 
 
-def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[Step[Published]]:
+def adopt_everything(root: Path, class_map: ClassMap | None, progress: Reporter) -> Iterator[Step[Published]]:
     """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
 
     Raises:
@@ -128,8 +128,8 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> 
         cell = Cell(corruption=name, severity=int(severity)) if is_cell else Cell(corruption=severity, severity=0)
         if folder in known:
             cell = read_manifest(folder).cell  # verified above
-        told = progress(str(folder), 0)
-        adopted = adopt(folder, cell, told, benchmark=root.absolute().name, class_map=class_map)
+        report = progress(str(folder), 0)
+        adopted = adopt(folder, cell, report, benchmark=root.absolute().name, class_map=class_map)
         yield Step(number, len(folders), adopted)
 
 
@@ -150,7 +150,7 @@ def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
 
 
 @contextmanager
-def _open(order: ShardOrder, workers: Workers, progress: Tell) -> Iterator[_Opened]:
+def _open(order: ShardOrder, workers: Workers, progress: Reporter) -> Iterator[_Opened]:
     folders = [source for source in order.sources if source.is_dir()]
     if len(folders) == len(order.sources) == 1:
         (root,) = folders
@@ -186,7 +186,7 @@ def _open_npy(root: Path, order: ShardOrder) -> _Opened:
 
 
 @contextmanager
-def _open_archives(order: ShardOrder, progress: Tell) -> Iterator[_Opened]:
+def _open_archives(order: ShardOrder, progress: Reporter) -> Iterator[_Opened]:
     from tta_pipeline.sources.archive import ArchiveSource
 
     missing = [str(path) for path in order.sources if not path.is_file()]

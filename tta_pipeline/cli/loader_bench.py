@@ -54,7 +54,7 @@ def loader_bench(
 ) -> None:
     r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
-    Each pass of each loader has a process of its own; the loaders take turns. Told are medians with the range.
+    Each pass of each loader has a process of its own; the loaders take turns. Shown are medians with the range.
 
     \b
     Examples:
@@ -80,9 +80,9 @@ def loader_bench(
     generated = {name: options.pop(name) for name in ("generate", "image_size", "storage")}
     if (location is None) == (generated["generate"] is None):
         raise click.UsageError("expected either DIR, URL or --generate N")
-    tell = nothing if is_quiet else say
-    with nullcontext(location) if location else _generated_shards(**generated, say=tell) as shards:
-        found = compare(str(shards), names, Settings(**options), tell, is_staged=is_staged)
+    report = nothing if is_quiet else say
+    with nullcontext(location) if location else _generated_shards(**generated, say=report) as shards:
+        found = compare(str(shards), names, Settings(**options), report, is_staged=is_staged)
     rows = [asdict(row) for row in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -98,11 +98,13 @@ def _generated_shards(
 
     from tta_pipeline.benchmarks.shards import ShardSettings
     from tta_pipeline.loader_bench.data import generated
-    from tta_pipeline.progress import told_to
+    from tta_pipeline.progress import log_reporter
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
     with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
-        yield generated(Path(folder), num_images=generate, image_size=image_size, settings=settings, tell=told_to(say))
+        yield generated(
+            Path(folder), num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
+        )
 
 
 def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -57,14 +57,14 @@ def metrics(
     """
     from tta_pipeline.errors import QuestionError
     from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current_schema
-    from tta_pipeline.progress import told_to
+    from tta_pipeline.progress import log_reporter
 
     if sum(question is not None for question in (by, runs, sql)) > 1:
         raise click.UsageError("expected one of --by, --compare and --sql")
     if form == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
     locations = Locations.from_environment()
-    for note in require_current_schema(locations, told_to(say)):
+    for note in require_current_schema(locations, log_reporter(say)):
         say(note)
     try:
         with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:

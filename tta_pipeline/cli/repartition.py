@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, telling
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 @click.command()
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--instances", type=click.IntRange(1), required=True, help="Number of equal parts.")
 @plain_errors
-@telling
-def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> None:
+@with_reporter
+def repartition(folder: Path, output: Path, *, reporter: "ConsoleReporter", instances: int) -> None:
     r"""Split a shard set equally over instances: no sample lost or doubled, bytes untouched, a manifest for each.
 
     \b
@@ -27,6 +27,6 @@ def repartition(folder: Path, output: Path, *, told: "Told", instances: int) -> 
     from tta_pipeline.shards.splitting import split
 
     require_no_pipes(folder)
-    for number, total, published in split(folder, output, instances, told.progress):
+    for number, total, published in split(folder, output, instances, reporter):
         line = f"{published.shard_set.folder}: {published.shard_set.manifest.num_samples:,} samples"
-        told.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+        reporter.done(line, shard_set_facts(published.shard_set), number=number, total=total)

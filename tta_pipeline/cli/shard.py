@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, shard_set_facts, telling
+from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.shards import ShardSettings
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 _PATTERN_LIMIT_S = 2.0
@@ -62,8 +62,8 @@ for probe in sys.argv[2:]:
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
-@telling
-def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
+@with_reporter
+def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any) -> None:
     r"""Turn images into verified shards, without unpacking anything.
 
     SOURCE is a folder tree, one or more tar archives, or a folder of .npy files as CIFAR-10-C is published.
@@ -81,13 +81,13 @@ def shard(*, told: "Told", md5s: tuple[str, ...], **options: Any) -> None:
     named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
     _require_quick_pattern(named.get("class_pattern"))
     order = ShardOrder(**named, expected_md5=_expected_md5(md5s), settings=_shard_settings(options))
-    for number, total, published in shard_everything(order, told.progress):
+    for number, total, published in shard_everything(order, reporter):
         manifest = published.shard_set.manifest
         size = (
             f"{manifest.num_samples:,} samples in {len(manifest.shards)} shards, {manifest.shard_bytes / 1e6:,.1f} MB"
         )
         line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
-        told.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+        reporter.done(line, shard_set_facts(published.shard_set), number=number, total=total)
 
 
 def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:

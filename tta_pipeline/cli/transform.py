@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, telling
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.shards import Transform
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 @click.command()
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
 @plain_errors
-@telling
-def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: int, **options: Any) -> None:
+@with_reporter
+def transform(
+    *, reporter: "ConsoleReporter", folder: Path, output: Path, storage: str, jobs: int, **options: Any
+) -> None:
     r"""Make another shard set of each one at or under DIR: other images, another size or format, further members.
 
     The order of the samples and the number of shards stay; what was done is in the new manifest. A function is looked
@@ -42,12 +44,12 @@ def transform(*, told: "Told", folder: Path, output: Path, storage: str, jobs: i
 
     require_no_pipes(folder)
     settings = _transform_settings({**options, "format": storage})
-    every = transform_everything(folder, output, settings, jobs=jobs, progress=told.progress)
+    every = transform_everything(folder, output, settings, jobs=jobs, progress=reporter)
     for number, total, transformed in every:
         shard_set, was_written = transformed.published.shard_set, transformed.was_written
         size = f"{shard_set.manifest.num_samples:,} samples in {len(shard_set.manifest.shards)} shards"
         line = f"{shard_set.folder}: {size}: {'written' if was_written else 'unchanged'}"
-        told.done(line, {**shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total)
+        reporter.done(line, {**shard_set_facts(shard_set), "was_written": was_written}, number=number, total=total)
 
 
 def _transform_settings(options: dict[str, Any]) -> "Transform":

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, require_no_pipes, telling
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import Told
+    from tta_pipeline.console import ConsoleReporter
 
 
 @click.command()
 @click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
 @plain_errors
-@telling
-def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
+@with_reporter
+def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
     r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes, whose they are.
 
     Sets of before that have no fast checksums of their samples get them.
@@ -32,12 +32,12 @@ def verify(folders: tuple[Path, ...], *, told: "Told") -> int:
     require_no_pipes(*folders)
     found = find_shard_sets(folders)
     num_problems = 0
-    for number, verdict in enumerate(verify(found, told.progress), start=1):
+    for number, verdict in enumerate(verify(found, reporter), start=1):
         num_problems += len(verdict.problems)
         for problem in verdict.problems:
             click.echo(problem, err=True)
         state = f"{len(verdict.problems)} problems" if verdict.problems else "intact"
         size = f"{verdict.num_samples:,} samples, {verdict.num_shards} shards, {verdict.shard_bytes / 1e6:,.1f} MB"
         facts = {**asdict(verdict), "folder": str(verdict.folder)}
-        told.done(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
+        reporter.done(f"{verdict.folder}: {size}: {state}", facts, number=number, total=len(found))
     return 1 if num_problems else 0

@@ -28,7 +28,7 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
 
 def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says it yet."""
-    from tta_pipeline.sources.labels import read_classes
+    from tta_pipeline.labels.label_files import read_classes
 
     pinned = locations.class_map(benchmark.name)
     for path in (model.classes, pinned, benchmark.class_map):

@@ -127,14 +127,14 @@ def accelerators() -> Iterator[Finding]:
     except (ImportError, OSError) as error:
         yield fault("torch", f"cannot be imported ({error})", "install it again: make demo, or pip install torch")
         return
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         devices = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
     build = f"torch {torch.__version__}, " + (f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA")
     for number, device in enumerate(devices):
         yield ok("torch", f"{build}: cuda:{number} is {device.name}, {device.total_memory / 2**30:.0f} GiB")
     if not devices and _NVIDIA_DRIVER.exists():
-        why = f": {told[0].message}" if told else ""
+        why = f": {warned[0].message}" if warned else ""
         yield note(
             "torch",
             f"{build}: no device, though an NVIDIA driver is loaded{why}",

@@ -23,7 +23,7 @@ from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_o
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import source_sha256
 from tta_pipeline.streaming import order, subset
@@ -45,7 +45,7 @@ def evaluate(
     name: str | None = None,
     precision: Precision = "fp32",
     num_threads: int | None = None,
-    progress: Tell = quiet,
+    progress: Reporter = quiet,
 ) -> Evaluation:
     """Let *method* predict every sample of *shards* once, and return what came of it; nothing is recorded.
 
@@ -59,7 +59,7 @@ def evaluate(
         name: Of the experiment; None: the method's.
         precision: Of the forward pass.
         num_threads: Decoding threads; None: one for each core.
-        progress: Told of the images as they pass.
+        progress: ConsoleReporter of the images as they pass.
 
     Returns:
         The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.

@@ -14,8 +14,8 @@ from torch import nn
 
 from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.shards.manifest import file_sha256
-from tta_pipeline.sources.labels import read_classes
 from tta_pipeline.training.network import Normalized
 from tta_pipeline.training.source_model import load_source_model
 

@@ -13,9 +13,10 @@ from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.joined import JoinedSets
-from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.order import StreamOrder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class ExperimentRunner:
         experiment: What is evaluated.
         machine: What it is evaluated on.
         run_id: Of the records.
-        tell: Told how it goes.
+        tell: ConsoleReporter how it goes.
         ranks: The processes that evaluate together.
         keeps_predictions: Whether what is predicted for each sample is written.
         anew: Whether cells that are finished are evaluated again.

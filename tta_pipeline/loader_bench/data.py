@@ -12,7 +12,7 @@ from tta_pipeline.images import read_image_header
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.splitting import split
@@ -65,11 +65,13 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
         yield data
 
 
-def generated(folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, tell: Tell = quiet) -> Path:
+def generated(
+    folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, progress: Reporter = quiet
+) -> Path:
     """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made of them."""
-    tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, tell=tell)
+    tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, progress=progress)
     shards = folder / "shards"
-    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark=shards.name, progress=tell)
+    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark=shards.name, progress=progress)
     return shards
 
 

@@ -17,7 +17,7 @@ from tta_pipeline.errors import LoaderError
 from tta_pipeline.loader_bench.data import Data, prepared
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.memory import watched
-from tta_pipeline.loader_bench.one_pass import Normalization, Pass, PassTimes, start, timed, warm_up
+from tta_pipeline.loader_bench.timed_read import Normalization, ReadTimes, TimedRead, start, timed, warm_up
 from tta_pipeline.processes import Workers
 from tta_pipeline.streaming.staging import Stage, node_local_folder
 
@@ -40,7 +40,7 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class LoaderConfig:
     """A loader with a number of threads."""
 
     loader: str
@@ -49,7 +49,7 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One repeat of one way: of several processes the longest of the times and the sum of the samples."""
+    """One repeat of one configuration: of several processes the longest of the times and the sum of the samples."""
 
     images_per_s: float
     time_to_first_batch_s: float
@@ -101,7 +101,7 @@ def compare(
     location: str,
     loaders: Sequence[str],
     settings: Settings,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     *,
     is_staged: bool = False,
 ) -> tuple[LoaderRow, ...]:
@@ -111,7 +111,7 @@ def compare(
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
         loaders: Names, of which each is installed.
         settings: How to measure.
-        tell: Told of every pass.
+        report: Is given a line after every read.
         is_staged: Whether the shards are copied to node-local disk first, which is timed apart.
 
     Raises:
@@ -120,31 +120,31 @@ def compare(
         StreamError: a loader delivered other samples than the manifest names.
     """
     with (
-        _nearby(location, tell, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
+        _nearby(location, report, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
         prepared(folder, loaders, num_processes=settings.num_processes) as data,
     ):
-        rows = measure(data, loaders, settings, tell)
+        rows = measure(data, loaders, settings, report)
     return tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in rows)
 
 
 @contextmanager
-def _nearby(location: str, tell: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
+def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
     """Yield the folder to read from, and at how many MB/s the shards got there."""
     if not is_staged:
         yield Path(location), None
         return
     with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
         # Nothing else lies in it, so that what is timed is the copying; the disk is the limit.
-        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=tell)
+        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
             mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
-            tell(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
+            report(f"staged {shard_set.manifest.shard_bytes / 1e6:,.1f} MB at {mb_per_s:,.0f} MB/s, verified")
             yield shard_set.folder, mb_per_s
 
 
 def measure(
-    data: Data, loaders: Sequence[str], settings: Settings, tell: Callable[[str], None]
+    data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
 ) -> tuple[LoaderRow, ...]:
     """Measure *loaders* as `compare` does, over data that is prepared for them.
 
@@ -154,27 +154,27 @@ def measure(
     """
     if settings.device != "cpu" and not torch.cuda.is_available():
         raise LoaderError(f"device is {settings.device!r}; found no CUDA device, expected cpu")
-    ways = [Way(loader=name, num_threads=count) for name in loaders for count in settings.num_threads]
-    measured: dict[Way, list[Measurement]] = {way: [] for way in ways}
-    turns = [way for _ in range(settings.repeats) for way in ways]
-    for number, way in enumerate(turns, start=1):
-        measurement = _measure_once(data, way, settings)
-        measured[way].append(measurement)
-        tell(
-            f"{number} of {len(turns)} passes: {way.loader}, {way.num_threads} threads: "
+    configs = [LoaderConfig(loader=name, num_threads=count) for name in loaders for count in settings.num_threads]
+    measured: dict[LoaderConfig, list[Measurement]] = {config: [] for config in configs}
+    turns = [config for _ in range(settings.repeats) for config in configs]
+    for number, config in enumerate(turns, start=1):
+        measurement = _measure_once(data, config, settings)
+        measured[config].append(measurement)
+        report(
+            f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: "
             f"{measurement.images_per_s:,.0f} images/s"
         )
     return tuple(_best_row(data, name, measured, settings) for name in loaders)
 
 
-def _measure_once(data: Data, way: Way, settings: Settings) -> Measurement:
-    """Warm up and time one way in processes of its own, one for each part of the data."""
-    passes = [_pass(data, index, way, settings) for index in range(len(data.part_folders))]
+def _measure_once(data: Data, config: LoaderConfig, settings: Settings) -> Measurement:
+    """Warm up and time one configuration in processes of its own, one for each part of the data."""
+    reads = [_timed_read(data, index, config, settings) for index in range(len(data.part_folders))]
     with ExitStack() as stack:
-        readers = [stack.enter_context(Workers(1)) for _ in passes]
+        readers = [stack.enter_context(Workers(1)) for _ in reads]
 
-        def by_all(work: Callable[[Pass], Result]) -> list[Result]:
-            futures = [reader.submit(work, one) for reader, one in zip(readers, passes, strict=True)]
+        def by_all(work: Callable[[TimedRead], Result]) -> list[Result]:
+            futures = [reader.submit(work, one) for reader, one in zip(readers, reads, strict=True)]
             return [future.result() for future in futures]
 
         with watched(by_all(start)) as memory:
@@ -183,21 +183,21 @@ def _measure_once(data: Data, way: Way, settings: Settings) -> Measurement:
     return _summed(data, times, peak_mib=memory.peak_mib, base_mib=memory.base_mib)
 
 
-def _pass(data: Data, index: int, way: Way, settings: Settings) -> Pass:
+def _timed_read(data: Data, index: int, config: LoaderConfig, settings: Settings) -> TimedRead:
     part = data.part_folders[index]
-    return Pass(
-        loader=way.loader,
+    return TimedRead(
+        loader=config.loader,
         shard_folder=part,
-        prepared_folder=data.prepared_folder(part, way.loader),
+        prepared_folder=data.prepared_folder(part, config.loader),
         batch_size=settings.batch_size,
         image_size=data.image_size,
-        num_threads=way.num_threads,
+        num_threads=config.num_threads,
         normalization=settings.normalization,
         device=settings.device if settings.normalization == "device" else "cpu",
     )
 
 
-def _summed(data: Data, times: Sequence[PassTimes], *, peak_mib: float, base_mib: float) -> Measurement:
+def _summed(data: Data, times: Sequence[ReadTimes], *, peak_mib: float, base_mib: float) -> Measurement:
     num_samples, wall_s = sum(one.num_samples for one in times), max(one.wall_s for one in times)
     return Measurement(
         images_per_s=num_samples / wall_s,
@@ -209,10 +209,12 @@ def _summed(data: Data, times: Sequence[PassTimes], *, peak_mib: float, base_mib
     )
 
 
-def _best_row(data: Data, loader: str, measured: Mapping[Way, Sequence[Measurement]], settings: Settings) -> LoaderRow:
-    """Return the row of the way of *loader* whose median speed is highest."""
-    own = [way for way in measured if way.loader == loader]
-    best = max(own, key=lambda way: statistics.median(one.images_per_s for one in measured[way]))
+def _best_row(
+    data: Data, loader: str, measured: Mapping[LoaderConfig, Sequence[Measurement]], settings: Settings
+) -> LoaderRow:
+    """Return the row of the configuration of *loader* whose median speed is highest."""
+    own = [config for config in measured if config.loader == loader]
+    best = max(own, key=lambda config: statistics.median(one.images_per_s for one in measured[config]))
     repeats = [asdict(one) for one in measured[best]]
     manifest = data.shard_set.manifest
     return LoaderRow(

@@ -8,21 +8,21 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 
 NUM_CLASSES = 200
 
 
-def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, tell: Tell = quiet) -> Path:
+def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, progress: Reporter = quiet) -> Path:
     """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*.
 
     Each stands there under so many names: what is measured then takes long enough to count.
     """
     done = root / ".complete"
     if not done.exists():
-        progress = tell("images to measure on", num_images)
+        report = progress("images to measure on", num_images)
         for number, data in enumerate(_jpegs(num_images, size)):
-            progress.advance(1, len(data))
+            report.advance(1, len(data))
             folder = root / f"n{number % NUM_CLASSES:08d}"
             folder.mkdir(parents=True, exist_ok=True)
             for copy in range(copies):

@@ -17,7 +17,7 @@ from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
 from tta_pipeline.metrics.listing import Listing, list_records
 from tta_pipeline.metrics.schema import create_schema, schema_version
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 
 # Readable by the DuckDB 1.x command lines that people have.
 _STORAGE = {
@@ -69,20 +69,20 @@ class Publication:
     """Records that are not in the database, being damaged or foreign: each, or by the folder, with the reason."""
 
 
-def publish_metrics(locations: Locations, *, rebuild: bool = False, tell: Tell = quiet) -> Publication:
+def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet) -> Publication:
     """Bring `metrics.duckdb` up to the result records: a copy gets what is missing and takes the old one's place.
 
     Args:
         locations: Where records and database lie.
         rebuild: Make it anew from all records.
-        tell: Told of the records that are read.
+        progress: Reports on the records that are read.
 
     Raises:
         RecordError: there is no room for the database, or it cannot be written.
     """
     try:
         with locked(locations.root / ".metrics.lock"):
-            return _publish(locations, rebuild=rebuild, tell=tell)
+            return _publish(locations, rebuild=rebuild, progress=progress)
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
@@ -90,13 +90,13 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, tell: Tell =
         ) from error
 
 
-def require_current_schema(locations: Locations, tell: Tell = quiet) -> tuple[str, ...]:
+def require_current_schema(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
     """Make `metrics.duckdb` anew if it is there and of another schema version; return what a person should know.
 
     Raises:
         RecordError: see `publish_metrics`.
     """
-    return publish_metrics(locations, tell=tell).notes if _what_is_outdated(locations.metrics) else ()
+    return publish_metrics(locations, progress=progress).notes if _what_is_outdated(locations.metrics) else ()
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
+def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
     _remove_abandoned_copies(locations.metrics)
     notes = _set_wal_aside(locations.metrics)
     listing = list_records(locations.root)
@@ -138,12 +138,12 @@ def _publish(locations: Locations, *, rebuild: bool, tell: Tell) -> Publication:
             with _as_it_is(locations.metrics) as connection:
                 changes = compared(connection, listing, locations.root)
             if not changes.undone:
-                num_added = _add_to_copy(locations, changes, tell) if changes else 0
+                num_added = _add_to_copy(locations, changes, progress) if changes else 0
                 return _publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
             why_anew = changes.undone
         except duckdb.Error as error:
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _make_anew(locations, listing, tell)
+    num_added = _make_anew(locations, listing, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was made anew from the {num_added:,} records")
     return _publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
@@ -155,19 +155,19 @@ def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, not
     return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
 
 
-def _add_to_copy(locations: Locations, changes: Changes, tell: Tell) -> int:
+def _add_to_copy(locations: Locations, changes: Changes, progress: Reporter) -> int:
     """Let a copy of the database with *changes* take its place; return how many records it lacked."""
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
-        return add_records(connection, locations.root, changes.fresh, tell)
+        return add_records(connection, locations.root, changes.fresh, progress)
 
 
-def _make_anew(locations: Locations, listing: Listing, tell: Tell) -> int:
+def _make_anew(locations: Locations, listing: Listing, progress: Reporter) -> int:
     """Let a new database with all records take the old one's place; return how many it has."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy) as connection:
-            return add_records(connection, locations.root, listing, tell)
+            return add_records(connection, locations.root, listing, progress)
 
 
 def _create_empty(path: Path) -> None:

@@ -20,7 +20,7 @@ from tta_pipeline.metrics.records import file_sha256, parsed, record_bytes
 from tta_pipeline.metrics.rows import Read, Tables, rows_of_records, rows_set_aside
 from tta_pipeline.metrics.schema import CELL
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Tell
+from tta_pipeline.progress import Reporter
 
 _BATCH = 1_000
 _CHECKPOINT_EVERY = 20
@@ -53,18 +53,18 @@ class Batch(NamedTuple):
 
 
 def add_records(
-    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: Listing | Sequence[Listed], tell: Tell
+    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: Listing | Sequence[Listed], progress: Reporter
 ) -> int:
     """Put *listed* records into the database, set aside those that are damaged or foreign; return how many it has more.
 
     Raises:
         duckdb.Error: of the file or the disk.
     """
-    progress = tell("metrics.duckdb", len(listed), unit="records")
+    report = progress("metrics.duckdb", len(listed), unit="records")
     num_added = 0
     for number, (piece, read) in enumerate(_read_ahead(data_root, listed), start=1):
         num_added += _added(connection, data_root, piece, read)
-        progress.advance(len(piece))
+        report.advance(len(piece))
         if number % _CHECKPOINT_EVERY == 0:
             connection.execute("CHECKPOINT")
     _mark_latest(connection)

@@ -38,7 +38,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
+class ReportSection:
     """A heading of the report: what is asked, and the table and chart of the answer."""
 
     name: str
@@ -75,14 +75,14 @@ class Findings:
 
 
 SECTIONS = (
-    Section(
+    ReportSection(
         name="leaderboard",
         title="Leaderboard",
         text="Means over the newest evaluation of each cell, and what an image costs. The best among rows of the same "
         "number of cells and the same samples is bold.",
         sql=queries.LEADERBOARD,
     ),
-    Section(
+    ReportSection(
         name="error_against_cost",
         title="Error against cost",
         text="Only experiments on the same cells and samples share a panel. The line joins those that no other beats "
@@ -91,7 +91,7 @@ SECTIONS = (
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
     ),
-    Section(
+    ReportSection(
         name="heat_map",
         title="Error by corruption and severity",
         text="Top-1 error in percent; all maps share one scale.",
@@ -99,7 +99,7 @@ SECTIONS = (
         has_table=False,
         draw=lambda found, _: heat_maps(found.errors, found.benchmark.corruptions, found.benchmark.severities),
     ),
-    Section(
+    ReportSection(
         name="error_by_corruption",
         title="Error by corruption",
         text="Mean over the severities, of the first experiment of the benchmark file and of those with the least mean "
@@ -108,7 +108,7 @@ SECTIONS = (
         has_table=False,
         draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
     ),
-    Section(
+    ReportSection(
         name="calibration",
         title="Calibration",
         text="How often the predictions of each confidence are right, over all corrupted cells; size is the share of "
@@ -117,7 +117,7 @@ SECTIONS = (
         has_table=False,
         draw=lambda found, table: reliability(table, tuple(found.errors)),
     ),
-    Section(
+    ReportSection(
         name="time",
         title="Where the time goes",
         text="Over all cells. While waiting for data the device has nothing to do; copies to the device go on beside "
@@ -125,7 +125,7 @@ SECTIONS = (
         sql=queries.WHERE_THE_TIME_GOES,
         draw=lambda _, table: stage_bars(table),
     ),
-    Section(
+    ReportSection(
         name="throughput",
         title="Throughput over runs",
         text="Median over the cells of each run, of the experiments that ran most often; a line takes two runs under "
@@ -134,8 +134,8 @@ SECTIONS = (
         has_table=False,
         draw=lambda _, table: throughput_lines(table),
     ),
-    Section(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
-    Section(
+    ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
+    ReportSection(
         name="environment",
         title="Environment",
         text="What computed these numbers.",
@@ -213,7 +213,7 @@ def _headline(found: Findings) -> str:
     )
 
 
-def _written(section: Section, found: Findings, folder: Path) -> Mapping[str, object]:
+def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
     """Write table and chart of *section* into *folder*, and return what the page shows of them."""
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.labels.class_map import pinned_class_map
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, TRAIN, Cell
-from tta_pipeline.sources.class_map import pinned_class_map
 
 if TYPE_CHECKING:
     from tta_pipeline.shards.manifest import SetFacts

@@ -9,14 +9,14 @@ from typing import NamedTuple, Self
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Tell
+from tta_pipeline.progress import Reporter
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
 from tta_pipeline.sources import benchmark_class_map, open_source
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, Source
 
 
@@ -55,8 +55,8 @@ class Conversion:
     settings: ShardSettings
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
-    progress: Tell
-    """Told of the images of each cell."""
+    progress: Reporter
+    """Reports on the images of each cell."""
 
     def session(self, cells: Sequence[Cell]) -> "Session":
         """Return what gives the work on each of *cells*, all that will be asked for."""
@@ -142,7 +142,7 @@ class _Standing(NamedTuple):
     record: WriterRecord | None
 
 
-def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Converted:
+def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Converted:
     """Write the shards of a cell, unless they stand there.
 
     Raises:
@@ -163,7 +163,7 @@ def convert(task: Task, progress: Tell, workers: Workers | None = None) -> Conve
     return Converted(record=record, was_written=True, strays=task.listing.strays)
 
 
-def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Tell) -> Conversion:
+def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     source = open_source(benchmark, locations, progress)
     assert benchmark.shards is not None

@@ -26,11 +26,11 @@ from pydantic import Field, ValidationError
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.files import write_atomically
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
-from tta_pipeline.sources.class_map import ClassMap
 
 MANIFEST_FILE = "manifest.json"
 SAMPLES_FILE = "samples.parquet"

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.files import changing
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
@@ -38,7 +39,6 @@ from tta_pipeline.shards.manifest import (
     read_record,
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.existing_shards import StatedClass, classes_in_label_order, shards_version
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
@@ -159,7 +159,7 @@ def adopt(
     Args:
         folder: The shards.
         cell: What they hold.
-        progress: Told of what is done.
+        progress: Counts what is done.
         benchmark: What the manifest calls the data set.
         class_map: Labels; None: the sorted classes that are found.
         version: What the manifest calls the version of the source; None: a digest of the shards' hashes.

@@ -63,7 +63,7 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
     samples: list[Sample] = []
     classes: dict[str, str] = {}
     name_of = _plain_name if shard.is_foreign else source_name
-    told = _Told(advance)
+    tally = _Tally(advance)
     with shard.path.open("rb") as file:
         reader = TarReader(shard.path, file)
         for member in reader.members():
@@ -73,29 +73,29 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
                 if shard.is_foreign:
                     _require_image(shard.path, member)
                 samples.append(_sample(member, name_of(member.name)))
-                told.one(len(member.data))
+                tally.add(len(member.data))
             elif extension == "cls":
                 classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
-        told.rest()
+        tally.flush()
     if shard.is_foreign:
         samples = [_with_class(shard.path, sample, classes) for sample in samples]
     return ShardContents(shard.path.name, reader.size_bytes, reader.sha256, samples)
 
 
-class _Told:
-    """Counts what is done and tells it by the hundred: telling each takes longer than reading one."""
+class _Tally:
+    """Counts what is done and passes it on by the hundred: to do so for each takes longer than reading one."""
 
     def __init__(self, advance: Callable[[int, int], None]) -> None:
         self._advance = advance
         self._num_samples = self._num_bytes = 0
 
-    def one(self, num_bytes: int) -> None:
+    def add(self, num_bytes: int) -> None:
         self._num_samples += 1
         self._num_bytes += num_bytes
         if self._num_samples == 100:
-            self.rest()
+            self.flush()
 
-    def rest(self) -> None:
+    def flush(self) -> None:
         self._advance(self._num_samples, self._num_bytes)
         self._num_samples = self._num_bytes = 0
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
 
 
@@ -22,7 +22,7 @@ def shard_split(
     benchmark: str,
     classes: tuple[str, ...] | None = None,
     jobs: int = 1,
-    progress: Tell = quiet,
+    progress: Reporter = quiet,
 ) -> ShardSet:
     """Write the images in *source* as the shards of *cell* into *output*, read every byte back, and return them.
 
@@ -34,7 +34,7 @@ def shard_split(
         benchmark: Its name in the manifest.
         classes: In the order of their labels; None: the sorted class folders.
         jobs: Processes that write.
-        progress: Told of the images as they pass.
+        progress: Reports on the images as they pass.
 
     Raises:
         SourceError, ClassMapError: an image or a class folder is not what it should be.

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import SourceError
-from tta_pipeline.progress import Step, Tell
+from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.progress import Reporter, Step
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.writing import Target, equal_bounds, write_shards
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing
 
 
-def split(folder: Path, output: Path, num_instances: int, progress: Tell) -> Iterator[Step[Published]]:
+def split(folder: Path, output: Path, num_instances: int, progress: Reporter) -> Iterator[Step[Published]]:
     """Write the samples of a shard set, in their order and byte for byte, as *num_instances* equal shard sets.
 
     Raises:

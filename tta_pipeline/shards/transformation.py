@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.errors import ShardError
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Step, Tell, quiet
+from tta_pipeline.progress import Reporter, Step, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import ShardSet, WriterRecord
 from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing
 
 
@@ -40,7 +40,7 @@ def transform_shard_set(
     source: Path,
     target: Path,
     transform: Transform,
-    progress: Tell,
+    progress: Reporter,
     workers: Workers | None = None,
     *,
     belonging: Belonging = ANYTHING,
@@ -51,7 +51,7 @@ def transform_shard_set(
         source: Folder of a shard set.
         target: Folder of the new one, which appears whole or not at all.
         transform: What is done.
-        progress: What to tell, given the name of a cell and its number of images.
+        progress: Reports on the images of each cell.
         workers: Processes that write and read a shard each at a time; None: this one does.
         belonging: What both sets should be of.
 
@@ -79,13 +79,13 @@ def transform_shard_set(
             progress=progress(manifest.cell.key, manifest.num_samples),
             workers=workers,
         )
-    told = progress(f"{manifest.cell.key} manifest", record.num_samples)
-    published = publish_shard_set(target, class_map, told, workers)
+    report = progress(f"{manifest.cell.key} manifest", record.num_samples)
+    published = publish_shard_set(target, class_map, report, workers)
     return Transformed(record=record, was_written=was_written, published=published)
 
 
 def transform_everything(
-    root: Path, output: Path, transform: Transform, *, jobs: int, progress: Tell
+    root: Path, output: Path, transform: Transform, *, jobs: int, progress: Reporter
 ) -> Iterator[Step[Transformed]]:
     """Transform every shard set at or under *root* into the same place under *output*.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.progress import Progress, Tell, quiet
+from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
 from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256
@@ -41,7 +41,7 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def verify(folders: Sequence[Path], progress: Tell) -> Iterator[Verdict]:
+def verify(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
     """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock.
 
     An intact set whose samples have no checksums, since it was made before there were any, gets them.
@@ -62,7 +62,7 @@ def missing_classes(shard_set: ShardSet) -> tuple[str, ...]:
     return tuple(name for name, count in zip(shard_set.manifest.classes, counts, strict=True) if not count)
 
 
-def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Tell) -> Verdict:
+def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verdict:
     try:
         shard_set = ShardSet.open(folder)
         belonging = belonging_at(folder, shard_set.manifest.cell)

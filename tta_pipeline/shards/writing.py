@@ -13,6 +13,7 @@ from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import advice, published_folder
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
@@ -34,7 +35,6 @@ from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenS
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
 from tta_pipeline.source_code import source_sha256
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
 
 WRITER_VERSION = "2"
@@ -81,7 +81,7 @@ def write_shards(
         version: The source's version of the cell, part of the fingerprint.
         class_map: Labels; the class of every image must be in it.
         settings: Limits, order and what is done to the images.
-        progress: Told of what is done.
+        progress: Counts what is done.
         workers: Processes that write a shard each at a time, where that is sooner; None: this one writes.
 
     Raises:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks import sources as declared
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.labels.class_map import ClassMap, pin_class_map
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN
-from tta_pipeline.progress import Tell, quiet
-from tta_pipeline.sources.class_map import ClassMap, pin_class_map
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Observed, Source
@@ -32,10 +32,10 @@ def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
     return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
 
 
-def open_source(benchmark: Benchmark, locations: Locations, progress: Tell = quiet) -> Source:
+def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
     """Return the images that *benchmark* names; for generated digits, the files that were generated.
 
-    *progress* is told how far an archive is read.
+    *progress* reports how far an archive is read.
     """
     source = benchmark.source
     assert not isinstance(source, declared.ShardsSource), "shards are linked to and adopted, not converted"
@@ -58,7 +58,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     """
 
     def find() -> tuple[str, ...]:
-        from tta_pipeline.sources.labels import read_classes
+        from tta_pipeline.labels.label_files import read_classes
 
         if isinstance(benchmark.class_map, Path):
             return read_classes(benchmark.class_map.expanduser())
@@ -67,13 +67,13 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     pinned = pin_class_map(locations.class_map(benchmark.name), find)
     named = benchmark.class_map.expanduser() if isinstance(benchmark.class_map, Path) else None
     if named is not None and named.exists():
-        from tta_pipeline.sources.labels import read_classes
+        from tta_pipeline.labels.label_files import read_classes
 
         pinned.require_same(read_classes(named), where=named, pinned_at=locations.class_map(benchmark.name))
     return pinned
 
 
-def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Tell) -> Source:
+def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progress: Reporter) -> Source:
     if isinstance(source, declared.FolderSource):
         root = source.root.expanduser()
         is_flat = source.group_depth == len(("corruption", "severity"))
@@ -88,7 +88,7 @@ def _corrupted(benchmark: Benchmark, source: _Corrupted, spill_root: Path, progr
     return _archived(benchmark, source, spill_root, progress)
 
 
-def _generated(benchmark: Benchmark, source: declared.GeneratedSource, spill_root: Path, progress: Tell) -> Source:
+def _generated(benchmark: Benchmark, source: declared.GeneratedSource, spill_root: Path, progress: Reporter) -> Source:
     from tta_pipeline.sources.generated import GeneratedSource
     from tta_pipeline.sources.generator import Encoding
 
@@ -104,7 +104,7 @@ def _generated(benchmark: Benchmark, source: declared.GeneratedSource, spill_roo
     )
 
 
-def _archived(benchmark: Benchmark, source: declared.ArchiveSource, spill_root: Path, progress: Tell) -> Source:
+def _archived(benchmark: Benchmark, source: declared.ArchiveSource, spill_root: Path, progress: Reporter) -> Source:
     from tta_pipeline.sources.archive import ArchiveSource
     from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
@@ -119,7 +119,7 @@ def _archived(benchmark: Benchmark, source: declared.ArchiveSource, spill_root: 
     )
 
 
-def _clean(clean: declared.CleanImages, spill_root: Path, progress: Tell) -> Source:
+def _clean(clean: declared.CleanImages, spill_root: Path, progress: Reporter) -> Source:
     """Return the uncorrupted images."""
     path = clean.path.expanduser()
     if path.suffix in (".tar", ".gz", ".tgz"):
@@ -139,7 +139,7 @@ def _clean(clean: declared.CleanImages, spill_root: Path, progress: Tell) -> Sou
 
 
 def _ground_truth(clean: declared.CleanImages) -> Mapping[str, str]:
-    from tta_pipeline.sources.labels import devkit_ids, read_ground_truth
+    from tta_pipeline.labels.label_files import devkit_ids, read_ground_truth
 
     if clean.ground_truth is None:
         return {}

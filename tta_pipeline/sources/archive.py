@@ -20,11 +20,11 @@ from typing import Any, Literal, NamedTuple
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.label_files import class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
-from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.slices import Slices
 from tta_pipeline.sources.spill import SpillFolder, offered, prepared_for, spill_folder
@@ -52,8 +52,8 @@ class ArchiveSource:
     """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What published archives hold, by their names; of others it is found by reading them once before."""
-    progress: Tell = field(default=quiet, repr=False, compare=False)
-    """Told of the MiB of each archive that are read."""
+    progress: Reporter = field(default=quiet, repr=False, compare=False)
+    """Reports on the MiB of each archive that are read."""
     _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ class _Layout:
             )
         return self.classes_by_file[file_name]
 
-    def index(self, path: Path, progress: Tell) -> dict[str, list[str]]:
+    def index(self, path: Path, progress: Reporter) -> dict[str, list[str]]:
         """Return which cells and classes the archive *path* has."""
         place_of = cache(self.place)
         found: set[tuple[Cell, str]] = set()
@@ -291,7 +291,7 @@ class _Pass:
         self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
 
     @uncollected()
-    def found(self, *, expected_md5: str | None, progress: Tell) -> dict[Cell, _Found]:
+    def found(self, *, expected_md5: str | None, progress: Reporter) -> dict[Cell, _Found]:
         """Return what there is of every cell, be it nothing."""
         with opened(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
@@ -329,7 +329,7 @@ class _Pass:
         else:
             home.found.strays.append(self._path / entry.name)
 
-    def _resolve_links(self, progress: Tell) -> None:
+    def _resolve_links(self, progress: Reporter) -> None:
         """Add what links lead to, which may lie before or behind them or in no cell, in a reading of its own."""
         links = dict(self._links)
         with opened(self._path, progress=progress) as stream:

@@ -115,7 +115,7 @@ def _written(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
 
 
 def _corrupted(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDArray[np.uint8]:
-    from tta_pipeline.sources.corruptions import corrupt
+    from tta_pipeline.corruptions import corrupt
 
     if cell in (CLEAN, TRAIN):
         return digits.images

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.label_files import class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.sources.labels import class_by_pattern
 from tta_pipeline.sources.listing import Listing, SourceImage
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")

@@ -43,7 +43,7 @@ class GeneratedSource:
     clean: Source
     cells: tuple[Cell, ...]
     table: str
-    """Whose severity constants, one of `tta_pipeline.sources.corruptions.TABLES`."""
+    """Whose severity constants, one of `tta_pipeline.corruptions.TABLES`."""
     seed: int
     encoding: Encoding
     image_size: int
@@ -189,7 +189,7 @@ def _in_order(
 
 def _batch(images: Sequence[SourceImage], *, recipe: _Recipe) -> list[bytes | None]:
     """Return the file that each image becomes, or None where it stays as it is."""
-    from tta_pipeline.sources.corruptions import corrupt
+    from tta_pipeline.corruptions import corrupt
 
     if recipe.cell == CLEAN:
         return [_fitted_file(image, recipe) for image in images]

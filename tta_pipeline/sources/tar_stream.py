@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.progress import Tell, quiet
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.tar_format import (
     BLOCK_BYTES,
     EXTENSION_KINDS,
@@ -51,10 +51,10 @@ class Entry(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path, *, expected_md5: str | None = None, progress: Tell = quiet) -> Iterator["TarStream"]:
+def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet) -> Iterator["TarStream"]:
     """Open an archive for one reading; at the end, having read whatever is left, compare its md5 if one is expected.
 
-    *progress* is told of the MiB that are read.
+    *progress* reports the MiB that are read.
 
     Raises:
         SourceError: it cannot be read, is compressed by something other than gzip, or has another md5.
@@ -255,12 +255,12 @@ class TarStream:
 
 
 @contextmanager
-def _raw(path: Path, progress: Tell) -> Iterator[tuple[io.FileIO, bytes]]:
+def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
     """Yield the file at its first byte, and what it begins with."""
     if path.exists() and not path.is_file():  # a named pipe would be waited for
         raise SourceError(f"{path} is no regular file; expected a tar or tar.gz archive: name one")
     try:
-        raw = _Told(path, progress)
+        raw = _CountingFile(path, progress)
         start = os.pread(raw.fileno(), 8, 0)
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
@@ -279,19 +279,19 @@ def _compare_md5(path: Path, found: str, expected: str) -> None:
         raise SourceError(f"{path} has md5 {found}; expected {expected}: download it again")
 
 
-class _Told(io.FileIO):
-    """A file that tells how far it is read."""
+class _CountingFile(io.FileIO):
+    """A file that counts the MiB that are read of it."""
 
-    def __init__(self, path: Path, progress: Tell) -> None:
+    def __init__(self, path: Path, progress: Reporter) -> None:
         super().__init__(path)
         self._progress = progress(path.name, path.stat().st_size // 2**20, unit="MiB")
-        self._told = 0
+        self._counted = 0
 
     def readinto(self, buffer: Any) -> int | None:
         count = super().readinto(buffer)
         position = self.tell() // 2**20
-        self._progress.advance(position - self._told)
-        self._told = position
+        self._progress.advance(position - self._counted)
+        self._counted = position
         return count
 
 

@@ -35,7 +35,7 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.files import fsync_path, own_folder
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.order import Indices
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
 OWN_FOLDER = "tta_pipeline-decoded"

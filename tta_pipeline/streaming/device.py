@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from tta_pipeline.streaming.order import Indices
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.reader import Batch
 
 

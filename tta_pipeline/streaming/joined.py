@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
-from tta_pipeline.streaming.order import Indices
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.pixels import Pixels
 
 _OTHER_FILES = 256

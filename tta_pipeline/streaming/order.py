@@ -4,18 +4,16 @@ Every order ranks samples by a keyed hash of their names. So a cell in 3 shards 
 the same stream, which its hash proves.
 """
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.shards import ordering
 from tta_pipeline.shards.manifest import SampleIndex, keys_sha256
-
-Indices = npt.NDArray[np.int64]
-_MAX_SLOTS = 100
+from tta_pipeline.shards.ordering import Indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,43 +37,29 @@ def as_stored(index: SampleIndex) -> StreamOrder:
 
 def shuffled(index: SampleIndex, *, seed: int) -> StreamOrder:
     """Return an exact permutation of all samples, one for each *seed*."""
-    return _order(f"shuffled(seed={seed})", index, _ranked(index, seed))
+    return _order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
 
 
 def windowed(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
     """Return the stored order, each *window* samples permuted among themselves: mixed, and read in large blocks."""
     if window < 1:
         raise StreamError(f"window is {window}; expected at least one sample")
-    rank_of = np.argsort(_ranked(index, seed))
+    rank_of = np.argsort(ordering.permuted(index.keys, seed=seed))
     by_window = np.lexsort((rank_of, np.arange(len(index)) // window))
     return _order(f"windowed(seed={seed}, window={window})", index, by_window)
 
 
 def by_class(index: SampleIndex, *, seed: int) -> StreamOrder:
     """Return all samples of the first class, then of the second, each class permuted."""
-    ranked = _ranked(index, seed)
-    return _order(f"by_class(seed={seed})", index, ranked[np.argsort(index.labels[ranked], kind="stable")])
+    return _order(f"by_class(seed={seed})", index, ordering.by_class(index.keys, index.labels, seed=seed))
 
 
 def dirichlet(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
-    """Return a stream whose classes come and go: each is dealt over time slots in Dirichlet(*delta*) proportions.
-
-    The correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1, with as
-    many slots as classes, 100 at most. The smaller *delta*, the fewer classes at a time.
-    """
+    """Return a stream whose classes come and go, see `tta_pipeline.shards.ordering.dirichlet`."""
     if not delta > 0:
         raise StreamError(f"delta is {delta}; expected a number above 0, such as 0.1")
-    ranked = _ranked(index, seed)
-    labels = index.labels[ranked]
-    classes = np.unique(labels)
-    num_slots = min(len(classes), _MAX_SLOTS)
-    rng = np.random.default_rng(abs(seed))
-    slot_of = np.empty(len(index), np.int64)
-    for label in classes:
-        members = ranked[labels == label]
-        cuts = np.rint(np.cumsum(rng.dirichlet(np.full(num_slots, delta))) * len(members)).astype(int)[:-1]
-        slot_of[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
-    return _order(f"dirichlet(seed={seed}, delta={delta})", index, ranked[np.argsort(slot_of[ranked], kind="stable")])
+    dealt = ordering.dirichlet(index.keys, index.labels, seed=seed, delta=delta)
+    return _order(f"dirichlet(seed={seed}, delta={delta})", index, dealt)
 
 
 def among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
@@ -101,7 +85,7 @@ def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, 
     """
     names = list(index.table["source_name"].to_pylist())
     rng, stretches = np.random.default_rng(abs(seed)), list[Indices]()
-    ranked = _ranked(index, seed)
+    ranked = ordering.permuted(index.keys, seed=seed)
     for group in range(int(groups.max()) + 1):
         members = ranked[groups[ranked] == group]
         order = list(dict.fromkeys(names[member] for member in members.tolist()))
@@ -118,7 +102,7 @@ def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class RankSlice:
     """What one of several processes reads of a stream."""
 
     indices: Indices
@@ -127,14 +111,14 @@ class Share:
     """Which of them only fill up to equal length and must not be counted, shape (M,)."""
 
 
-def share(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> Share:
-    """Return every *num_ranks*-th sample of *order* from *rank* on: together the shares have each sample once.
+def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
+    """Return every *num_ranks*-th sample of *order* from *rank* on: together the slices have each sample once.
 
     Args:
         order: The whole stream.
-        rank: Which share, from 0.
+        rank: Which of the processes, from 0.
         num_ranks: How many there are.
-        padded: Whether all shares have equal length, where processes must take equal steps; the padding is marked.
+        padded: Whether all slices have equal length, where processes must take equal steps; the padding is marked.
 
     Raises:
         StreamError: there is no such rank.
@@ -145,27 +129,7 @@ def share(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False
     length = -(-len(order) // num_ranks) if padded else len(positions)
     is_padding = np.arange(length) >= len(positions)
     padding = np.zeros(length - len(positions), np.int64)
-    return Share(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
-
-
-def resampled(index: SampleIndex, *, seed: int, epoch_length: int) -> Iterator[StreamOrder]:
-    """Yield epochs of *epoch_length* samples drawn with replacement, without end: for training."""
-    for epoch, rng in enumerate(_generators(seed)):
-        name = f"resampled(seed={seed}, epoch={epoch})"
-        yield _order(name, index, rng.integers(len(index), size=epoch_length))
-
-
-def _generators(seed: int) -> Iterator[np.random.Generator]:
-    sequence = np.random.SeedSequence(abs(seed))
-    while True:
-        yield np.random.default_rng(sequence.spawn(1)[0])
-
-
-def _ranked(index: SampleIndex, seed: int) -> Indices:
-    """Return the positions of all samples by the keyed hash of their names, shape (N,)."""
-    key = seed.to_bytes(8, "big", signed=True)
-    ranks = [hashlib.blake2b(name.encode(), digest_size=16, key=key).digest() for name in index.keys]
-    return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), np.int64)
+    return RankSlice(indices=order.indices[np.concatenate([positions, padding])], is_padding=is_padding)
 
 
 def _order(name: str, index: SampleIndex, indices: Indices) -> StreamOrder:

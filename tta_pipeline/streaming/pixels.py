@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.decode import decode_into
-from tta_pipeline.streaming.order import Indices
 
 _GAP_BYTES = 2**12
 """Bytes between two samples that are read along rather than skipped: headers, padding and label members."""

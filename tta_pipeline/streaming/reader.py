@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.crew import Crew
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.decode_pool import DecodePool
 from tta_pipeline.streaming.joined import JoinedSets
-from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
 _PIECE_BYTES = 2**21
@@ -85,15 +86,15 @@ class Stream:
                 indices = self.order.indices[start + piece.start : start + piece.end]
                 pixels.fill(indices, outs[piece.number % len(outs)][piece.start : piece.end])
 
-            crew = stack.enter_context(Crew(self.num_threads, fill))
+            pool = stack.enter_context(DecodePool(self.num_threads, fill))
             labels = torch.from_numpy(self.shard_set.index.labels[self.order.indices])
             num_given, num_missing = 0, dict[int, int]()
             for number in range(len(self)):
                 while num_given < min(number + len(buffers), len(self)):
-                    num_missing[num_given] = self._give(crew, num_given)
+                    num_missing[num_given] = self._give(pool, num_given)
                     num_given += 1
                 while num_missing[number]:
-                    num_missing[crew.take().number] -= 1
+                    num_missing[pool.take().number] -= 1
                 del num_missing[number]
                 if number == len(self) - 1:
                     pixels.require_unchanged()
@@ -101,12 +102,12 @@ class Stream:
                 indices = self.order.indices[start : start + size]
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
-    def _give(self, crew: Crew[_Piece], number: int) -> int:
+    def _give(self, pool: DecodePool[_Piece], number: int) -> int:
         """Have a batch filled in pieces, and return how many they are."""
         size = self._size(number)
         starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
         for start in starts:
-            crew.give(_Piece(number, start, min(start + starts.step, size)))
+            pool.give(_Piece(number, start, min(start + starts.step, size)))
         return len(starts)
 
     def _size(self, number: int) -> int:

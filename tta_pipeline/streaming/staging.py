@@ -8,61 +8,29 @@
 The kernel frees both locks when a process ends, however it ends. Nothing is removed but folders of these names.
 """
 
-import asyncio
 import fcntl
-import hashlib
 import os
 import re
 import shutil
 import tempfile
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.files import advice, fsync_path, locked, own_folder, published_folder
-from tta_pipeline.progress import Progress, Tell, quiet
-from tta_pipeline.shards.belonging import Belonging, cell_at
-from tta_pipeline.shards.checksums import CHECKSUMS_FILE, decoded_checksums
-from tta_pipeline.shards.completion import completed
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
-from tta_pipeline.shards.replacing import require_replaceable
-from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at, waited_for
+from tta_pipeline.files import advice, fsync_path, locked, own_folder
+from tta_pipeline.progress import quiet
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet
+from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at
+from tta_pipeline.streaming.verified_copy import copy_shard_set
 
-_PIECE_BYTES = 2**22
-_NUM_FILES_AT_ONCE = 4
-_NUM_PIECES_AHEAD = 4
-"""Of each file; so about 64 MiB are on their way."""
-_NUM_TRIES = 2
-"""To copy a file, for one that was replaced meanwhile."""
 OWN_FOLDER = "tta_pipeline-staged"
 _UNFINISHED = "unfinished-"
 _UNFINISHED_NAME = re.compile(rf"{_UNFINISHED}[0-9a-f]{{32}}(?:[0-9a-f]{{32}})?")
 _STAGED_NAME = re.compile(r"[0-9a-f]{64}")
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-
-
-@contextmanager
-def opened_shard_set(location: str, stage: "Stage | None" = None) -> Iterator[ShardSet]:
-    """Yield the shard set at *location*, a folder or a URL, through *stage*; without one a folder is read in place.
-
-    Raises:
-        ManifestError, StreamError: see `Stage.shard_set`.
-    """
-    if stage is not None:
-        with stage.shard_set(location) as shard_set:
-            yield shard_set
-        return
-    origin = folder_at(location)
-    if not isinstance(origin, LocalFolder):
-        raise StreamError(f"found {origin}, which is remote; expected a folder on disk: give a folder to stage it in")
-    yield ShardSet.open(origin.path)
 
 
 def node_local_folder() -> Path:
@@ -77,34 +45,6 @@ def node_local_folder() -> Path:
     if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
         raise StreamError(f"{folder} can be written by others; expected one's own folder: set TMPDIR to another place")
     return folder
-
-
-def fetch_shard_set(location: str, root: Path, progress: Tell) -> tuple[ShardSet, bool]:
-    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there.
-
-    Returns:
-        The set, and whether it was copied.
-
-    Raises:
-        ManifestError, StreamError: the set cannot be read, or is not what its manifest says.
-    """
-    origin = folder_at(location)
-    manifest = origin.manifest()
-    if not _NAME.fullmatch(manifest.corruption):
-        raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
-    stated = Belonging(cell=cell_at(Path(str(origin)), manifest.cell))
-    if problems := stated.problems(manifest):
-        raise StreamError(f"{origin}: {'; '.join(problems)} by its place: put the shard set there that belongs there")
-    target = root / manifest.cell.path
-    with suppress(ManifestError):
-        present = ShardSet.open(target)
-        present.require_intact()
-        if present.manifest.sha256 == manifest.sha256:
-            return present, False
-    require_replaceable(target, {shard.name for shard in manifest.shards})
-    with published_folder(target) as folder:
-        _copy_shard_set(origin, manifest, folder, progress(manifest.cell.key, manifest.num_samples))
-    return ShardSet.open(target), True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +153,7 @@ class Stage:
         folder = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
         folder.mkdir(mode=0o700)
         try:
-            _copy_shard_set(origin, manifest, folder, quiet(manifest.cell.key, manifest.num_samples))
+            copy_shard_set(origin, manifest, folder, quiet(manifest.cell.key, manifest.num_samples))
             fsync_path(folder / MANIFEST_FILE)
             fsync_path(folder)
             folder.rename(self.folder / manifest.sha256)
@@ -252,102 +192,3 @@ def _named(parent: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 def _shard_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.tar"))
-
-
-class _File(NamedTuple):
-    """What a file must be."""
-
-    name: str
-    size_bytes: int | None
-    """None where the manifest gives the hash alone."""
-    sha256: str
-    num_samples: int = 0
-
-
-def _copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
-    """Copy a shard set into the empty *folder*, every byte verified on its way.
-
-    Its samples' checksums are copied too, or made if the origin has none.
-
-    Raises:
-        ManifestError, StreamError: a file cannot be read or is not what the manifest says.
-    """
-    (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
-    checksums = waited_for(_copy_files(origin, manifest, folder, progress))
-    shard_set = ShardSet.open(folder)
-    shard_set.remember_verified()
-    # Those of the origin count only if they are whole and of this index.
-    known = decoded_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
-    if known is not None:
-        shard_set.with_checksums(known)
-    else:
-        completed(shard_set)
-
-
-async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> bytes:
-    """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
-
-    Raises:
-        StreamError: one cannot be read or is not what the manifest says.
-    """
-    places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
-    files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
-    files += [_File(shard.name, shard.shard_bytes, shard.sha256, shard.num_samples) for shard in manifest.shards]
-
-    async def copy(file: _File) -> None:
-        await _copy_file(origin, file, folder / file.name, group, places)
-        progress.advance(file.num_samples, file.size_bytes or 0)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for file in files:
-                group.create_task(copy(file))
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    try:
-        return await origin.read(CHECKSUMS_FILE)
-    except StreamError:
-        return b""
-
-
-async def _copy_file(
-    origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup, places: asyncio.Semaphore
-) -> None:
-    async with places:
-        for _ in range(_NUM_TRIES):
-            found = await _copied_sha256(origin, file, target, group)
-            if found == file.sha256:
-                return
-    raise StreamError(
-        f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest: it was damaged or "
-        "replaced, so put the one there that the manifest is of"
-    )
-
-
-async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
-    """Copy a file piece by piece, the next ones being read meanwhile; return the hash of what was written."""
-    digest = hashlib.sha256()
-    spans = iter(_spans(file.size_bytes))
-    reading: deque[asyncio.Task[bytes]] = deque()
-
-    def take(data: bytes) -> None:
-        digest.update(data)
-        out.write(data)
-
-    def read_ahead(num_pieces: int) -> None:
-        reading.extend(group.create_task(origin.read(file.name, *span)) for span in islice(spans, num_pieces))
-
-    with target.open("wb") as out:
-        read_ahead(_NUM_PIECES_AHEAD)
-        while reading:
-            await asyncio.to_thread(take, await reading.popleft())
-            read_ahead(1)
-        out.flush()
-        await asyncio.to_thread(os.fsync, out.fileno())
-    return digest.hexdigest()
-
-
-def _spans(size_bytes: int | None) -> list[tuple[int, int | None]]:
-    if size_bytes is None:
-        return [(0, None)]
-    return [(start, min(start + _PIECE_BYTES, size_bytes)) for start in range(0, size_bytes, _PIECE_BYTES)]

@@ -8,7 +8,8 @@ import numpy as np
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
-from tta_pipeline.streaming.order import Indices, shuffled
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.order import shuffled
 
 _MAX_NAMED = 5
 

@@ -14,10 +14,10 @@ import pytest
 
 from tta_pipeline import files
 from tta_pipeline.errors import ManifestError, SourceError
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.shards.manifest import VERIFIED_FILE
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, QUIET

@@ -12,14 +12,14 @@ import webdataset
 from tta_pipeline.cli.folders import ShardOrder, adopt_everything, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems, verify
-from tta_pipeline.sources.class_map import ClassMap
-from tta_pipeline.streaming.staging import fetch_shard_set
+from tta_pipeline.streaming.verified_copy import fetch_shard_set
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 

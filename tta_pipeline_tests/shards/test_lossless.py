@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.corruptions import corrupt
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.evaluation.record import FirstSamples
 from tta_pipeline.loader_bench.data import prepared
@@ -20,7 +21,6 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.sources.corruptions import corrupt
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline.sources.generated import GeneratedSource
 from tta_pipeline.sources.generator import Encoding

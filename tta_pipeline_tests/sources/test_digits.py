@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tta_pipeline.corruptions import corrupt
 from tta_pipeline.images import read_npy
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.sources.corruptions import corrupt
 from tta_pipeline.sources.digits import DigitsSettings, digit_tree, generate_cell
 
 SETTINGS = DigitsSettings(seed=3, num_test=40, jpeg_quality=85, severity_table="cifar_c")

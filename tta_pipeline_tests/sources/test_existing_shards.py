@@ -9,11 +9,11 @@ import webdataset
 
 from tta_pipeline.cli.folders import adopt_everything
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
+from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt
-from tta_pipeline.sources.class_map import ClassMap
 from tta_pipeline.sources.existing_shards import ExistingShards, link_shards, shards_version
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, QUIET

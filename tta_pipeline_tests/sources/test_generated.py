@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tta_pipeline.corruptions import corrupt
 from tta_pipeline.errors import SourceError
 from tta_pipeline.images import read_image_header, read_npy
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.sources.corruptions import corrupt
 from tta_pipeline.sources.folder_tree import FolderTree
 from tta_pipeline.sources.generated import GeneratedSource, _fitted
 from tta_pipeline.sources.generator import Encoding

@@ -18,8 +18,7 @@ from tta_pipeline.streaming.order import (
     as_stored,
     by_class,
     dirichlet,
-    resampled,
-    share,
+    rank_slice,
     shuffled,
     windowed,
 )
@@ -57,15 +56,15 @@ def test_every_order_has_each_sample_once(index: SampleIndex, name: str):
 
 
 @given(indices, st.integers(1, 5), st.booleans())
-def test_the_shares_of_all_ranks_are_the_stream(index, num_ranks, padded):
-    """Each sample is in one share, once; padding makes lengths equal and is marked."""
+def test_the_slices_of_all_ranks_are_the_stream(index, num_ranks, padded):
+    """Each sample is in one slice, once; padding makes lengths equal and is marked."""
     order = shuffled(index, seed=1)
-    shares = [share(order, rank=rank, num_ranks=num_ranks, padded=padded) for rank in range(num_ranks)]
+    slices = [rank_slice(order, rank=rank, num_ranks=num_ranks, padded=padded) for rank in range(num_ranks)]
 
-    counted = np.concatenate([part.indices[~part.is_padding] for part in shares])
+    counted = np.concatenate([part.indices[~part.is_padding] for part in slices])
     assert sorted(order.indices.tolist()) == sorted(counted.tolist())
-    assert not padded or 1 == len({len(part.indices) for part in shares})
-    assert max(len(part.indices) for part in shares) - min(len(part.indices) for part in shares) <= 1
+    assert not padded or 1 == len({len(part.indices) for part in slices})
+    assert max(len(part.indices) for part in slices) - min(len(part.indices) for part in slices) <= 1
 
 
 def test_the_order_hash_does_not_depend_on_shards(tree, tmp_path: Path):
@@ -121,22 +120,6 @@ def test_a_small_delta_brings_few_classes_at_a_time():
     assert 1.9 < classes_at_a_time(by_class(index, seed=0)) < 5
 
 
-def test_training_epochs_are_drawn_anew(shard_set: ShardSet):
-    """Each has the length asked for, differs from the last, and is the same in every process."""
-    epochs = [next_epochs(shard_set) for _ in range(2)]
-
-    assert epochs[0] == epochs[1]
-    assert 3 == len(set(epochs[0]))
-
-
-def next_epochs(shard_set: ShardSet) -> list[str]:
-    """Return the hashes of the first three epochs of 50."""
-    stream = resampled(shard_set.index, seed=5, epoch_length=50)
-    epochs = [next(stream) for _ in range(3)]
-    assert {50} == {len(epoch) for epoch in epochs}
-    return [epoch.sha256 for epoch in epochs]
-
-
 def test_what_makes_no_order_is_refused(shard_set: ShardSet):
     """A delta, a window or a rank out of range is named with what was expected."""
     with pytest.raises(StreamError, match="delta is 0; expected a number above 0"):
@@ -144,4 +127,4 @@ def test_what_makes_no_order_is_refused(shard_set: ShardSet):
     with pytest.raises(StreamError, match="window is 0; expected at least one"):
         windowed(shard_set.index, seed=0, window=0)
     with pytest.raises(StreamError, match="rank is 2 of 2; expected 0 to 1"):
-        share(as_stored(shard_set.index), rank=2, num_ranks=2)
+        rank_slice(as_stored(shard_set.index), rank=2, num_ranks=2)

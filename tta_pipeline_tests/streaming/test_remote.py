@@ -10,11 +10,11 @@ import pytest
 
 from tta_pipeline.errors import PipelineError, StreamError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming import remote, staging
+from tta_pipeline.streaming import remote, verified_copy
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.streaming.remote import LocalFolder, expanded, folder_at
-from tta_pipeline.streaming.staging import Stage, opened_shard_set
+from tta_pipeline.streaming.staging import Stage
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.streaming.servers import s3_server, web_server
 
@@ -28,7 +28,7 @@ def stage(tmp_path: Path) -> Stage:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces smaller than a shard, and short pauses."""
-    monkeypatch.setattr(staging, "_PIECE_BYTES", 5000)
+    monkeypatch.setattr(verified_copy, "_PIECE_BYTES", 5000)
     monkeypatch.setattr(remote, "_PAUSES_S", (0.0, 0.01, 0.02))
 
 
@@ -108,10 +108,8 @@ def test_sets_named_by_braces_are_fetched_once(shard_set: ShardSet, project: Pro
 
 
 def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
-    """A file URL is a folder, with or without a stage."""
+    """A file URL is a folder."""
     assert_arrives(shard_set, shard_set.folder.as_uri(), stage)
-    with opened_shard_set(shard_set.folder.as_uri()) as straight:
-        assert shard_set.folder == straight.folder
 
 
 @pytest.mark.parametrize("fault", ["503", "cut", "short", "changed"])
@@ -156,8 +154,6 @@ def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
     small = Stage(root=tmp_path / "stage", limit_bytes=shard_set.manifest.shard_bytes - 1, tell=lambda _: None)
     with web_server(shard_set.folder) as web:
         assert_nothing_arrives(web.url, small, "raise the limit")
-        with pytest.raises(StreamError, match="expected a folder on disk"), opened_shard_set(web.url):
-            pass
 
 
 @pytest.mark.parametrize(
@@ -182,13 +178,13 @@ def test_what_is_no_plain_url_is_refused(location: str, tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["a#b", "a?b", "a{1..3}", "a b", "a::b", "a|b", "é"])
-def test_a_folder_may_have_any_name(shard_set: ShardSet, tmp_path: Path, name: str):
+def test_a_folder_may_have_any_name(shard_set: ShardSet, stage: Stage, tmp_path: Path, name: str):
     """What is special in a URL is a character in a path."""
     folder = shard_set.folder.rename(tmp_path / name)
 
     assert (str(folder),) == expanded(str(folder))
-    with opened_shard_set(str(folder)) as opened:
-        assert shard_set.manifest == opened.manifest
+    with stage.shard_set(str(folder)) as staged:
+        assert shard_set.manifest == staged.manifest
 
 
 def test_braces_expand():

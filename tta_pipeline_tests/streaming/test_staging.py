@@ -18,7 +18,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.streaming.staging import OWN_FOLDER, Stage, node_local_folder, opened_shard_set
+from tta_pipeline.streaming.staging import OWN_FOLDER, Stage, node_local_folder
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample
 from tta_pipeline_tests.streaming.servers import running, web_server
 
@@ -278,12 +278,6 @@ def test_a_set_that_goes_while_another_process_waits_for_it_is_copied_again(stag
 
     assert [0, 0, 0] == [process.wait() for process in processes]
     assert len(names(stage.root)) <= 1
-
-
-def test_a_folder_without_stage_is_read_in_place(sets: list[ShardSet]):
-    """One door for both."""
-    with opened_shard_set(str(sets[0].folder)) as shard_set:
-        assert sets[0].folder == shard_set.folder
 
 
 def test_the_node_local_folder_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

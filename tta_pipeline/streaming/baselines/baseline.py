@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from tta_pipeline.images import decode_with_pillow, read_npy
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.stored_images import stored_images
-from tta_pipeline.streaming.order import Indices, StreamOrder
+from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.reader import Batch
 
 Output = Literal["uint8", "float32"]

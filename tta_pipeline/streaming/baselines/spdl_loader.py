@@ -8,8 +8,8 @@ import spdl.io
 import torch
 from spdl.pipeline import PipelineBuilder
 
+from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.baselines.baseline import Baseline
-from tta_pipeline.streaming.order import Indices
 from tta_pipeline.streaming.reader import Batch
 
 

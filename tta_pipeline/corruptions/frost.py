@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft, ndimage
 
-from tta_pipeline.sources.corruptions.arrays import Floats
+from tta_pipeline.corruptions.arrays import Floats
 
 Field: TypeAlias = npt.NDArray[np.float64]
 """(SIZE, SIZE), repeating without a seam in both directions."""

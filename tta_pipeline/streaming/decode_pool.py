@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 Piece = TypeVar("Piece")
 
 
-class Crew(Generic[Piece]):
+class DecodePool(Generic[Piece]):
     """So many threads at one kind of work; with none, the work is done where it is given out."""
 
     def __init__(self, num_threads: int, work: Callable[[Piece], None]) -> None:

@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.corruptions.arrays import Images
-from tta_pipeline.sources.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from tta_pipeline.sources.corruptions.constants import CONSTANTS, PARAMETERS
-from tta_pipeline.sources.corruptions.digital import (
+from tta_pipeline.corruptions.arrays import Images
+from tta_pipeline.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from tta_pipeline.corruptions.constants import CONSTANTS, PARAMETERS
+from tta_pipeline.corruptions.digital import (
     contrast,
     elastic_transform,
     jpeg_compression,
     pixelate,
     saturate,
 )
-from tta_pipeline.sources.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from tta_pipeline.sources.corruptions.randomness import generators
-from tta_pipeline.sources.corruptions.spatter import spatter
-from tta_pipeline.sources.corruptions.weather import brightness, fog, frost, snow
+from tta_pipeline.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
+from tta_pipeline.corruptions.randomness import generators
+from tta_pipeline.corruptions.spatter import spatter
+from tta_pipeline.corruptions.weather import brightness, fog, frost, snow
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
 
 TABLES = tuple(CONSTANTS)
 """Names of the tables of severity constants: for images of 224, 64 and 32 pixels."""

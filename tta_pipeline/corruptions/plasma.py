@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tta_pipeline.sources.corruptions.arrays import Floats
-from tta_pipeline.sources.corruptions.randomness import Generators, uniform
+from tta_pipeline.corruptions.arrays import Floats
+from tta_pipeline.corruptions.randomness import Generators, uniform
 
 
 def plasma_fractal(rngs: Generators, *, size: int, decay: float) -> Floats:

@@ -1,4 +1,4 @@
-"""One pass of one loader over one shard set: what a process that is started for it does."""
+"""One read of a whole shard set by one loader, by the clock: what a process that is started for it does."""
 
 import os
 import resource
@@ -26,7 +26,7 @@ Normalization = Literal["own", "host", "device"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pass:
+class TimedRead:
     """What is read, and how; plain values, to be told to a process."""
 
     loader: str
@@ -41,8 +41,8 @@ class Pass:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassTimes:
-    """What one pass took."""
+class ReadTimes:
+    """What one read took."""
 
     num_samples: int
     wall_s: float
@@ -53,66 +53,66 @@ class PassTimes:
     """Of the process and of those that it started, user and system."""
 
 
-def start(one: Pass) -> int:
-    """Import what the pass needs, read the manifest, and return the number of this process."""
+def start(read: TimedRead) -> int:
+    """Import what the read needs, open the manifest, and return the number of this process."""
     # Whoever asks for more workers than cores knows it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    LOADERS[one.loader].load()
-    _opened(one.shard_folder)
+    LOADERS[read.loader].load()
+    _opened(read.shard_folder)
     return os.getpid()
 
 
-def warm_up(one: Pass) -> None:
-    """Make the pass without a clock.
+def warm_up(read: TimedRead) -> None:
+    """Read everything without a clock.
 
     Raises:
         StreamError: other samples came than the manifest names, or one of them twice.
     """
-    indices = np.concatenate([batch.indices for batch in _batches(one)])
-    expected = _opened(one.shard_folder)[0].manifest.num_samples
+    indices = np.concatenate([batch.indices for batch in _batches(read)])
+    expected = _opened(read.shard_folder)[0].manifest.num_samples
     times = np.bincount(indices, minlength=expected)
     if len(indices) != expected or (times != 1).any():
         raise StreamError(
-            f"{one.shard_folder}: {one.loader} with {one.num_threads} threads delivered {len(indices)} samples, "
+            f"{read.shard_folder}: {read.loader} with {read.num_threads} threads delivered {len(indices)} samples, "
             f"{np.count_nonzero(times)} of them different; expected the manifest's {expected}, each once: verify the "
             "shard set, and if it is intact, leave the loader out"
         )
 
 
-def timed(one: Pass) -> PassTimes:
-    """Make the pass by the clock."""
+def timed(read: TimedRead) -> ReadTimes:
+    """Read everything by the clock."""
     num_samples, first_s, used_s, started = 0, 0.0, _cpu_s(), time.perf_counter()
-    for batch in _batches(one):
+    for batch in _batches(read):
         if not num_samples:
             first_s = time.perf_counter() - started
         num_samples += len(batch.indices)
-    if one.device != "cpu":
-        torch.cuda.synchronize(one.device)
+    if read.device != "cpu":
+        torch.cuda.synchronize(read.device)
     wall_s = time.perf_counter() - started
-    return PassTimes(num_samples=num_samples, wall_s=wall_s, time_to_first_batch_s=first_s, cpu_s=_cpu_s() - used_s)
+    return ReadTimes(num_samples=num_samples, wall_s=wall_s, time_to_first_batch_s=first_s, cpu_s=_cpu_s() - used_s)
 
 
-def _batches(one: Pass) -> Iterator[Batch]:
+def _batches(read: TimedRead) -> Iterator[Batch]:
     """Construct the loader and yield each batch when it is ready for a model."""
-    loader = _loader(one)
+    loader = _loader(read)
     for batch in loader:
-        if one.normalization != "own":
-            _normalized(batch.images.to(one.device, non_blocking=True))
+        if read.normalization != "own":
+            _normalized(batch.images.to(read.device, non_blocking=True))
         yield batch
 
 
-def _loader(one: Pass) -> Baseline:
-    loader = LOADERS[one.loader].load()
-    shard_set, order = _opened(one.shard_folder)
+def _loader(read: TimedRead) -> Baseline:
+    loader = LOADERS[read.loader].load()
+    shard_set, order = _opened(read.shard_folder)
     return loader(
         shard_set=shard_set,
         order=order,
-        batch_size=one.batch_size,
-        image_size=one.image_size,
-        num_threads=one.num_threads,
-        folder=one.prepared_folder,
+        batch_size=read.batch_size,
+        image_size=read.image_size,
+        num_threads=read.num_threads,
+        folder=read.prepared_folder,
         # Bytes are what goes to a device; who normalises sample by sample on the host goes on doing so.
-        output="uint8" if one.normalization == "device" else loader.outputs[0],
+        output="uint8" if read.normalization == "device" else loader.outputs[0],
     )
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from tta_pipeline.sources.corruptions.arrays import Floats, Images, luma, to_uint8, to_unit
-from tta_pipeline.sources.corruptions.blur import drag
-from tta_pipeline.sources.corruptions.frost import frost_textures
-from tta_pipeline.sources.corruptions.geometry import clipped_zoom
-from tta_pipeline.sources.corruptions.plasma import plasma_fractal
-from tta_pipeline.sources.corruptions.randomness import Generators, normal
+from tta_pipeline.corruptions.arrays import Floats, Images, luma, to_uint8, to_unit
+from tta_pipeline.corruptions.blur import drag
+from tta_pipeline.corruptions.frost import frost_textures
+from tta_pipeline.corruptions.geometry import clipped_zoom
+from tta_pipeline.corruptions.plasma import plasma_fractal
+from tta_pipeline.corruptions.randomness import Generators, normal
 
 
 def snow(

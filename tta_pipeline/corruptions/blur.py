@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft, ndimage
 
-from tta_pipeline.sources.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
-from tta_pipeline.sources.corruptions.geometry import Indices, clipped_zoom
-from tta_pipeline.sources.corruptions.randomness import Generators, per_image
+from tta_pipeline.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
+from tta_pipeline.corruptions.geometry import Indices, clipped_zoom
+from tta_pipeline.corruptions.randomness import Generators, per_image
 
 
 def gaussian_blur(images: Images, *, sigma: float) -> Images:

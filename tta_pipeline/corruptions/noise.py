@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tta_pipeline.sources.corruptions.arrays import Images, to_uint8, to_unit
-from tta_pipeline.sources.corruptions.randomness import Generators, normal, per_image
+from tta_pipeline.corruptions.arrays import Images, to_uint8, to_unit
+from tta_pipeline.corruptions.randomness import Generators, normal, per_image
 
 
 def gaussian_noise(images: Images, rngs: Generators, *, scale: float) -> Images:

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import ndimage
 
+from tta_pipeline.corruptions import TABLES, corrupt, dispatch, weather
+from tta_pipeline.corruptions.blur import disk, drag, glass_blur
+from tta_pipeline.corruptions.constants import CONSTANTS, PARAMETERS
+from tta_pipeline.corruptions.dispatch import DETERMINISTIC, RANDOM
+from tta_pipeline.corruptions.frost import FOUND, frost_textures
+from tta_pipeline.corruptions.geometry import clipped_zoom
+from tta_pipeline.corruptions.plasma import plasma_fractal
+from tta_pipeline.corruptions.randomness import generators
+from tta_pipeline.corruptions.spatter import TURQUOISE, _equalised, _water, canny
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.corruptions import TABLES, corrupt, dispatch, weather
-from tta_pipeline.sources.corruptions.blur import disk, drag, glass_blur
-from tta_pipeline.sources.corruptions.constants import CONSTANTS, PARAMETERS
-from tta_pipeline.sources.corruptions.dispatch import DETERMINISTIC, RANDOM
-from tta_pipeline.sources.corruptions.frost import FOUND, frost_textures
-from tta_pipeline.sources.corruptions.geometry import clipped_zoom
-from tta_pipeline.sources.corruptions.plasma import plasma_fractal
-from tta_pipeline.sources.corruptions.randomness import generators
-from tta_pipeline.sources.corruptions.spatter import TURQUOISE, _equalised, _water, canny
 from tta_pipeline.sources.generator import GENERATOR_VERSION
 
 Images = npt.NDArray[np.uint8]
@@ -163,7 +163,7 @@ import hashlib
 import numpy as np
 from scipy import ndimage
 from tta_pipeline.partitions import CORRUPTIONS
-from tta_pipeline.sources.corruptions import corrupt
+from tta_pipeline.corruptions import corrupt
 from tta_pipeline.sources.generator import Encoding
 noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))
 images = np.clip(128 + 800 * ndimage.gaussian_filter(noise, 14, axes=(1, 2)), 0, 255).astype(np.uint8)

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from tta_pipeline.sources.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
-from tta_pipeline.sources.corruptions.randomness import Generators, normal
+from tta_pipeline.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
+from tta_pipeline.corruptions.randomness import Generators, normal
 
 Masks: TypeAlias = npt.NDArray[np.bool_]
 

@@ -13,6 +13,6 @@ The results are not the published images, and differ from what the scripts would
 - Images may have any size of at least 16 x 16 pixels, and need not be square.
 """
 
-from tta_pipeline.sources.corruptions.dispatch import TABLES, corrupt
+from tta_pipeline.corruptions.dispatch import TABLES, corrupt
 
 __all__ = ["TABLES", "corrupt"]

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tta_pipeline.sources.corruptions.arrays import Floats
+from tta_pipeline.corruptions.arrays import Floats
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 Fold: TypeAlias = Callable[[Indices, int], Indices]

@@ -5,9 +5,9 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from tta_pipeline.sources.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
-from tta_pipeline.sources.corruptions.geometry import mirror, reflect, sample
-from tta_pipeline.sources.corruptions.randomness import Generators, uniform
+from tta_pipeline.corruptions.arrays import Floats, Images, smooth, to_uint8, to_unit
+from tta_pipeline.corruptions.geometry import mirror, reflect, sample
+from tta_pipeline.corruptions.randomness import Generators, uniform
 
 
 def contrast(images: Images, *, factor: float) -> Images:

@@ -1,0 +1,52 @@
+"""Orders of samples: functions of their names, their classes and a seed, of no library's shuffling and no machine.
+
+Shards are stored in one of them, and streams are read in one of them. Each returns positions among the samples, int64
+of shape (N,).
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+_MAX_SLOTS = 100
+
+
+def permuted(names: Sequence[str], *, seed: int) -> Indices:
+    """Rank samples by a keyed hash of their names: whatever other samples there are, two keep their order."""
+    key = seed.to_bytes(8, "big", signed=True)
+    # A file's name need not be UTF-8.
+    encoded = (name.encode("utf-8", "surrogateescape") for name in names)
+    ranks = [hashlib.blake2b(name, digest_size=16, key=key).digest() for name in encoded]
+    return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), np.int64)
+
+
+def by_class(names: Sequence[str], labels: Indices, *, seed: int) -> Indices:
+    """Put all samples of the first class before those of the second, each class permuted."""
+    return _sorted_by(labels, permuted(names, seed=seed))
+
+
+def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float) -> Indices:
+    """Deal each class over time slots in Dirichlet(*delta*) proportions, and permute within each slot.
+
+    The correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1, with as
+    many slots as classes, 100 at most. The smaller *delta*, the fewer classes at a time.
+    """
+    ranked = permuted(names, seed=seed)
+    grouped = _sorted_by(labels, ranked)
+    _, starts = np.unique(labels[grouped], return_index=True)
+    num_slots = min(len(starts), _MAX_SLOTS)
+    rng = np.random.default_rng(abs(seed))
+    slot_of = np.empty(len(names), np.int64)
+    for members in np.split(grouped, starts)[1:]:
+        shares = rng.dirichlet(np.full(num_slots, delta))
+        cuts = np.rint(np.cumsum(shares) * len(members)).astype(int)[:-1]
+        slot_of[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
+    return _sorted_by(slot_of, ranked)
+
+
+def _sorted_by(values: Indices, ranked: Indices) -> Indices:
+    """Return the samples by their *values*, and as *ranked* where those are equal."""
+    return ranked[np.argsort(values[ranked], kind="stable")]

@@ -1,0 +1,84 @@
+"""Orders are the same for ever: shard sets and results name their hashes."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tta_pipeline.benchmarks.spec import ShardSettings
+
+from tta_pipeline.shards.ordering import by_class, dirichlet, permuted
+from tta_pipeline.shards.stored_order import ordered
+from tta_pipeline.sources.listing import SourceImage
+from tta_pipeline.streaming import order as streamed
+from tta_pipeline_tests.streaming.test_order import ORDERS, index_of
+
+STREAMED = {
+    "as_stored": "3473a108f0c20f52",
+    "shuffled": "30cb30e615ab2cb3",
+    "windowed": "cb905a116da0be61",
+    "by_class": "a06d7885169f6809",
+    "dirichlet": "b9a0a38cf42478a9",
+}
+STORED = {
+    ("permuted", 0): "da4fce09c07e54b2",
+    ("permuted", 7): "a4c26af87324d695",
+    ("by_class", 0): "dd9e14b1fa9b956a",
+    ("by_class", 7): "dab28e8431237d25",
+    ("dirichlet", 0): "1d81031775dff1c6",
+    ("dirichlet", 7): "81d717c6e598fdb4",
+    ("source", 0): "4fa7d735b2aeb35b",
+}
+NUMBERS = [n * n % 7 for n in range(200)]
+
+
+def image(class_name: str, number: int) -> SourceImage:
+    """Return an image that lies nowhere."""
+    return SourceImage(class_name=class_name, file_name=f"{number}.JPEG", path="", size_bytes=1, modified_ns=None)
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_streams_keep_their_order(name: str):
+    """By the hash that stands in results, of 200 samples of 4 classes."""
+    assert STREAMED[name] == ORDERS[name](index_of(NUMBERS)).sha256[:16]
+
+
+@pytest.mark.parametrize(("order", "seed"), STORED)
+def test_shards_keep_their_order(order: str, seed: int):
+    """Of 200 images, some of them in folders whose names are not UTF-8."""
+    images = [image(f"n{number:02d}" + "\udce9" * (n % 5 == 0), n) for n, number in enumerate(NUMBERS)]
+    images.sort(key=lambda one: one.name)
+
+    found = ordered(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed))
+    names = "\n".join(one.name for one in found)
+    assert STORED[order, seed] == hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@given(st.lists(st.integers(0, 130), max_size=300), st.integers(0, 2**63 - 1), st.sampled_from([1e-6, 0.01, 0.1, 100]))
+def test_the_orders_of_shards_and_streams_are_one(labels: list[int], seed: int, delta: float):
+    """Of samples with the same names; each of them is there once."""
+    images = sorted((image(f"c{label:03d}", n) for n, label in enumerate(labels)), key=lambda one: one.name)
+    names = [one.name for one in images]
+    numbers = np.array([int(one.class_name[1:]) for one in images], np.int64)
+    by_name = {
+        "permuted": permuted(names, seed=seed),
+        "by_class": by_class(names, numbers, seed=seed),
+        "dirichlet": dirichlet(names, numbers, seed=seed, delta=delta),
+    }
+
+    for order, positions in by_name.items():
+        settings = ShardSettings(num_shards=1, order=order, delta=delta, seed=seed)
+        assert [images[position] for position in positions] == ordered(images, settings)
+        assert list(range(len(images))) == sorted(positions.tolist())
+
+
+def test_a_stream_by_class_is_sorted_by_label_and_permuted_within():
+    """The labels' order, not the names', decides where class names are not sorted in the class map."""
+    index = index_of([3, 1, 2, 1, 3, 2])
+    found = streamed.by_class(index, seed=5)
+
+    assert [1, 1, 2, 2, 3, 3] == index.labels[found.indices].tolist()
+    for label in (1, 2, 3):
+        of_label = [p for p in permuted(index.keys, seed=5).tolist() if index.labels[p] == label]
+        assert of_label == [p for p in found.indices.tolist() if index.labels[p] == label]
