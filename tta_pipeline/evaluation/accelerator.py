@@ -32,7 +32,7 @@ def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | No
 
     Args:
         device: As in `Machine`.
-        tell: ConsoleReporter when there is something to wait for.
+        tell: Called when there is something to wait for.
         folder: Of the locks, the same for all runs of this machine.
 
     Raises:

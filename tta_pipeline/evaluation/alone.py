@@ -59,7 +59,7 @@ def evaluate(
         name: Of the experiment; None: the method's.
         precision: Of the forward pass.
         num_threads: Decoding threads; None: one for each core.
-        progress: ConsoleReporter of the images as they pass.
+        progress: Reports the images as they pass.
 
     Returns:
         The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.

@@ -40,7 +40,7 @@ class States:
         Args:
             fingerprints: Of the visits that are recorded, in their order.
             device: What the state is for.
-            tell: ConsoleReporter of each that is damaged.
+            tell: Called for each that is damaged.
 
         Returns:
             How many visits it has behind it, and what was saved then.
