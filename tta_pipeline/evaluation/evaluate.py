@@ -24,7 +24,7 @@ from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass, Precision, run_pass
 from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.record import METRICS_VERSION, Batches, Evaluation, FirstSamples
+from tta_pipeline.evaluation.record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.scores import TOP, class_counts, finite_mean
 from tta_pipeline.evaluation.timing import Clock, peak_cuda_gib, peak_rss_gib, reset_peak_memory, timed
@@ -429,7 +429,7 @@ def _timing(collected: Pass, part: Share) -> dict[str, Any]:
         "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": Batches() if part.num_before else _in_columns(collected.batches),
+        "batches": NO_BATCHES if part.num_before else _in_columns(collected.batches),
     }
 
 
