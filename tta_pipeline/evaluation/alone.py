@@ -1,14 +1,10 @@
 """One method over one shard set without a benchmark file: for notebooks, and for who is writing a method."""
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
@@ -16,6 +12,7 @@ from tta_pipeline.evaluation.evaluate import measure, require_every_sample_once,
 from tta_pipeline.evaluation.feeding import Feed
 from tta_pipeline.evaluation.fingerprint import Fingerprint, arithmetic_flags
 from tta_pipeline.evaluation.machine import load_average, machine_facts
+from tta_pipeline.evaluation.models import state_sha256
 from tta_pipeline.evaluation.one_pass import Precision
 from tta_pipeline.evaluation.opening import Opened
 from tta_pipeline.evaluation.record import Evaluation
@@ -159,7 +156,7 @@ class _Facts:
         return {
             "architecture": getattr(model, "architecture", type(model).__name__),
             "weights": getattr(model, "weights", "as they were given"),
-            "weights_sha256": _weights_sha256(model.state_dict()),
+            "weights_sha256": state_sha256(model.state_dict()),
             "mean": mean,
             "std": std,
         }
@@ -171,11 +168,3 @@ class _Facts:
             return source_sha256(f"{kind.__module__}:{kind.__qualname__}")
         except ValueError:
             return None
-
-
-def _weights_sha256(state: Mapping[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(name.encode() + str(tensor.dtype).encode() + tensor.view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -171,7 +171,7 @@ def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
         make=lambda: _network("torchvision", spec.architecture, state, mean, std, num_classes=num_classes),
         num_classes=num_classes,
         weights=str(weights),
-        weights_sha256=_state_sha256(state),
+        weights_sha256=state_sha256(state),
         mean=mean,
         std=std,
         architecture=f"torchvision {spec.architecture}",
@@ -199,7 +199,7 @@ def timm_model(name: str, spec: TimmModel) -> LoadedModel:
         make=lambda: _network("timm", spec.architecture, state, mean, std, num_classes=network.num_classes),
         num_classes=network.num_classes,
         weights=f"timm {spec.architecture} {settings.get('tag') or ''}".strip(),
-        weights_sha256=_state_sha256(state),
+        weights_sha256=state_sha256(state),
         mean=mean,
         std=std,
         architecture=f"timm {spec.architecture}",
@@ -248,7 +248,7 @@ def model_of_state(
         make=lambda: _network(library, architecture, own, mean, std, num_classes=num_classes),
         num_classes=num_classes,
         weights="untrained" if state is None else "a state dict",
-        weights_sha256=_state_sha256(own),
+        weights_sha256=state_sha256(own),
         mean=mean,
         std=std,
         architecture=f"{library} {architecture}",
@@ -387,8 +387,11 @@ def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
     return state
 
 
-def _state_sha256(state: dict[str, torch.Tensor]) -> str:
+def state_sha256(state: Mapping[str, torch.Tensor]) -> str:
+    """Return the hash of the names and bytes of *state*, on whatever device, of whatever type and layout."""
     digest = hashlib.sha256()
     for name in sorted(state):
-        digest.update(name.encode() + state[name].cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode())
+        # As bytes, since NumPy has no bfloat16.
+        digest.update(state[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -13,8 +13,16 @@ from torchvision.models import ResNet18_Weights, get_model, resnet18
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.spec import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.models import load_model
+from tta_pipeline.evaluation.models import load_model, state_sha256
 
+_AS_BEFORE = {
+    "float": torch.arange(6.0).view(2, 3),
+    "half": torch.arange(3.0).half(),
+    "count": torch.tensor(7),
+    "mask": torch.tensor([True, False]),
+    "across": torch.arange(6.0).view(2, 3).T,
+    "none": torch.zeros(0, 3),
+}
 THOUSAND = tuple(f"n{number:08d}" for number in range(1000))
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
@@ -44,6 +52,28 @@ def test_a_torchvision_model_normalises_by_itself(hub: dict[str, torch.Tensor]):
         torch.testing.assert_close(bare.eval()((images - mean) / std), loaded.make().eval()(images))
     assert (0.485, 0.456, 0.406) == loaded.mean
     assert 64 == len(loaded.weights_sha256)
+
+
+def test_the_hash_of_weights_is_that_of_their_names_and_bytes():
+    """Of numbers, vectors and what lies across memory; also of bfloat16, which NumPy has not, and of parameters."""
+    text = b"".join(name.encode() + _AS_BEFORE[name].numpy().tobytes() for name in sorted(_AS_BEFORE))
+    brain = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).bfloat16()
+
+    assert hashlib.sha256(text).hexdigest() == state_sha256(_AS_BEFORE)
+    assert hashlib.sha256(b"w" + brain.view(torch.int16).numpy().tobytes()).hexdigest() == state_sha256({"w": brain})
+    assert state_sha256({"w": brain.T.contiguous()}) == state_sha256({"w": torch.nn.Parameter(brain).T})
+    assert state_sha256({"w": brain[0, 0]}) != state_sha256({"w": brain[0, 1]})
+
+
+def test_weights_in_bfloat16_are_a_model(tmp_path: Path):
+    """They are taken for the float32 that they are."""
+    torch.manual_seed(1)
+    bare, images = resnet18(num_classes=10).bfloat16(), torch.rand(2, 3, 32, 32)
+    found = loaded_logits(checkpoint(tmp_path / "mine.safetensors", bare.state_dict()), images)
+
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.float().eval()((images - mean) / std), found)
 
 
 @pytest.mark.parametrize(
