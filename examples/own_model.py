@@ -4,7 +4,7 @@
 
 prints
 
-    source: error 89.0%, 600 samples, weights 6791097cb41e
+    source: error 89.0%, 600 samples, weights 4985b1b10202
 """
 
 import sys

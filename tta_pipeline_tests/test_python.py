@@ -186,6 +186,20 @@ def test_a_model_normalises_as_it_is_told(tmp_path: Path):
             tta.load_model(name)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [{"weights": None}, {"weights": "mine.pth"}, {"weights": {"w": torch.ones(2)}}, {"mean": (0.5,) * 3},
+     {"std": (0.5,) * 3}],
+    ids=lambda given: next(iter(given)),
+)  # fmt: skip
+def test_a_source_model_has_its_own_weights_and_normalisation(sweep: Project, given: dict[str, object]):
+    """What is given besides would have no effect, so it is refused by name."""
+    path = sweep.locations.root / "small/source_model.safetensors"
+
+    with pytest.raises(tta.PipelineError, match=f"{next(iter(given))} is .*; expected none with the source model"):
+        tta.load_model(str(path), **given)
+
+
 def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project, project: Project, tmp_path: Path):
     """Of a method of one's own in the working directory; with --record it stands in the database."""
     small = sweep.locations.root / "small"
@@ -206,6 +220,8 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--method", "tent", "--set", "lr=fast"), "tent: lr is 'fast'"),
         (("--record", "a/b"), "--record is 'a/b'"),
         (("--method", "none_such:X"), "none_such"),
+        (("--weights", "none"), "weights is None; expected none with the source model"),
+        (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),
     ):
         refused = project.run("tta-pipeline", *common, *wrong)
         assert refused.returncode in (1, 2)

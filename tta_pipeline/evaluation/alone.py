@@ -1,15 +1,11 @@
 """One method over one shard set without a benchmark file: for notebooks, and for who is writing a method."""
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
@@ -17,6 +13,7 @@ from tta_pipeline.evaluation.accelerator import arithmetic_flags, pins_memory
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
+from tta_pipeline.evaluation.models import state_sha256
 from tta_pipeline.evaluation.one_pass import Precision
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
@@ -179,7 +176,7 @@ class _About:
         return {
             "architecture": getattr(model, "architecture", type(model).__name__),
             "weights": getattr(model, "weights", "as they were given"),
-            "weights_sha256": _weights_sha256(model.state_dict()),
+            "weights_sha256": state_sha256(model.state_dict()),
             "mean": mean,
             "std": std,
         }
@@ -191,11 +188,3 @@ class _About:
             return source_sha256(f"{kind.__module__}:{kind.__qualname__}")
         except ValueError:
             return None
-
-
-def _weights_sha256(state: Mapping[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(name.encode() + str(tensor.dtype).encode() + tensor.view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

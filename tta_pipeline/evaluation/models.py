@@ -163,19 +163,11 @@ def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
             f"{spec.architecture} has no weights {spec.weights!r}; expected one of {', '.join(choices.__members__)}"
         )
     weights = choices[spec.weights]
-    transforms, num_classes = weights.transforms(), len(weights.meta["categories"])
-    mean, std = tuple(transforms.mean), tuple(transforms.std)
-    state = _downloaded(weights)
-    return LoadedModel(
-        name=name,
-        make=lambda: _network("torchvision", spec.architecture, state, mean, std, num_classes=num_classes),
-        num_classes=num_classes,
-        weights=str(weights),
-        weights_sha256=_state_sha256(state),
-        mean=mean,
-        std=std,
-        architecture=f"torchvision {spec.architecture}",
-    )
+    transforms = weights.transforms()
+    return _loaded(
+        name, "torchvision", spec.architecture, _downloaded(weights), num_classes=len(weights.meta["categories"]),
+        mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
+    )  # fmt: skip
 
 
 def timm_model(name: str, spec: TimmModel) -> LoadedModel:
@@ -192,18 +184,12 @@ def timm_model(name: str, spec: TimmModel) -> LoadedModel:
             f"timm cannot make {spec.architecture!r} ({error}); expected one of timm.list_models(pretrained=True), and "
             "a connection or its file in the cache of huggingface_hub"
         ) from error
-    settings, state = network.pretrained_cfg, network.state_dict()
-    mean, std = tuple(settings["mean"]), tuple(settings["std"])
-    return LoadedModel(
-        name=name,
-        make=lambda: _network("timm", spec.architecture, state, mean, std, num_classes=network.num_classes),
-        num_classes=network.num_classes,
+    settings = network.pretrained_cfg
+    return _loaded(
+        name, "timm", spec.architecture, network.state_dict(), num_classes=network.num_classes,
+        mean=tuple(settings["mean"]), std=tuple(settings["std"]),
         weights=f"timm {spec.architecture} {settings.get('tag') or ''}".strip(),
-        weights_sha256=_state_sha256(state),
-        mean=mean,
-        std=std,
-        architecture=f"timm {spec.architecture}",
-    )
+    )  # fmt: skip
 
 
 def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
@@ -212,11 +198,10 @@ def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int) -> L
     Raises:
         EvaluationError: see `require_fitting`.
     """
-    state = require_fitting(spec, num_classes=num_classes)
-    model = model_of_state(
-        name, spec.library, spec.architecture, state, num_classes=num_classes, mean=spec.mean, std=spec.std
-    )
-    return replace(model, weights=spec.path.name, weights_sha256=spec.sha256)
+    return _loaded(
+        name, spec.library, spec.architecture, require_fitting(spec, num_classes=num_classes),
+        num_classes=num_classes, mean=spec.mean, std=spec.std, weights=spec.path.name, weights_sha256=spec.sha256,
+    )  # fmt: skip
 
 
 def model_of_state(
@@ -234,21 +219,34 @@ def model_of_state(
     Raises:
         EvaluationError: there is no such architecture, or the weights are others than it has.
     """
-    try:
-        network = bare_network(library, architecture, num_classes=num_classes)
-    except (RuntimeError, ValueError) as error:
-        raise EvaluationError(
-            f"{library}'s {architecture} cannot be made ({_first_line(error)}); expected an architecture that it lists"
-        ) from error
-    if state is not None and (misfit := _misfit(network, state)):
-        raise EvaluationError(f"the weights do not fit {library}'s {architecture}: {misfit}; expected its state dict")
-    own = network.state_dict() if state is None else state
+    if state is None:
+        weights, state = "untrained", _made(library, architecture, num_classes=num_classes).state_dict()
+    elif misfit := _misfit(library, architecture, state, num_classes=num_classes):
+        raise EvaluationError(f"the weights do not fit {misfit}; expected its state dict")
+    else:
+        weights = "a state dict"
+    return _loaded(name, library, architecture, state, num_classes=num_classes, mean=mean, std=std, weights=weights)
+
+
+def _loaded(
+    name: str,
+    library: str,
+    architecture: str,
+    state: dict[str, torch.Tensor],
+    *,
+    num_classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    weights: str,
+    weights_sha256: str | None = None,
+) -> LoadedModel:
+    """Return the architecture with its weights *state*, whose hash is that of a file, or else of themselves."""
     return LoadedModel(
         name=name,
-        make=lambda: _network(library, architecture, own, mean, std, num_classes=num_classes),
+        make=lambda: _network(library, architecture, state, mean, std, num_classes=num_classes),
         num_classes=num_classes,
-        weights="untrained" if state is None else "a state dict",
-        weights_sha256=_state_sha256(own),
+        weights=weights,
+        weights_sha256=weights_sha256 or state_sha256(state),
         mean=mean,
         std=std,
         architecture=f"{library} {architecture}",
@@ -267,18 +265,9 @@ def require_fitting(spec: CheckpointModel, *, num_classes: int | None) -> dict[s
     """
     path = spec.path.expanduser()
     state = _read_state(path, spec.sha256)
-    outputs = f" with {num_classes} classes" if num_classes else ""
-    what = f"{spec.library}'s {spec.architecture}{outputs}"
-    try:
-        with torch.device("meta"):  # its shapes alone, in no time and no memory
-            network = bare_network(spec.library, spec.architecture, num_classes=num_classes or _ANY_NUMBER)
-    except (RuntimeError, ValueError) as error:
+    if misfit := _misfit(spec.library, spec.architecture, state, num_classes=num_classes):
         raise EvaluationError(
-            f"{what} cannot be made ({_first_line(error)}); expected an architecture that {spec.library} lists"
-        ) from error
-    if misfit := _misfit(network, state):
-        raise EvaluationError(
-            f"{path} does not fit {what}: {misfit}; expected its state dict: correct `architecture` or `path`"
+            f"{path} does not fit {misfit}; expected its state dict: correct `architecture` or `path`"
         )
     return state
 
@@ -287,8 +276,17 @@ _ANY_NUMBER = 7919
 """Of classes that no network has otherwise: a shape in which it stands is that of outputs."""
 
 
-def _misfit(network: nn.Module, found: Mapping[str, torch.Tensor]) -> str:
-    """Return in words, each with the count and the first, what *found* lacks, has besides, and has in another shape."""
+def _misfit(
+    library: str, architecture: str, found: Mapping[str, torch.Tensor], *, num_classes: int | None
+) -> str | None:
+    """Return in words which network *found* does not fit, and why; None if it does.
+
+    Why is, each with the count and the first, what *found* lacks, has besides, and has in another shape.
+
+    Raises:
+        EvaluationError: there is no such architecture.
+    """
+    network = _shaped(library, architecture, num_classes=num_classes)
     expected = network.state_dict()
     others = [
         name
@@ -306,7 +304,38 @@ def _misfit(network: nn.Module, found: Mapping[str, torch.Tensor]) -> str:
     if others:
         shapes = f"{tuple(found[others[0]].shape)} in place of {tuple(expected[others[0]].shape)}"
         parts.append(f"{len(others)} have another shape, first {others[0]}: {shapes}")
-    return ", ".join(parts)
+    return f"{_called(library, architecture, num_classes)}: {', '.join(parts)}" if parts else None
+
+
+def _shaped(library: str, architecture: str, *, num_classes: int | None) -> nn.Module:
+    """Return the network with its shapes alone, in no time and no memory, or with weights if it computes its shapes."""
+    try:
+        with torch.device("meta"):
+            return _made(library, architecture, num_classes=num_classes)
+    except NotImplementedError:  # such as RegNets
+        return _made(library, architecture, num_classes=num_classes)
+
+
+def _made(library: str, architecture: str, *, num_classes: int | None) -> nn.Module:
+    """Return the network with weights of no training; for None its outputs are `_ANY_NUMBER`.
+
+    Raises:
+        EvaluationError: there is no such architecture.
+        NotImplementedError: it computes with tensors how wide it is, which the meta device cannot.
+    """
+    try:
+        return bare_network(library, architecture, num_classes=num_classes or _ANY_NUMBER)
+    except NotImplementedError:
+        raise  # it can be made elsewhere than on the meta device
+    except (RuntimeError, ValueError) as error:
+        raise EvaluationError(
+            f"{_called(library, architecture, num_classes)} cannot be made ({_first_line(error)}); expected an "
+            f"architecture that {library} lists"
+        ) from error
+
+
+def _called(library: str, architecture: str, num_classes: int | None) -> str:
+    return f"{library}'s {architecture}" + (f" with {num_classes} classes" if num_classes else "")
 
 
 def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
@@ -387,8 +416,11 @@ def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
     return state
 
 
-def _state_sha256(state: dict[str, torch.Tensor]) -> str:
+def state_sha256(state: Mapping[str, torch.Tensor]) -> str:
+    """Return the hash of the names and bytes of *state*, on whatever device, of whatever type and layout."""
     digest = hashlib.sha256()
     for name in sorted(state):
-        digest.update(name.encode() + state[name].cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode())
+        # As bytes, since NumPy has no bfloat16.
+        digest.update(state[name].detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()

@@ -51,7 +51,7 @@ def load_model(
 
     Args:
         name: `timm:<architecture>`, `torchvision:<architecture>`, or the file of the source model that a benchmark has
-            trained, `data/digits_c/source_model.safetensors`, which is all that it needs.
+            trained, `data/digits_c/source_model.safetensors`, which comes with its weights, mean and std.
         num_classes: Outputs it must have; None: as many as the weights have.
         weights: pretrained: those that timm has, or torchvision's newest (`IMAGENET1K_V1` and the like name others);
             a path: a state dict, safetensors or `.pth`, of which no code is run; a state dict; None: untrained.
@@ -60,7 +60,8 @@ def load_model(
 
     Raises:
         EvaluationError: there is no such architecture or weights, they do not fit, have another number of outputs, or
-            mean and std are missing, which weights of your own come without.
+            mean and std are missing, which weights of your own come without, or given with a source model, which has
+            them.
     """
     library, _, architecture = name.partition(":")
     if (library not in _LIBRARIES or not architecture) and Path(name).suffix != ".safetensors":
@@ -72,6 +73,7 @@ def load_model(
         if library in _LIBRARIES:
             facts = _described(library, architecture, weights, num_classes=num_classes, mean=mean, std=std)
         else:
+            _require_nothing_else(name, weights=weights, mean=mean, std=std)
             facts = trained_model(Path(name).name, Path(name))
     except ValidationError as error:
         problem = error.errors()[0]
@@ -84,6 +86,20 @@ def load_model(
     classifier = Classifier(facts)
     classifier.to(memory_format=torch.channels_last)
     return classifier.eval()
+
+
+def _require_nothing_else(
+    name: str, *, weights: Weights, mean: Sequence[float] | None, std: Sequence[float] | None
+) -> None:
+    """Refuse what a source model would leave unused."""
+    given: dict[str, object] = {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
+    if weights != "pretrained":
+        given["weights"] = weights
+    for field, value in given.items():
+        raise EvaluationError(
+            f"{field} is {value!r:.60}; expected none with the source model {name}, which comes with its weights, mean "
+            f"and std: leave {field} out"
+        )
 
 
 def _described(

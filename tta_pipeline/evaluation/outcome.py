@@ -15,7 +15,7 @@ from tta_pipeline.evaluation.accelerator import peak_cuda_gib
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.record import METRICS_VERSION, Batches, Evaluation, FirstSamples
+from tta_pipeline.evaluation.record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean
 from tta_pipeline.evaluation.timing import peak_rss_gib
@@ -191,7 +191,7 @@ def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
         "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": Batches() if part.num_before else _in_columns(collected.batches),
+        "batches": NO_BATCHES if part.num_before else _in_columns(collected.batches),
     }
 
 

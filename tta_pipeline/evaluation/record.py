@@ -96,13 +96,17 @@ class ClassCounts:
 class Batches:
     """Where the time of each batch of a pass went, in columns; all are empty but in a stream's first cell."""
 
-    num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)] = ()
-    data_wait_s: Annotated[tuple[float, ...], Column("Until the stream delivered the batch", at_least=0)] = ()
+    num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
+    data_wait_s: Annotated[tuple[float, ...], Column("Until the stream delivered the batch", at_least=0)]
     host_to_device_s: Annotated[
         tuple[float, ...] | None,
         Column("Its copy, which on CUDA goes on beside the computation of the batch before; 0 on a CPU", at_least=0),
-    ] = ()
-    compute_s: Annotated[tuple[float, ...], Column("Forward pass and whatever the method adapts", at_least=0)] = ()
+    ]
+    compute_s: Annotated[tuple[float, ...], Column("Forward pass and whatever the method adapts", at_least=0)]
+
+
+NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=())
+"""Those of every cell of a stream but the first."""
 
 
 @FORBIDDING

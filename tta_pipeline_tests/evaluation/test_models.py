@@ -13,8 +13,16 @@ from torchvision.models import ResNet18_Weights, get_model, resnet18
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.models import load_model
+from tta_pipeline.evaluation.models import load_model, model_of_state, state_sha256
 
+_AS_BEFORE = {
+    "float": torch.arange(6.0).view(2, 3),
+    "half": torch.arange(3.0).half(),
+    "count": torch.tensor(7),
+    "mask": torch.tensor([True, False]),
+    "across": torch.arange(6.0).view(2, 3).T,
+    "none": torch.zeros(0, 3),
+}
 THOUSAND = tuple(f"n{number:08d}" for number in range(1000))
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
@@ -44,6 +52,83 @@ def test_a_torchvision_model_normalises_by_itself(hub: dict[str, torch.Tensor]):
         torch.testing.assert_close(bare.eval()((images - mean) / std), loaded.make().eval()(images))
     assert (0.485, 0.456, 0.406) == loaded.mean
     assert 64 == len(loaded.weights_sha256)
+
+
+def plain(network: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return weights of the network's shapes that no release of torch draws otherwise."""
+    state = network.state_dict()
+    return {
+        name: torch.full_like(weights, 0.5 if weights.is_floating_point() else 3) for name, weights in state.items()
+    }
+
+
+def test_the_identity_of_a_model_stays(hub: dict[str, torch.Tensor], tmp_path: Path):
+    """Whatever is rewritten here: finished cells are known by it."""
+    (path,) = (tmp_path / "hub" / "checkpoints").iterdir()
+    torch.save(plain(resnet18()), path)
+    named = TorchvisionModel(kind="torchvision", architecture="resnet18", weights="IMAGENET1K_V1")
+    state = plain(resnet18(num_classes=10))
+    of_file = checkpoint(tmp_path / "mine.safetensors", state)
+    own = {"architecture": "torchvision resnet18", "mean": [*MEAN], "std": [*STD], "num_classes": 10, "outputs": None}
+
+    assert {
+        "architecture": "torchvision resnet18",
+        "weights_sha256": "abf18f0ed7690fc022bcc0fcdd8a259f9d645aa98f4f724967e644a58ff722db",
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+        "num_classes": 1000,
+        "outputs": None,
+    } == load_model("r18", named, source_model=Path(), classes=THOUSAND).identity
+    assert {**own, "weights_sha256": "1ebf626397524e801b002cce0c3ffbc9a7a992c25eb53086b5219df3c9c6794e"} == (
+        model_of_state("r18", "torchvision", "resnet18", state, num_classes=10, mean=MEAN, std=STD).identity
+    )
+    assert {**own, "weights_sha256": of_file.sha256} == (
+        load_model("r18", of_file, source_model=Path(), classes=THOUSAND[:10]).identity
+    )
+
+
+def test_no_network_is_made_before_it_is_asked_for(tmp_path: Path):
+    """Weights are compared with its shapes alone, and nothing is drawn at random for it."""
+    state = plain(resnet18(num_classes=10))
+    spec = checkpoint(tmp_path / "mine.safetensors", state)
+    before = torch.get_rng_state()
+
+    load_model("mine", spec, source_model=Path(), classes=THOUSAND[:10])
+    model_of_state("mine", "torchvision", "resnet18", state, num_classes=10, mean=MEAN, std=STD)
+
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_a_network_that_computes_its_own_widths_takes_weights(tmp_path: Path):
+    """RegNets do, so their shapes are not known before they are made."""
+    state = plain(get_model("regnet_x_400mf", num_classes=10))
+    spec = checkpoint(tmp_path / "mine.safetensors", state, architecture="regnet_x_400mf")
+
+    assert (2, 10) == loaded_logits(spec, torch.rand(2, 3, 32, 32)).shape
+    with pytest.raises(EvaluationError, match=r"the weights do not fit torchvision's regnet_x_800mf with 10 classes: "):
+        model_of_state("mine", "torchvision", "regnet_x_800mf", state, num_classes=10, mean=MEAN, std=STD)
+
+
+def test_the_hash_of_weights_is_that_of_their_names_and_bytes():
+    """Of numbers, vectors and what lies across memory; also of bfloat16, which NumPy has not, and of parameters."""
+    text = b"".join(name.encode() + _AS_BEFORE[name].numpy().tobytes() for name in sorted(_AS_BEFORE))
+    brain = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).bfloat16()
+
+    assert hashlib.sha256(text).hexdigest() == state_sha256(_AS_BEFORE)
+    assert hashlib.sha256(b"w" + brain.view(torch.int16).numpy().tobytes()).hexdigest() == state_sha256({"w": brain})
+    assert state_sha256({"w": brain.T.contiguous()}) == state_sha256({"w": torch.nn.Parameter(brain).T})
+    assert state_sha256({"w": brain[0, 0]}) != state_sha256({"w": brain[0, 1]})
+
+
+def test_weights_in_bfloat16_are_a_model(tmp_path: Path):
+    """They are taken for the float32 that they are."""
+    torch.manual_seed(1)
+    bare, images = resnet18(num_classes=10).bfloat16(), torch.rand(2, 3, 32, 32)
+    found = loaded_logits(checkpoint(tmp_path / "mine.safetensors", bare.state_dict()), images)
+
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.float().eval()((images - mean) / std), found)
 
 
 @pytest.mark.parametrize(

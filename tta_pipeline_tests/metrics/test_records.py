@@ -148,13 +148,17 @@ def test_a_record_edited_by_hand_is_refused_by_name(locations: Locations, change
     assert 1 == len(str(caught.value).splitlines())
 
 
-def test_a_missing_field_is_named(locations: Locations):
-    """Nothing is made up for what a record does not say."""
+@pytest.mark.parametrize("part", [None, "calibration", "class_counts", "batches", "first_samples"])
+def test_a_missing_field_is_named(part: str | None):
+    """Nothing is made up for what a record does not say, nor for any part of it."""
     facts = evaluation_facts()
-    del facts["error"]
+    of = facts if part is None else facts[part]
 
-    with pytest.raises(RecordError, match="lacks error; expected the fields of Evaluation"):
-        Evaluation.from_facts(facts)
+    for field in of:
+        without = {name: value for name, value in of.items() if name != field}
+        path = field if part is None else f"{part}.{field}"
+        with pytest.raises(RecordError, match=f"^lacks {path}; expected the fields of Evaluation"):
+            Evaluation.from_facts(without if part is None else facts | {part: without})
 
 
 @pytest.mark.parametrize(
