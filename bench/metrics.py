@@ -21,7 +21,11 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.evaluation.record import (
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.metrics.listing import list_records
+from tta_pipeline.partitions import COMMON_CORRUPTIONS
+from tta_pipeline.records.evaluation import (
     METRICS_VERSION,
     Batches,
     CalibrationBins,
@@ -29,11 +33,7 @@ from tta_pipeline.evaluation.record import (
     Evaluation,
     FirstSamples,
 )
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.listing import list_records
-from tta_pipeline.metrics.records import RECORD_VERSION, file_name, packed, publish_record
-from tta_pipeline.partitions import COMMON_CORRUPTIONS
+from tta_pipeline.records.files import RECORD_VERSION, file_name, packed, publish_record
 from tta_pipeline.reports import queries
 
 NUM_ROWS = 1_000_000

@@ -20,7 +20,7 @@ from tta_pipeline.doctor import Finding, benchmark_files, machine, mounts
 from tta_pipeline.doctor import project as doctored
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import publish_metrics
-from tta_pipeline.metrics.records import publish_record
+from tta_pipeline.records.files import publish_record
 from tta_pipeline_tests.conftest import Project, write_tree
 
 MOUNTS = r"""

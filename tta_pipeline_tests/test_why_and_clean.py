@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tta_pipeline.cli import main
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
-from tta_pipeline.metrics.records import latest_record, publish_record
+from tta_pipeline.records.files import latest_record, publish_record
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.order import as_stored

@@ -15,8 +15,8 @@ from tta_pipeline.assets.launching import launch
 from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
 from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.evaluation.record import SHOWN, SHOWN_OF_VISIT, Evaluation
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
+from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_VISIT, Evaluation
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:

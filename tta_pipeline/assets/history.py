@@ -13,8 +13,8 @@ import dagster as dg
 
 from tta_pipeline.assets.reporting import CheckReport
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.partitions import PartitionKey
+from tta_pipeline.records.evaluation import Evaluation
 
 if TYPE_CHECKING:
     from tta_pipeline.evaluation.experiment import ExperimentResults
@@ -84,7 +84,7 @@ def _histories(results: "ExperimentResults", key: PartitionKey) -> tuple[History
 
 
 def _history(folder: Path) -> History | None:
-    from tta_pipeline.metrics.records import file_name, numbers, read_record
+    from tta_pipeline.records.files import file_name, numbers, read_record
 
     paths = [folder / file_name(number) for number in numbers(folder)[-1 - _REMEMBERED :]]
     newest = read_record(paths[-1]).evaluation if paths else None
@@ -96,7 +96,7 @@ def _history(folder: Path) -> History | None:
 
 def _of_before(path: Path) -> Evaluation | None:
     """Return the evaluation at *path*; None if it is damaged, which publishing tells."""
-    from tta_pipeline.metrics.records import read_record
+    from tta_pipeline.records.files import read_record
 
     try:
         return read_record(path).evaluation

@@ -78,7 +78,7 @@ def _measure(
 ) -> PartitionReport:
     from tta_pipeline.loader_bench.loaders import chosen_loaders
     from tta_pipeline.loader_bench.measure import compare
-    from tta_pipeline.metrics.records import now
+    from tta_pipeline.records.files import now
 
     started_at = now()
     folder = store.locations.shards(scope.benchmark.name, cell)

@@ -82,7 +82,7 @@ def _publish(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
-    from tta_pipeline.metrics.records import now
+    from tta_pipeline.records.files import now
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
     from tta_pipeline.sources import benchmark_class_map

@@ -52,8 +52,8 @@ def _transform(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
-    from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import log_reporter
+    from tta_pipeline.records.files import now
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.transformation import transform_shard_set
 

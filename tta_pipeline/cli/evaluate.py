@@ -9,7 +9,7 @@ import click
 from tta_pipeline.cli.common import nothing, plain_errors, print_table, say
 
 if TYPE_CHECKING:
-    from tta_pipeline.evaluation.record import Evaluation
+    from tta_pipeline.records.evaluation import Evaluation
 
 _SHOWN = (
     "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
@@ -71,8 +71,8 @@ def evaluate(
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.named_models import load_model
-    from tta_pipeline.metrics.records import now
     from tta_pipeline.progress import log_reporter
+    from tta_pipeline.records.files import now
     from tta_pipeline.source_code import import_from_here
     from tta_pipeline.streaming.dataset import open_shards
 
@@ -121,7 +121,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.locations import Locations
     from tta_pipeline.metrics.database import publish_metrics
-    from tta_pipeline.metrics.records import publish_record
+    from tta_pipeline.records.files import publish_record
 
     if not is_name(row.benchmark) or name_problem(row.benchmark):
         raise EvaluationError(

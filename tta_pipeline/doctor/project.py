@@ -52,7 +52,7 @@ def left_overs(locations: Locations) -> Iterator[Finding]:
 def result_records(locations: Locations) -> Iterator[Finding]:
     """Read every result record whole, and look whether the database has each as it is."""
     from tta_pipeline.metrics.listing import list_records
-    from tta_pipeline.metrics.records import read_record
+    from tta_pipeline.records.files import read_record
 
     subject = "results"
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):

@@ -18,9 +18,9 @@ from tta_pipeline.evaluation.one_pass import Precision
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.progress import Reporter, quiet
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import source_sha256
 from tta_pipeline.streaming import order, subset

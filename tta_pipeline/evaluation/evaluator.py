@@ -22,8 +22,8 @@ from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels

@@ -10,11 +10,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
 from tta_pipeline.errors import ManifestError, RecordError
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import Record, latest_record
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
+from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.files import Record, latest_record
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
 

@@ -12,8 +12,8 @@ from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.standing import Standing, shown
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import versions
 from tta_pipeline.partitions import parse_key
+from tta_pipeline.records.files import versions
 
 COLUMNS = ("part", "stored", "present", "means")
 

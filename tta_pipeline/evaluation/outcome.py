@@ -15,10 +15,10 @@ from tta_pipeline.evaluation.accelerator import peak_cuda_gib
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.record import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean
 from tta_pipeline.evaluation.timing import peak_rss_gib
+from tta_pipeline.records.evaluation import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.manifest import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6

@@ -23,14 +23,14 @@ from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
-from tta_pipeline.metrics.records import now, publish_record
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
+from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.files import now, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells

@@ -1,7 +1,7 @@
 """What is kept of each sample's prediction, and the means and counts made of it.
 
-Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION (`record.py`), which is stored with
-the values.
+Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION (`records/evaluation.py`), which is
+stored with the values.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.evaluation.record import ClassCounts
+from tta_pipeline.records.evaluation import ClassCounts
 
 TOP = 5
 Column = TypeVar("Column")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tta_pipeline.evaluation.experiment import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, differing
-from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.records.evaluation import Evaluation
 
 _NUM_NAMED = 3
 _SHOWN_CHARACTERS = 60

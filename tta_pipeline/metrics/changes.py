@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.metrics.listing import Listed, Listing, Stamp
-from tta_pipeline.metrics.records import content_sha256, file_sha256, record_bytes
+from tta_pipeline.records.files import content_sha256, file_sha256, record_bytes
 
 _NAMED = 3
 _STAMP = ", ".join(Stamp._fields)

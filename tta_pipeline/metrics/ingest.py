@@ -16,11 +16,11 @@ import pyarrow as pa
 from tta_pipeline.errors import RecordError
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.metrics.listing import Listed, Listing
-from tta_pipeline.metrics.records import file_sha256, parsed, record_bytes
 from tta_pipeline.metrics.rows import Read, Tables, rows_of_records, rows_set_aside
 from tta_pipeline.metrics.schema import CELL
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter
+from tta_pipeline.records.files import file_sha256, parsed, record_bytes
 
 _BATCH = 1_000
 _CHECKPOINT_EVERY = 20

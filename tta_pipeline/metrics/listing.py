@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tta_pipeline.metrics.records import KINDS, file_name, number_of
+from tta_pipeline.records.files import KINDS, file_name, number_of
 
 _TOO_YOUNG_S = 2.0
 """A file that was changed so shortly before it is read may be changed again without another time of change."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tta_pipeline.evaluation.record import columns
 from tta_pipeline.metrics.listing import Listed, Stamp
-from tta_pipeline.metrics.records import Record
 from tta_pipeline.metrics.schema import evaluations_arrow
+from tta_pipeline.records.evaluation import columns
+from tta_pipeline.records.files import Record
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[Listed, Record]

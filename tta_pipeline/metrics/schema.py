@@ -9,8 +9,8 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from tta_pipeline.evaluation.declared import Field
-from tta_pipeline.evaluation.record import RULES, columns
+from tta_pipeline.records.declared import Field
+from tta_pipeline.records.evaluation import RULES, columns
 
 CELL = ("benchmark", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """What the newest evaluation is the newest of."""

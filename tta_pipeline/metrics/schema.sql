@@ -1,4 +1,4 @@
--- The tables of `metrics.duckdb` but `evaluations`, which follows from `evaluation/record.py`. They are derived: every row
+-- The tables of `metrics.duckdb` but `evaluations`, which follows from `records/evaluation.py`. They are derived: every row
 -- comes from a result record, and a database made with another text of these is made anew by itself. A test holds that
 -- every table, column, view and macro has a comment.
 

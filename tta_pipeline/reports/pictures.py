@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.order import among, as_stored
 from tta_pipeline.streaming.reader import Stream

@@ -24,7 +24,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         self, benchmark: str, *, kind: str, name: str, run_id: str, started_at: str, facts: Mapping[str, Any]
     ) -> None:
         """Write one result record; it is safe on disk when this returns."""
-        from tta_pipeline.metrics.records import publish_record
+        from tta_pipeline.records.files import publish_record
 
         publish_record(
             self.locations.results(benchmark),
@@ -37,7 +37,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def latest(self, benchmark: str, *, kind: str, name: str) -> Mapping[str, Any] | None:
         """Return the facts of the newest record of *name*, or None if it has none."""
-        from tta_pipeline.metrics.records import latest_record
+        from tta_pipeline.records.files import latest_record
 
         record = latest_record(self.locations.results(benchmark), kind=kind, name=name)
         return record.facts if record else None

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 from tta_pipeline.metrics.database import open_metrics
-from tta_pipeline.metrics.records import record_paths
 from tta_pipeline.partitions import CLEAN, TRAIN
+from tta_pipeline.records.files import record_paths
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, Project, new_project
 

@@ -12,7 +12,7 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.evaluation.record import Evaluation
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.reader import Stream
 

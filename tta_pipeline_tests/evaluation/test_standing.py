@@ -17,8 +17,8 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.runner import _Step
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import latest_record, packed
 from tta_pipeline.partitions import TRAIN, WHOLE, Cell
+from tta_pipeline.records.files import latest_record, packed
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, results_of, runner_of
 

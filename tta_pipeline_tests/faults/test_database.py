@@ -20,7 +20,7 @@ from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.records import record_paths
+from tta_pipeline.records.files import record_paths
 from tta_pipeline_tests.metrics.made import record
 
 REPOSITORY = Path(__file__).parents[2]

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.evaluation.record import CalibrationBins, Evaluation
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.records import Record, packed, publish_record, read_record
+from tta_pipeline.records.evaluation import CalibrationBins, Evaluation
+from tta_pipeline.records.files import Record, packed, publish_record, read_record
 
 NUM_CLASSES = 4
 STARTED_AT = "2026-01-01T00:00:00+00:00"

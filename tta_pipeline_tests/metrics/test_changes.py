@@ -15,7 +15,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics import listing
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.metrics.listing import Stamp
-from tta_pipeline.metrics.records import publish_record
+from tta_pipeline.records.files import publish_record
 from tta_pipeline_tests.metrics.made import STARTED_AT, forge, record
 
 

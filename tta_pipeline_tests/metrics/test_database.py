@@ -11,7 +11,7 @@ import pytest
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current_schema
-from tta_pipeline.metrics.records import latest_record, publish_record, read_record, record_paths
+from tta_pipeline.records.files import latest_record, publish_record, read_record, record_paths
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.metrics.made import with_error
 

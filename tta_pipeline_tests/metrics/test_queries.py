@@ -9,7 +9,7 @@ import pytest
 
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.records import read_record, record_paths
+from tta_pipeline.records.files import read_record, record_paths
 from tta_pipeline.reports.tables import query
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.metrics.made import with_error, write

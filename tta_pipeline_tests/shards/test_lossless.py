@@ -11,10 +11,10 @@ import pytest
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.corruptions import corrupt
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.evaluation.record import FirstSamples
 from tta_pipeline.loader_bench.data import prepared
 from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders
 from tta_pipeline.partitions import CLEAN
+from tta_pipeline.records.evaluation import FirstSamples
 from tta_pipeline.reports.pictures import sample_row
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet

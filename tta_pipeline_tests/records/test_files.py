@@ -12,10 +12,10 @@ import duckdb
 import pytest
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.record import LOWER_IS_BETTER, SHOWN, SHOWN_OF_VISIT, Evaluation, columns
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.records import latest_evaluation, latest_record, numbers, packed, publish_record, read_record
+from tta_pipeline.records.evaluation import LOWER_IS_BETTER, SHOWN, SHOWN_OF_VISIT, Evaluation, columns
+from tta_pipeline.records.files import latest_evaluation, latest_record, numbers, packed, publish_record, read_record
 from tta_pipeline_tests.metrics.made import (
     STARTED_AT,
     evaluation,
@@ -287,7 +287,7 @@ def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
 
 def test_an_evaluation_is_declared_without_torch():
     """What reads results does not wait for it."""
-    program = "import sys, tta_pipeline.metrics.records; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
+    program = "import sys, tta_pipeline.records.files; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
     assert "set()\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout  # noqa: PLW1510
 
 

@@ -12,7 +12,8 @@ from operator import le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.declared import (
+from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
+from tta_pipeline.records.declared import (
     FORBIDDING,
     Apart,
     Column,
@@ -22,7 +23,6 @@ from tta_pipeline.evaluation.declared import (
     declarations,
     decoded,
 )
-from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
 
 METRICS_VERSION = 2
 """1 had error and ece only; values of both are the same in 2."""

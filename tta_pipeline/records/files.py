@@ -29,8 +29,8 @@ from typing import Any
 from pydantic_core import from_json
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.record import Evaluation
 from tta_pipeline.files import write_once
+from tta_pipeline.records.evaluation import Evaluation
 
 RECORD_VERSION = 2
 KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
