@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.progress import Progress, log_reporter
 
 _COLUMNS = (
@@ -27,7 +28,7 @@ class ConsoleReporter:
         self._is_quiet = is_quiet
         self._as_json = as_json
         self._sets: Any = None
-        self.facts: list[Mapping[str, Any]] = []
+        self.facts: list[JsonObject] = []
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
         """Return what counts the images of *what*, or whatever *unit* says: a bar, or a line every few seconds."""
@@ -40,7 +41,7 @@ class ConsoleReporter:
         if not self._is_quiet:
             self._print(line, is_answer=False)
 
-    def done(self, line: str, facts: Mapping[str, Any], *, number: int, total: int) -> None:
+    def done(self, line: str, facts: JsonObject, *, number: int, total: int) -> None:
         """Report one shard set of *total*: the line to a person, the facts to a program."""
         self.facts.append(facts)
         if self._bars:

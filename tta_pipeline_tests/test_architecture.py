@@ -1,7 +1,9 @@
-"""Which room of the package may import which, and that the picture of it is the code's."""
+"""Which room of the package may import which, that the picture of it is the code's, and that facts have types."""
 
+import ast
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,37 @@ def test_the_picture_is_that_of_the_code():
     text = make_architecture.PAGE.read_text()
 
     assert text == make_architecture.page(text)
+
+
+UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
+READ_FROM_FILES = {
+    "benchmarks/document.py: read_document", "benchmarks/loading.py: validated", "benchmarks/experiments.py: Experiment",
+    "records/files.py: Record", "records/evaluation.py: from_facts",
+}  # fmt: skip
+"""Where YAML or JSON has just been read, and nothing is known of it."""
+
+
+def untyped(tree: ast.AST) -> Iterator[str]:
+    """Yield the public functions and classes in *tree* that take, return or hold facts without types."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            parameters = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            annotations = [node.returns, *(parameter.annotation for parameter in parameters)]
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            annotations = [field.annotation for field in node.body if isinstance(field, ast.AnnAssign)]
+        else:
+            continue
+        if any(UNTYPED.search(ast.unparse(annotation)) for annotation in annotations if annotation):
+            yield node.name
+
+
+def test_facts_have_types():
+    """No public signature has a dictionary of anything, except where YAML or JSON is read."""
+    package = make_architecture.PACKAGE
+    found = {
+        f"{path.relative_to(package).as_posix()}: {name}"
+        for path in package.rglob("*.py")
+        for name in untyped(ast.parse(path.read_text()))
+    }
+
+    assert READ_FROM_FILES == found

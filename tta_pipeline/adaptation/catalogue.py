@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -268,7 +268,7 @@ class MethodEntry:
     min_batch_size: int = 1
     """A stream of smaller batches is refused; a last batch may be smaller all the same."""
 
-    def configure(self, preset: str, changes: Mapping[str, Any]) -> Hyperparameters:
+    def configure(self, preset: str, changes: Mapping[str, object]) -> Hyperparameters:
         """Return the preset's hyperparameters with *changes* made and validated.
 
         Raises:

@@ -2,11 +2,10 @@
 
 import math
 from dataclasses import astuple, dataclass
-from typing import Any
 
 import torch
 
-from tta_pipeline.adaptation.snapshot import Keeper
+from tta_pipeline.adaptation.snapshot import Keeper, StateDict
 
 
 class Queue(Keeper):
@@ -43,11 +42,11 @@ class Queue(Keeper):
         """Return what is kept of each tensor, (N, ...) with N <= capacity, in no particular order."""
         return [tensor[: self._size] for tensor in self._tensors]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return copies of the rows, in place of which others come next, and where."""
         return {"rows": [rows.clone() for rows in self.rows()], "next": self._next}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Put the rows back where they were."""
         self.clear()
         if state["rows"]:
@@ -90,12 +89,12 @@ class BalancedBank(Keeper):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of the images, and what is known of each."""
         images = None if self._images is None else self._images[: len(self)].clone()
         return {"images": images, "entries": [list(astuple(entry)) for entry in self._entries]}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Put the images back."""
         self._entries = [_Entry(*fields) for fields in state["entries"]]
         for slot, image in enumerate(() if state["images"] is None else state["images"]):

@@ -25,7 +25,7 @@ What all methods share, each thing once:
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -33,7 +33,7 @@ from torch import nn
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters, Hyperparameters
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.selection import affine_parameters
-from tta_pipeline.adaptation.snapshot import Keeper
+from tta_pipeline.adaptation.snapshot import Keeper, StateDict
 from tta_pipeline.errors import AdaptationError
 
 SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
@@ -83,7 +83,7 @@ class Method(Keeper, ABC):
         self.num_resets = 0
         # Summed up on the device: to look at each batch would let the device wait for the host.
         self._num_nonfinite_batches = torch.zeros((), dtype=torch.int64, device=self.device)
-        self._start: dict[str, Any] | None = None
+        self._start: StateDict | None = None
 
     @property
     def num_nonfinite_batches(self) -> int:
@@ -102,7 +102,7 @@ class Method(Keeper, ABC):
         self._start_over()
         self.generator.manual_seed(self.seed)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where the method was that gave *state*: later logits and counters are the same, bit for bit.
 
         That method was built alike: same model, source data in the same order, seed and settings. *state* is what
@@ -233,7 +233,7 @@ class SelectiveMethod(GradientMethod):
 
 
 def _optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
-    options: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    options: StateDict = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     if settings.optimizer == "adam":
         return torch.optim.Adam(parameters, betas=(settings.momentum, 0.999), **options)
     return torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=settings.nesterov, **options)

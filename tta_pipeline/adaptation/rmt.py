@@ -28,7 +28,7 @@ from tta_pipeline.adaptation.features import Features, classifier
 from tta_pipeline.adaptation.losses import symmetric_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod, SourceData
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
-from tta_pipeline.adaptation.snapshot import Keeper
+from tta_pipeline.adaptation.snapshot import Keeper, StateDict
 from tta_pipeline.errors import AdaptationError
 
 
@@ -153,11 +153,11 @@ class _Replay(Keeper):
         images, labels = batch
         return images.to(self._device), labels.to(self._device)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return how many batches of the source data were taken since it began anew."""
         return {"place": self._place}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go to that place, which reads the batches before it."""
         self._go_to(state["place"])
 

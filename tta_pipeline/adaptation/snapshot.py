@@ -1,10 +1,13 @@
 """Copies of what adaptation changes: to come back to, and to write to a file."""
 
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
+
+StateDict: TypeAlias = dict[str, Any]
+"""As torch's own: names with what `torch.save` writes and `torch.load(weights_only=True)` reads."""
 
 
 class Keeper:
@@ -21,11 +24,11 @@ class Keeper:
         """Return the names of this class and of its base classes."""
         return tuple(name for base in reversed(cls.__mro__) for name in vars(base).get("keeps", ()))
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of everything that is kept: dicts, lists, numbers and tensors, as `torch.save` writes them."""
         return {name: _copied(getattr(self, name)) for name in self.all_kept()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Put back what `state_dict()` gave, in whole or in part; tensors stay where they are and are written to."""
         for name, value in state.items():
             setattr(self, name, _put_back(getattr(self, name), value))

@@ -235,7 +235,7 @@ def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckRep
         for row, manifest in found
     )
     problems = [problem for row in rows for problem in results.sample_problems(row)]
-    metadata = {
+    metadata: dict[str, int | str] = {
         "num_evaluated": sum(row.num_samples for row, _ in found),
         "num_samples": sum(manifest.num_samples for _, manifest in found),
         "kept_predictions": "; ".join(problems) or "as recorded",

@@ -1,7 +1,8 @@
 """`<benchmark>/loader_benchmark`: how fast loaders read one cell's shards, without a model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
@@ -13,7 +14,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
 if TYPE_CHECKING:
-    from tta_pipeline.loader_bench.measure import Settings
+    from tta_pipeline.loader_bench.measure import LoaderRow, Settings
 
 _SHOWN = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
@@ -83,7 +84,6 @@ def _measure(
     started_at = now()
     folder = store.locations.shards(scope.benchmark.name, cell)
     found = compare(str(folder), chosen_loaders(config.loaders), _settings(config), context.log.info)
-    rows = [asdict(row) for row in found]
     metrics.record(
         scope.benchmark.name,
         kind="loader_benchmarks",
@@ -94,10 +94,10 @@ def _measure(
             "benchmark": scope.benchmark.name,
             "corruption": cell.corruption,
             "severity": cell.severity,
-            "loaders": rows,
+            "loaders": [asdict(row) for row in found],
         },
     )
-    return _report(rows, data_version=f"{context.run.run_id}-{cell.key}")
+    return _report(found, data_version=f"{context.run.run_id}-{cell.key}")
 
 
 def _settings(config: LoaderBenchmarkConfig) -> "Settings":
@@ -109,19 +109,19 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
     return Settings(**asked)
 
 
-def _report(rows: Sequence[Mapping[str, Any]], *, data_version: str) -> PartitionReport:
+def _report(rows: Sequence["LoaderRow"], *, data_version: str) -> PartitionReport:
     from tta_pipeline.reports.drawing import as_png
     from tta_pipeline.reports.pictures import as_data_uri
     from tta_pipeline.reports.tables import Table, as_markdown
     from tta_pipeline.reports.time_figures import loader_bars
 
-    fastest = max(rows, key=lambda row: row["images_per_s"])
-    table = Table(columns=_SHOWN, rows=tuple(tuple(row[name] for name in _SHOWN) for row in rows))
+    fastest = max(rows, key=lambda row: row.images_per_s)
+    table = Table(columns=_SHOWN, rows=tuple(attrgetter(*_SHOWN)(row) for row in rows))
     return PartitionReport(
-        summary=f"{fastest['loader']} is fastest, {fastest['images_per_s']:,.0f} images/s",
+        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s",
         metadata={
-            "num_samples": fastest["num_samples"],
-            "images_per_s": {row["loader"]: row["images_per_s"] for row in rows},
+            "num_samples": fastest.num_samples,
+            "images_per_s": {row.loader: row.images_per_s for row in rows},
             "loaders": dg.MetadataValue.md(as_markdown(table)),
             "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(as_png(loader_bars(rows)))})"),
         },

@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.assets.scope import Scope, partition_of, with_signature
 from tta_pipeline.errors import ManifestError, PipelineError
@@ -28,7 +29,7 @@ class PartitionReport:
 
     summary: str
     """A few words for the log."""
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, RawMetadataValue]
     data_version: str
 
 
@@ -40,7 +41,7 @@ class CheckReport:
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
     """How bad it is if the check has not passed."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, RawMetadataValue] = field(default_factory=dict)
 
 
 class PartitionRun(Generic[K]):

@@ -40,13 +40,9 @@ def record_shard_set(
         started_at: When its manifest was begun.
         transform: What made it from another set; None for the first.
     """
-    from tta_pipeline.shards.facts import shard_set_facts
+    from tta_pipeline.shards.facts import shard_set_row
 
-    # Shards that somebody else made may be of a benchmark that was called otherwise.
-    facts = {
-        **shard_set_facts(published, record, shard_set=transform or "shards"),
-        "benchmark": scope.benchmark.name,
-    }
+    row = shard_set_row(published, record, benchmark=scope.benchmark.name, shard_set=transform or "shards")
     cell = published.shard_set.manifest.cell
     if published.was_built:
         metrics.record(
@@ -55,16 +51,16 @@ def record_shard_set(
             name="/".join([*([transform] if transform else []), f"{cell.corruption}-{cell.severity}"]),
             run_id=context.run.run_id,
             started_at=started_at,
-            facts=facts,
+            facts={**vars(row), "shards": [shard.model_dump() for shard in row.shards]},
         )
     did = "read back and indexed" if published.was_built else "unchanged"
     return PartitionReport(
-        summary=f"{facts['num_samples']:,} samples {did}, {facts['inode_reduction']:,.0f} x fewer inodes",
+        summary=f"{row.num_samples:,} samples {did}, {row.inode_reduction:,.0f} x fewer inodes",
         metadata={
-            **{name: facts[name] for name in _SHOWN},
-            "dagster/partition_row_count" if scope.partitions else "dagster/row_count": facts["num_samples"],
+            **{name: getattr(row, name) for name in _SHOWN},
+            "dagster/partition_row_count" if scope.partitions else "dagster/row_count": row.num_samples,
             "was_built": published.was_built,
             "folder": dg.MetadataValue.path(published.shard_set.folder),
         },
-        data_version=str(facts["manifest_sha256"]),
+        data_version=row.manifest_sha256,
     )

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.json_values import JsonObject
 
 if TYPE_CHECKING:
     from tta_pipeline.labels.class_map import ClassMap
@@ -113,7 +114,7 @@ def read_class_map(path: Path | None) -> "ClassMap | None":
     return ClassMap(classes=read_classes(path)) if path else None
 
 
-def shard_set_facts(shard_set: "ShardSet") -> dict[str, Any]:
+def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
     """Return what a program is told of a shard set."""
     manifest = shard_set.manifest
     return {

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def rebuild_metrics(*, reporter: "ConsoleReporter") -> int:
     publication = publish_metrics(locations, rebuild=True, progress=reporter)
     for note in publication.notes:
         reporter.say(note)
-    facts = {
+    facts: JsonObject = {
         "database": str(locations.metrics),
         "num_records": publication.num_added,
         "set_aside": list(publication.set_aside),

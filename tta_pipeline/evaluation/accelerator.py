@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 
@@ -153,7 +153,7 @@ def device_of_rank(local_rank: int) -> torch.device:
     return device
 
 
-def arithmetic_flags() -> dict[str, Any]:
+def arithmetic_flags() -> dict[str, str | bool | None]:
     """Return how torch computes with float32, and whether it is told to do so in one way only."""
     if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9, where reading the older flags may raise
         precisions = {

@@ -19,6 +19,7 @@ from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest
@@ -125,12 +126,12 @@ class _About:
     def record(self, manifest: Manifest) -> partial[Evaluation]:
         method, code_sha256 = self.method, self._code_sha256()
         subset_name = Subset(first=self.limit).name if self.limit else "all"
-        settings = {
+        settings: JsonObject = {
             "method": method.name, "hyperparameters": method.hyperparameters.model_dump(mode="json"),
             "batch_size": self.batch_size, "precision": self.precision, "subset": subset_name,
         }  # fmt: skip
         model = self._model()
-        parts = {
+        parts: JsonObject = {
             **settings, "version": _PROTOCOL, "code": code_sha256, "model": model, "seed": method.seed,
             "arithmetic": {**arithmetic_flags(), "device": method.device.type}, "image_size": self.image_size,
             "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,

@@ -4,13 +4,13 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.method import Method
+from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Clock, pins_memory, reset_peak_memory
@@ -152,12 +152,12 @@ class Evaluator:
             )
         )
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of what the next segment of the stream depends on, as `torch.save` writes it."""
         assert self._driver is not None, "a stream begins with start"
         return self._driver.state_dict()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where the evaluator was that gave *state*, in the stream that was begun with `start`.
 
         Raises:

@@ -11,6 +11,7 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.standing import Standing, shown
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import parse_key
 from tta_pipeline.records.files import versions
@@ -36,7 +37,7 @@ class Explained:
         return self.standing.reason
 
     @property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> JsonObject:
         """All of it, as plain JSON."""
         stored = self.standing.stored
         return {

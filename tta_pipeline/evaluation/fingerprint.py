@@ -12,6 +12,7 @@ from typing import Any
 
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.evaluation.models import LoadedModel
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.shards.manifest import Manifest, file_sha256
 from tta_pipeline.source_code import source_sha256
 
@@ -26,7 +27,7 @@ _UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "metho
 class Fingerprint:
     """The parts by name; each is plain JSON."""
 
-    parts: Mapping[str, Any]
+    parts: JsonObject
 
     @cached_property
     def text(self) -> str:
@@ -45,7 +46,7 @@ def fingerprint(
     seed: int,
     model: LoadedModel,
     code_sha256: str,
-    arithmetic: Mapping[str, Any],
+    arithmetic: JsonObject,
     device: str,
     image_size: int,
     manifests: Sequence[Manifest],
@@ -96,7 +97,7 @@ def method_code_sha256(experiment: Experiment) -> str:
     return source_sha256(experiment.entry.implementation, *own, _NETWORK_CODE)
 
 
-def differing(stored: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def differing(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
     """Return what is not the same in two fingerprints, by dotted name: what is stored, and what is present."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(stored.keys() | present.keys()):

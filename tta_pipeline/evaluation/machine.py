@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
@@ -29,8 +29,18 @@ class Machine:
     stage_limit_bytes: int = 0
 
 
-def machine_facts(device: torch.device) -> dict[str, Any]:
-    """Return what decides how fast this process computes on *device*, as the columns of an evaluation are called."""
+class MachineFacts(TypedDict):
+    """What decides how fast a process computes, as the columns of an evaluation are called."""
+
+    device: str
+    gpu_name: str | None
+    cpu_model: str
+    num_cores: int
+    compute_threads: int
+
+
+def machine_facts(device: torch.device) -> MachineFacts:
+    """Return what decides how fast this process computes on *device*."""
     gpu_name = name_of(device)
     return {
         "device": gpu_name or "cpu",

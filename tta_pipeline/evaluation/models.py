@@ -14,6 +14,7 @@ from torch import nn
 
 from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.shards.manifest import file_sha256
 from tta_pipeline.training.network import Normalized
@@ -39,7 +40,7 @@ class LoadedModel:
     """The positions that are taken of the network's outputs; None: all as they come."""
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """All that decides its logits, as plain JSON."""
         return {
             "architecture": self.architecture,

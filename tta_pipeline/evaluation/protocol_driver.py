@@ -4,12 +4,12 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
 
 from tta_pipeline.adaptation.method import Method
+from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.protocol import Protocol
 
 _NUM_WARM_UPS, _NUM_TIMED = 2, 5
@@ -32,11 +32,11 @@ class ProtocolDriver:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
         return self.method.predict(images)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of what decides the next predictions."""
         return {"method": self.method.state_dict()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where the driver was that gave *state*."""
         self.method.load_state_dict(state["method"])
 
@@ -77,11 +77,11 @@ class WindowDriver(ProtocolDriver):
         self._newest = with_older[-self._size :].clone()
         return self.method.predict(self._newest)[-len(images) :]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """Return a copy of what decides the next predictions, the window too."""
         return {**super().state_dict(), "newest": self._newest}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Go on where the driver was that gave *state*."""
         super().load_state_dict(state)
         self._newest = state["newest"]

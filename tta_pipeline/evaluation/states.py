@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.files import read_file, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}\.state")
@@ -25,7 +25,7 @@ class States:
 
     folder: Path
 
-    def save(self, fingerprint: str, state: dict[str, Any]) -> None:
+    def save(self, fingerprint: str, state: StateDict) -> None:
         """Write *state*, whole or not at all."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
@@ -34,7 +34,7 @@ class States:
 
     def newest(
         self, fingerprints: Sequence[str], device: torch.device, tell: Callable[[str], None]
-    ) -> tuple[int, dict[str, Any]] | None:
+    ) -> tuple[int, StateDict] | None:
         """Return the last good state of a stream whose visits have *fingerprints*, or None if there is none.
 
         Args:

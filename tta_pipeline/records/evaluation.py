@@ -12,6 +12,7 @@ from operator import le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
 from tta_pipeline.records.declared import (
     FORBIDDING,
@@ -371,7 +372,7 @@ class Evaluation:
         evaluation.require_consistent()
         return evaluation
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return it as it is written into a record."""
         return asdict(self)
 

@@ -30,6 +30,7 @@ from pydantic_core import from_json
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import write_once
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.records.evaluation import Evaluation
 
 RECORD_VERSION = 2
@@ -75,7 +76,7 @@ def publish_record(
     name: str,
     run_id: str,
     started_at: str,
-    facts: Mapping[str, Any] | Evaluation,
+    facts: JsonObject | Evaluation,
     versions_then: Mapping[str, str] | None = None,
 ) -> Record:
     """Write one record of *kind* under *results*, after those that *name* has already.
@@ -205,7 +206,7 @@ def record_bytes(path: str | Path) -> bytes:
         raise RecordError(f"cannot be read ({error.strerror})") from error
 
 
-def packed(content: Mapping[str, Any]) -> bytes:
+def packed(content: JsonObject) -> bytes:
     """Return the bytes of a file that holds *content* and its hash.
 
     Raises:

@@ -1,13 +1,16 @@
 """Charts of time: where it goes, whether it changes from run to run, and what each loader takes."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from tta_pipeline.reports.drawing import HATCHES, MARKERS, colours_of, without_frame
 from tta_pipeline.reports.tables import Table
+
+if TYPE_CHECKING:
+    from tta_pipeline.loader_bench.measure import LoaderRow
 
 _STAGES = {
     "staging_s": "stage shards",
@@ -85,13 +88,13 @@ def throughput_lines(history: Table) -> Figure | None:
     return figure
 
 
-def loader_bars(rows: Sequence[Mapping[str, Any]]) -> Figure:
+def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
     """Return a bar for the speed of each loader, with the range of its repeats."""
     figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
     axis = figure.subplots()
-    speeds = np.array([row["images_per_s"] for row in rows])
-    ranges = [[row[f"images_per_s_{end}"] for row in rows] for end in ("min", "max")]
-    names = [f"{row['loader']}, {row['num_threads']} threads, {row['output']}" for row in rows]
+    speeds = np.array([row.images_per_s for row in rows])
+    ranges = [[row.images_per_s_min for row in rows], [row.images_per_s_max for row in rows]]
+    names = [f"{row.loader}, {row.num_threads} threads, {row.output}" for row in rows]
     bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=colours_of(3)[1])
     axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
     axis.set_xlim(0, 1.15 * max(ranges[1]))

@@ -1,12 +1,11 @@
 """Result records and the DuckDB database made from them."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 
 
@@ -20,9 +19,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The paths under the data root."""
         return Locations(root=Path(self.data_root).absolute())
 
-    def record(
-        self, benchmark: str, *, kind: str, name: str, run_id: str, started_at: str, facts: Mapping[str, Any]
-    ) -> None:
+    def record(self, benchmark: str, *, kind: str, name: str, run_id: str, started_at: str, facts: JsonObject) -> None:
         """Write one result record; it is safe on disk when this returns."""
         from tta_pipeline.records.files import publish_record
 
@@ -34,13 +31,6 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
             started_at=started_at,
             facts=facts,
         )
-
-    def latest(self, benchmark: str, *, kind: str, name: str) -> Mapping[str, Any] | None:
-        """Return the facts of the newest record of *name*, or None if it has none."""
-        from tta_pipeline.records.files import latest_record
-
-        record = latest_record(self.locations.results(benchmark), kind=kind, name=name)
-        return record.facts if record else None
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
         """Bring the database up to the records; return which are set aside, as the last of a run also logs."""
