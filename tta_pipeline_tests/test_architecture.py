@@ -24,7 +24,7 @@ BELOW = {
     "training": ("benchmarks", "shards", "streaming"),
     "evaluation": ("adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "training", "records"),
     "metrics": ("records",),
-    "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics"),
+    "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "sources", "shards"),
     "doctor": ("benchmarks", "labels", "sources", "shards", "evaluation", "records", "metrics"),
@@ -75,8 +75,8 @@ def test_the_picture_is_that_of_the_code():
 
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
-    "benchmarks/document.py: read_document", "benchmarks/loading.py: validated", "benchmarks/experiments.py: Experiment",
-    "records/files.py: Record", "records/evaluation.py: from_facts",
+    "benchmarks/document.py: read_document", "benchmarks/loading.py: validated",
+    "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 

@@ -95,7 +95,7 @@ def publish_record(
             written.
     """
     folder = results / kind / name
-    content = {
+    content: JsonObject = {
         "version": RECORD_VERSION,
         "kind": kind,
         "run_id": run_id,
