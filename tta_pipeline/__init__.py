@@ -12,7 +12,7 @@ __all__ = [
     "shard", "verify",
 ]  # fmt: skip
 _HOME = {
-    "Evaluation": "evaluation.record",
+    "Evaluation": "records.evaluation",
     "PipelineError": "errors",
     "Shards": "streaming.dataset",
     "build": "adaptation",

@@ -100,13 +100,14 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
 
 
 def _described(allowed: Sequence[PartitionKey]) -> str:
-    """Return what *allowed* are, shorter than a list of cells: each is a corruption with a severity."""
-    cells_among = [key for key in allowed if isinstance(key, Cell)]
-    if len(cells_among) < len(allowed) or not allowed:
-        return f"one of {', '.join(key.key for key in allowed)}"
-    corruptions = dict.fromkeys(cell.corruption for cell in cells_among)
-    severities = dict.fromkeys(str(cell.severity) for cell in cells_among)
+    """Return what *allowed* are, shorter than a list: most cells are any corruption with any severity."""
+    grid = [key for key in allowed if isinstance(key, Cell) and key.severity]
+    others = [key.key for key in allowed if key not in grid]
+    if not grid:
+        return f"one of {', '.join(others)}"
+    corruptions = dict.fromkeys(cell.corruption for cell in grid)
+    severities = dict.fromkeys(str(cell.severity) for cell in grid)
     return (
-        "'<corruption>|<severity>' of this benchmark, with corruption one of "
-        f"{', '.join(corruptions)} and severity one of {', '.join(severities)}"
+        f"'<corruption>|<severity>' of this benchmark, with corruption one of {', '.join(corruptions)} and severity "
+        f"one of {', '.join(severities)}{''.join(f', or {other}' for other in others)}"
     )

@@ -70,7 +70,7 @@ def test_why_names_the_part_that_differs(project: Locations):
     [
         (("nothing", "tent", "fog|5"), "no benchmark 'nothing'"),
         (("small", "nothing", "fog|5"), "no experiment 'nothing'"),
-        (("small", "tent", "fog|5"), "has no cell 'fog|5'"),
+        (("small", "tent", "fog|5"), "found partition key 'fog|5'"),
     ],
 )
 def test_why_names_what_there_is(project: Locations, arguments: tuple[str, ...], said: str):

@@ -209,7 +209,7 @@ def expected(whole: World, tmp_path_factory: pytest.TempPathFactory) -> Numbers:
 
     assert not outcome.errors
     assert not outcome.tracebacks
-    assert 4 + 6 == len(outcome.numbers)
+    assert 5 + 6 == len(outcome.numbers)
     return outcome.numbers
 
 
