@@ -163,6 +163,21 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
     assert tta.evaluate(method, small / "shards/contrast/5", limit=40).num_samples == 40
 
 
+def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):
+    """What the user did to them since is known to the user alone; of a module of the user's own nothing is known."""
+    cell = tta.open_shards(sweep.locations.root / "small/shards/contrast/5")
+    network = tta.load_model("torchvision:resnet18", num_classes=10, weights=None)
+    before = tta.evaluate(tta.build("source", network, num_classes=10), cell, limit=8)
+    with torch.no_grad():
+        network.network.fc.bias += 1
+    trained = tta.evaluate(tta.build("source", network, num_classes=10), cell, limit=8)
+    own = tta.evaluate(tta.build("source", network.network.eval(), num_classes=10), cell, limit=8)
+
+    assert ["untrained when loaded"] * 2 == [before.weights, trained.weights]
+    assert before.weights_sha256 != trained.weights_sha256
+    assert "as they were given" == own.weights
+
+
 def test_a_model_normalises_as_it_is_told(tmp_path: Path):
     """By mean and std that are given or published; weights of one's own need them, and are read from files too."""
     own = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}

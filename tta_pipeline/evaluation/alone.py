@@ -153,9 +153,11 @@ class _Facts:
             else ()
             for name in ("mean", "std")
         )
+        loaded = getattr(model, "weights", None)
         return {
             "architecture": getattr(model, "architecture", type(model).__name__),
-            "weights": getattr(model, "weights", "as they were given"),
+            # Its user may have trained it since; the hash is of the weights as they are.
+            "weights": f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",
             "weights_sha256": state_sha256(model.state_dict()),
             "mean": mean,
             "std": std,
