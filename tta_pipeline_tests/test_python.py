@@ -1,6 +1,7 @@
 """The package as people import it: its names, its page, its examples, and the verb that is the same on a shell."""
 
 import ast
+import importlib
 import inspect
 import json
 import pickle
@@ -161,6 +162,36 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
     assert (recorded["error"], recorded["predictions_sha256"]) == (result.error, result.predictions_sha256)
     assert recorded["order_hash"] == result.order_hash
     assert tta.evaluate(method, small / "shards/contrast/5", limit=40).num_samples == 40
+
+
+NEW_METHOD = """
+from tta_pipeline.adaptation.norm import Norm
+
+
+class Mine(Norm):
+    name = "mine"
+"""
+
+
+def test_a_method_that_was_edited_since_it_was_imported_is_refused(
+    sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its number would be that of other code than lies there; one that was written in a notebook has no file."""
+    cell = tta.open_shards(sweep.locations.root / "small/shards/contrast/5")
+    network = tta.load_model("torchvision:resnet18", num_classes=10, weights=None)
+    settings = tta.build("norm", network, num_classes=10).hyperparameters
+    (tmp_path / "method_of_mine.py").write_text(NEW_METHOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("method_of_mine").Mine(network, settings, num_classes=10)
+    cells_of_notebook = {"__name__": "notebook_of_mine"}
+    exec(NEW_METHOD, cells_of_notebook)
+    written = cells_of_notebook["Mine"](network, settings, num_classes=10)
+
+    assert 64 == len(tta.evaluate(mine, cell, limit=8).code_sha256)
+    (tmp_path / "method_of_mine.py").write_text(NEW_METHOD + "    is_better = True\n")
+    with pytest.raises(tta.PipelineError, match=r"method mine: .*method_of_mine\.py was changed after this process"):
+        tta.evaluate(mine, cell, limit=8)
+    assert tta.evaluate(written, cell, limit=8).code_sha256 is None
 
 
 def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):
