@@ -14,10 +14,10 @@ from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Step, Tell, quiet
-from tta_pipeline.shards.belonging import Belonging
-from tta_pipeline.shards.conversion import Conversion, Task, convert
+from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
+from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt
+from tta_pipeline.shards.single import write_cell
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.sources.class_map import ClassMap, pin_class_map
 from tta_pipeline.sources.existing_shards import class_names_in
@@ -84,24 +84,16 @@ def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers
     if workers.num_processes == 1 or len(found) < workers.num_processes:
         with conversion.session(found) as task:
             for cell in found:
-                yield _convert(task(cell), conversion.progress, workers)
+                yield write_cell(task(cell), conversion.progress, workers)
         return
     running: deque[Future[Published]] = deque()
     with conversion.session(found, before_release=lambda: wait(running)) as task:
         for cell in found:
-            running.append(workers.submit(_convert, task(cell), quiet))
+            running.append(workers.submit(write_cell, task(cell), quiet))
             if len(running) > workers.num_processes:
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
-
-
-def _convert(task: Task, progress: Tell, workers: Workers | None = None) -> Published:
-    """Write shards and manifest of one cell, unless they stand there."""
-    record = convert(task, progress, workers).record
-    told = progress(f"{record.cell.key} manifest", record.num_samples)
-    belonging = Belonging(cell=record.cell, class_map_sha256=task.class_map.sha256)
-    return publish_shard_set(task.target.folder, task.class_map, told, workers, belonging=belonging)
 
 
 def adopt_everything(root: Path, class_map: ClassMap | None, progress: Tell) -> Iterator[Step[Published]]:
@@ -157,7 +149,7 @@ def _open(order: ShardOrder, workers: Workers, progress: Tell) -> Iterator[_Open
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
     else:
         if workers.are_worth(sum(archive.stat().st_size for archive in order.sources if archive.exists())):
-            workers.start(_convert)  # what they need is imported while the archives are read
+            workers.start(write_cell)  # what they need is imported while the archives are read
         with _open_archives(order, progress) as opened:
             yield opened
 
