@@ -265,6 +265,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--set", "lr"), "expected NAME=VALUE"),
         (("--method", "tent", "--set", "lr=fast"), "tent: lr is 'fast'"),
         (("--record", "a/b"), "--record is 'a/b'"),
+        (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
         (("--method", "none_such:X"), "none_such"),
         (("--weights", "none"), "weights is None; expected none with the source model"),
         (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),
