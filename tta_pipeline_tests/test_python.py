@@ -1,6 +1,7 @@
 """The package as people import it: its names, its page, its examples, and the verb that is the same on a shell."""
 
 import ast
+import importlib
 import inspect
 import json
 import pickle
@@ -163,6 +164,51 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
     assert tta.evaluate(method, small / "shards/contrast/5", limit=40).num_samples == 40
 
 
+NEW_METHOD = """
+from tta_pipeline.adaptation.norm import Norm
+
+
+class Mine(Norm):
+    name = "mine"
+"""
+
+
+def test_a_method_that_was_edited_since_it_was_imported_is_refused(
+    sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its number would be that of other code than lies there; one that was written in a notebook has no file."""
+    cell = tta.open_shards(sweep.locations.root / "small/shards/contrast/5")
+    network = tta.load_model("torchvision:resnet18", num_classes=10, weights=None)
+    settings = tta.build("norm", network, num_classes=10).hyperparameters
+    (tmp_path / "method_of_mine.py").write_text(NEW_METHOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    mine = importlib.import_module("method_of_mine").Mine(network, settings, num_classes=10)
+    cells_of_notebook = {"__name__": "notebook_of_mine"}
+    exec(NEW_METHOD, cells_of_notebook)
+    written = cells_of_notebook["Mine"](network, settings, num_classes=10)
+
+    assert 64 == len(tta.evaluate(mine, cell, limit=8).code_sha256)
+    (tmp_path / "method_of_mine.py").write_text(NEW_METHOD + "    is_better = True\n")
+    with pytest.raises(tta.PipelineError, match=r"method mine: .*method_of_mine\.py was changed after this process"):
+        tta.evaluate(mine, cell, limit=8)
+    assert tta.evaluate(written, cell, limit=8).code_sha256 is None
+
+
+def test_a_result_says_of_weights_what_they_were_when_loaded(sweep: Project):
+    """What the user did to them since is known to the user alone; of a module of the user's own nothing is known."""
+    cell = tta.open_shards(sweep.locations.root / "small/shards/contrast/5")
+    network = tta.load_model("torchvision:resnet18", num_classes=10, weights=None)
+    before = tta.evaluate(tta.build("source", network, num_classes=10), cell, limit=8)
+    with torch.no_grad():
+        network.network.fc.bias += 1
+    trained = tta.evaluate(tta.build("source", network, num_classes=10), cell, limit=8)
+    own = tta.evaluate(tta.build("source", network.network.eval(), num_classes=10), cell, limit=8)
+
+    assert ["untrained when loaded"] * 2 == [before.weights, trained.weights]
+    assert before.weights_sha256 != trained.weights_sha256
+    assert "as they were given" == own.weights
+
+
 def test_a_model_normalises_as_it_is_told(tmp_path: Path):
     """By mean and std that are given or published; weights of one's own need them, and are read from files too."""
     own = {"mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
@@ -219,6 +265,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--set", "lr"), "expected NAME=VALUE"),
         (("--method", "tent", "--set", "lr=fast"), "tent: lr is 'fast'"),
         (("--record", "a/b"), "--record is 'a/b'"),
+        (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
         (("--method", "none_such:X"), "none_such"),
         (("--weights", "none"), "weights is None; expected none with the source model"),
         (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),

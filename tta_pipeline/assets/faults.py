@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tta_pipeline.benchmarks.loading import Fault, Loaded
-from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_name, name_problem
+from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_benchmark_name
 
 FILE = "benchmark_file"
 """Name of the asset of a file that is left out as a whole, `<file>/benchmark_file`."""
@@ -42,7 +42,7 @@ def fault_key(fault: Fault) -> dg.AssetKey:
 
 def _fit(name: str) -> str:
     """Return *name* as Dagster takes one, which is the name itself unless that is what is wrong with it."""
-    if is_name(name) and not name_problem(name):
+    if is_benchmark_name(name):
         return name
     return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:LONGEST_NAME]
 

@@ -22,6 +22,11 @@ def is_name(text: str) -> bool:
     return re.fullmatch(NAME_PATTERN, text) is not None and "\n" not in text and len(text) <= LONGEST_NAME
 
 
+def is_benchmark_name(text: str) -> bool:
+    """Return whether *text* can be the name of a benchmark: a `Name` with which nothing is wrong."""
+    return is_name(text) and name_problem(text) is None
+
+
 def name_problem(name: str) -> str | None:
     """Return why *name*, which is a `Name`, cannot be that of a benchmark; None if it can."""
     if name.lower() in _RESERVED_NAMES:

@@ -67,7 +67,7 @@ def evaluate(
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
     from tta_pipeline.adaptation import build
-    from tta_pipeline.benchmarks.naming import is_name, name_problem
+    from tta_pipeline.benchmarks.naming import is_benchmark_name
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.named_models import load_model
@@ -77,8 +77,8 @@ def evaluate(
     from tta_pipeline.streaming.dataset import open_shards
 
     import_from_here()
-    if experiment is not None and (not is_name(experiment) or name_problem(experiment)):
-        raise click.UsageError(f"--record is {experiment!r}; expected a name of letters, digits, - and _")
+    if experiment is not None and not is_benchmark_name(experiment):
+        raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
     shards, started_at = open_shards(folder), now()
     num_classes = len(shards.classes)
     network = load_model(
@@ -117,16 +117,16 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     Raises:
         EvaluationError: the manifest, which may be anybody's, names a benchmark that is no folder of results.
     """
-    from tta_pipeline.benchmarks.naming import is_name, name_problem
+    from tta_pipeline.benchmarks.naming import is_benchmark_name
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.locations import Locations
     from tta_pipeline.metrics.database import publish_metrics
     from tta_pipeline.records.files import publish_record
 
-    if not is_name(row.benchmark) or name_problem(row.benchmark):
+    if not is_benchmark_name(row.benchmark):
         raise EvaluationError(
-            f"the shard set is of benchmark {row.benchmark!r:.120}; expected a name of letters, digits, - and _, under "
-            "which results can lie: shard it again, or leave --record out"
+            f"the shard set is of benchmark {row.benchmark!r:.120}; expected letters, digits and _, a letter first, "
+            "under which results can lie: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
     record = publish_record(

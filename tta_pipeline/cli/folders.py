@@ -16,10 +16,10 @@ from tta_pipeline.labels.label_files import devkit_ids, read_classes, read_groun
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter, Step, quiet
-from tta_pipeline.shards.belonging import Belonging
-from tta_pipeline.shards.conversion import Conversion, Task, convert
+from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt, publish_shard_set
+from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt
+from tta_pipeline.shards.single import write_cell
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.sources.existing_shards import class_names_in
 from tta_pipeline.sources.folder_tree import discover
@@ -84,26 +84,18 @@ def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers
     if workers.num_processes == 1 or len(found) < workers.num_processes:
         with conversion.session(found) as session:
             for cell in found:
-                yield _convert(session.task(cell), conversion.progress, workers)
+                yield write_cell(session.task(cell), conversion.progress, workers)
         return
     running: deque[Future[Published]] = deque()
     with conversion.session(found) as session:
         for cell in found:
             if not session.has_images_of(cell):
                 wait(running)  # they read the images of the group before, which go
-            running.append(workers.submit(_convert, session.task(cell), quiet))
+            running.append(workers.submit(write_cell, session.task(cell), quiet))
             if len(running) > workers.num_processes:
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
-
-
-def _convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Published:
-    """Write shards and manifest of one cell, unless they stand there."""
-    record = convert(task, progress, workers).record
-    report = progress(f"{record.cell.key} manifest", record.num_samples)
-    belonging = Belonging(cell=record.cell, class_map_sha256=task.class_map.sha256)
-    return publish_shard_set(task.target.folder, task.class_map, report, workers, belonging=belonging)
 
 
 def adopt_everything(root: Path, class_map: ClassMap | None, progress: Reporter) -> Iterator[Step[Published]]:
@@ -159,7 +151,7 @@ def _open(order: ShardOrder, workers: Workers, progress: Reporter) -> Iterator[_
         raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
     else:
         if workers.are_worth(sum(archive.stat().st_size for archive in order.sources if archive.exists())):
-            workers.start(_convert)  # what they need is imported while the archives are read
+            workers.start(write_cell)  # what they need is imported while the archives are read
         with _open_archives(order, progress) as opened:
             yield opened
 

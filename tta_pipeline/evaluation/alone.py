@@ -9,6 +9,7 @@ from typing import Any
 
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
+from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import arithmetic_flags, pins_memory
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
@@ -23,7 +24,7 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.source_code import find_module, source_sha256
 from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.dataset import Shards, open_shards
 from tta_pipeline.streaming.joined import JoinedSets
@@ -65,7 +66,8 @@ def evaluate(
     Raises:
         ManifestError: the shards are not those that the manifest describes.
         StreamError: a sample cannot be read or decoded.
-        EvaluationError: not every sample was seen exactly once, or the device is out of memory.
+        EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
+            edited since it was imported.
     """
     found = shards if isinstance(shards, Shards) else open_shards(shards)
     threads = num_threads or len(os.sched_getaffinity(0))
@@ -174,18 +176,27 @@ class _About:
             else ()
             for name in ("mean", "std")
         )
+        loaded = getattr(model, "weights", None)
         return {
             "architecture": getattr(model, "architecture", type(model).__name__),
-            "weights": getattr(model, "weights", "as they were given"),
+            # Its user may have trained it since; the hash is of the weights as they are.
+            "weights": f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",
             "weights_sha256": state_sha256(model.state_dict()),
             "mean": mean,
             "std": std,
         }
 
     def _code_sha256(self) -> str | None:
-        """Return the hash of the method's source; None where it has no file, as in a notebook."""
+        """Return the hash of the method's source; None where it has no file, as in a notebook.
+
+        Raises:
+            EvaluationError: a file of it was edited since it was imported, or is none that can be hashed.
+        """
         kind = type(self.method)
+        found = find_module(kind.__module__)
+        if found is None or not found.has_location:
+            return None
         try:
             return source_sha256(f"{kind.__module__}:{kind.__qualname__}")
-        except ValueError:
-            return None
+        except ValueError as error:
+            raise EvaluationError(f"method {self.method.name}: {error}") from error

@@ -37,6 +37,7 @@ class Classifier(Normalized):
         )
         self.architecture = facts.architecture
         self.weights = facts.weights
+        """Those that it was loaded with."""
 
 
 def load_model(

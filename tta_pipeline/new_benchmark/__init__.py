@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_name, name_problem
+from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_benchmark_name, name_problem
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.files import advice, write_once
 from tta_pipeline.new_benchmark.survey import survey
@@ -26,7 +26,7 @@ def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c")
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
-    if not is_name(name) or name_problem(name) or name.lower() in embedded:
+    if not is_benchmark_name(name) or name.lower() in embedded:
         raise BenchmarkFileError(
             name_problem(name)
             or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "

@@ -1,4 +1,4 @@
-"""One split, a folder of class folders, as the shards of one cell."""
+"""One cell with all that belongs to it; and one split, a folder of class folders, as such a cell."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.shards.conversion import Conversion, convert
+from tta_pipeline.shards.belonging import Belonging
+from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.sources.folder_tree import FolderTree
 
 
@@ -52,6 +53,17 @@ def shard_split(
         progress=progress,
     )
     with Workers(jobs) as workers, conversion.session([cell]) as session:
-        record = convert(session.task(cell), progress, workers).record
-        told = progress(f"{cell.key} manifest", record.num_samples)
-        return publish_shard_set(output, conversion.class_map, told, workers).shard_set
+        return write_cell(session.task(cell), progress, workers).shard_set
+
+
+def write_cell(task: Task, progress: Reporter, workers: Workers | None = None) -> Published:
+    """Write shards and manifest of one cell, unless they stand there.
+
+    Raises:
+        SourceError, ClassMapError, ShardError: see `write_shards`.
+        ManifestError: what lies there is not what was written, or is of another cell.
+    """
+    record = convert(task, progress, workers).record
+    manifest_progress = progress(f"{record.cell.key} manifest", record.num_samples)
+    belonging = Belonging(cell=record.cell, class_map_sha256=task.class_map.sha256)
+    return publish_shard_set(task.target.folder, task.class_map, manifest_progress, workers, belonging=belonging)

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.loading import EMBEDDED, load_benchmark
+from tta_pipeline.benchmarks.naming import is_benchmark_name
 from tta_pipeline.benchmarks.sources import DigitsSource, GeneratedSource
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
@@ -134,6 +135,8 @@ def test_a_file_whose_name_cannot_be_a_benchmarks_is_refused(tmp_path: Path, nam
 
     with pytest.raises(BenchmarkFileError, match="name is "):
         load_benchmark(path)
+    assert not is_benchmark_name(name)
+    assert is_benchmark_name("imagenet_c")
 
 
 def test_a_checkpoint_needs_means_and_deviations_of_images_between_0_and_1(tmp_path: Path):

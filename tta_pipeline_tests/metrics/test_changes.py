@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from click.testing import CliRunner, Result
 from tta_pipeline.cli import main
 from tta_pipeline.doctor import project as doctored
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics import listing
+from tta_pipeline.metrics import ingest, listing
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.metrics.listing import Stamp
-from tta_pipeline.records.files import publish_record
+from tta_pipeline.records.files import file_name, packed, publish_record
 from tta_pipeline_tests.metrics.made import STARTED_AT, forge, record
 
 
@@ -209,6 +210,48 @@ def test_a_record_of_another_kind_that_fits_no_table_is_set_aside(locations: Loc
         f"fog-5/{name}.json does not fit the database" in line
         for name, line in zip(("000002", "000003"), sorted(publication.set_aside), strict=True)
     ]
+
+
+def test_records_that_several_processes_read_give_what_one_gives(locations: Locations, monkeypatch: pytest.MonkeyPatch):
+    """Row for row; one that is damaged and one that fits no table are named, and their neighbours are there."""
+    first = record(locations, severity=3)
+    content = json.loads(first.path.read_bytes())["record"]
+    for sequence in range(2, 301):
+        first.path.with_name(file_name(sequence)).write_bytes(packed(content | {"sequence": sequence}))
+    cut(first.path.with_name(file_name(150)))
+    publish_record(
+        locations.results("made"), kind="loader_benchmarks", name="fog-5", run_id="r", started_at=STARTED_AT,
+        facts={"benchmark": "made", "corruption": "fog", "severity": 5, "loaders": 5},
+    )  # fmt: skip
+    alone = publish_metrics(locations, rebuild=True)
+    expected = tables(locations)
+    monkeypatch.setattr(ingest, "_WORTH_PROCESSES", 100)
+    monkeypatch.setattr(ingest, "_BATCH", 20)
+    cpu_s = children_cpu_s()
+
+    together = publish_metrics(locations, rebuild=True)
+
+    assert children_cpu_s() > cpu_s
+    assert 301 == together.num_added == alone.num_added
+    assert expected == tables(locations)
+    assert 2 == len(together.set_aside)
+    assert alone.set_aside == together.set_aside
+    for name in ("tent/fog-3/000150.json", "fog-5/000001.json"):
+        assert any(name in line for line in together.set_aside)
+
+
+def tables(locations: Locations) -> list[list[tuple[Any, ...]]]:
+    """Return all rows that records become."""
+    names = ("evaluations", "batch_results", "class_results")
+    # Of files that are younger than the others less is known.
+    known = ("SELECT folder, sequence, sha256 FROM ingested", "SELECT folder, sequence, reason, sha256 FROM set_aside")
+    with open_metrics(locations.metrics) as connection:
+        return [connection.execute(f"{sql} ORDER BY ALL").fetchall() for sql in (*(f"FROM {n}" for n in names), *known)]
+
+
+def children_cpu_s() -> float:
+    """Return what processes that this one started, and that have ended, have computed."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
 
 
 def test_very_many_that_are_set_aside_are_counted(locations: Locations):

@@ -15,9 +15,11 @@ from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.progress import Progress, quiet
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
+from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import shard_problems, verify
 from tta_pipeline.streaming.verified_copy import fetch_shard_set
 from tta_pipeline_tests.conftest import jpeg, write_tree
@@ -267,6 +269,21 @@ def test_a_damaged_index_is_made_again_of_shards_that_the_manifest_proves(tmp_pa
 
     assert again.was_built
     assert first.manifest == again.shard_set.manifest
+
+
+def test_a_split_whose_folder_is_exchanged_before_its_manifest_is_refused(cells: Path, tmp_path: Path):
+    """The shards of another cell are not published as those that were written."""
+
+    def exchanging(what: str, total: int, *, unit: str = "images") -> Progress:
+        if what.endswith(" manifest"):
+            exchange(cells / CELL.path, cells / OTHER.path)
+        return quiet(what, total, unit=unit)
+
+    with pytest.raises(ManifestError, match=rf"found cell {re.escape(OTHER.key)}; expected {re.escape(CELL.key)}"):
+        shard_split(
+            tmp_path / "tree" / CELL.path, cells / CELL.path, cell=CELL, settings=LIMITS, benchmark="out",
+            progress=exchanging,
+        )  # fmt: skip
 
 
 def test_a_manifest_of_other_shards_is_not_believed_by_its_publication(shard_set: ShardSet):

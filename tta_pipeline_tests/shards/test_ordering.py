@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tta_pipeline.benchmarks.spec import ShardSettings
+from tta_pipeline.benchmarks.shards import ShardSettings
 
 from tta_pipeline.shards.ordering import by_class, dirichlet, permuted
 from tta_pipeline.shards.stored_order import ordered
