@@ -1,5 +1,7 @@
 """One experiment over the small benchmark, in this process."""
 
+from typing import Any
+
 import yaml
 
 from tta_pipeline.benchmarks.spec import Benchmark
@@ -18,7 +20,7 @@ def subject(data: Locations, **experiment: object) -> Subject:
     return Subject(benchmark=Benchmark.model_validate(content), experiment="own", locations=data)
 
 
-def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict]:
+def evaluated(own: Subject, key: str, *, num_threads: int = 2) -> list[dict[str, Any]]:
     """Evaluate the streams at *key* and return the facts of all rows."""
     machine = Machine(device="cpu", num_threads=num_threads)
     with Sweep(own, machine=machine, run_id="test", tell=lambda _: None) as sweep:
