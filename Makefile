@@ -36,8 +36,9 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed
-	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -W ignore::DeprecationWarning -n 2 --dist loadfile --no-loadscope-reorder
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
