@@ -1,12 +1,14 @@
 # make demo | test | ui | bench    what users type; each is complete by itself
 # make check                       what a change must pass: format, lint, types, tests
+# make test-oldest                 the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test ui bench check lint
+.PHONY: help demo test test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
+OLDEST := .venv-oldest
 INSTALLED := .venv/.installed
 INSTANCE := .dagster/.initialised
 # Dagster says at every start that its command line will get another name one day.
@@ -34,6 +36,10 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
+test-oldest: $(OLDEST)/.installed
+	@OMP_NUM_THREADS=1 $(OLDEST)/bin/pytest -W ignore::DeprecationWarning -n 2 --dist loadfile --no-loadscope-reorder
+
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
 	@exec env PYTHONWARNINGS=ignore $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
@@ -59,6 +65,16 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo "Installing into .venv (torch is large: a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --disable-pip-version-check --progress-bar on -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# By uv, since pip tries version after version of what depends on them, for more than half an hour.
+$(OLDEST)/.installed: pyproject.toml constraints.txt tta_pipeline_tests/oldest.py
+	@echo "Installing the oldest versions into $(OLDEST) (torch is large: a few minutes)"
+	@$(PYTHON) -m venv --clear $(OLDEST)
+	@$(OLDEST)/bin/pip install --disable-pip-version-check --quiet uv
+	@$(OLDEST)/bin/python tta_pipeline_tests/oldest.py > $(OLDEST)/constraints.txt
+	@$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --only-binary :all: \
+	  --constraints $(OLDEST)/constraints.txt -e '.[dev]'
 	@touch $@
 
 # Once, before anything runs in parallel: two processes that make the database of a new instance trip over each other.

@@ -18,6 +18,7 @@ from tta_pipeline.files import locked
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import quiet
 from tta_pipeline.shards.conversion import Conversion, Converted, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
@@ -168,7 +169,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             class_map=class_map,
             settings=settings,
             folder=lambda _: target,
-            progress=lambda *_: QUIET,
+            progress=quiet,
         )
         with conversion.session([CELL]) as session:
             return convert(session.task(CELL), conversion.progress)

@@ -152,10 +152,10 @@ def _end(program: Callable[[], object]) -> NoReturn:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
-    except BaseException:  # noqa: BLE001 - this is where the interpreter tells of it
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    except BaseException as error:  # noqa: BLE001 - this is where the interpreter tells of it
+        sys.excepthook(type(error), error, error.__traceback__)
         status = 1
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()  # type: ignore[attr-defined] # what the interpreter calls, and nothing public does the same
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

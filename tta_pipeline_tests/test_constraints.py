@@ -8,6 +8,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tta_pipeline_tests.oldest import oldest_constraints
+
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 EXTRAS = {"": PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
@@ -48,3 +50,16 @@ def test_a_package_of_all_loaders_and_models_fits_them_all():
 
     assert Requirement("huggingface_hub<1").specifier.contains(pinned["huggingface-hub"])
     assert Requirement("transformers<5").specifier.contains(pinned["transformers"])
+
+
+def test_the_oldest_version_of_everything_that_users_install_can_be_asked_for():
+    """Each requirement has one, allows it, and is there once; `make test-oldest` installs them."""
+    oldest = [line.split("==") for line in oldest_constraints()]
+    wanted = [Requirement(each) for extra in ("", "remote", "timm") for each in EXTRAS[extra]]
+
+    assert len(oldest) == len({name for name, _ in oldest})
+    assert {} == {
+        str(each): dict(oldest).get(canonicalize_name(each.name))
+        for each in wanted
+        if not each.specifier.contains(dict(oldest).get(canonicalize_name(each.name), "0"))
+    }

@@ -6,7 +6,7 @@ from torch import nn
 NUM_CLASSES = 5
 
 
-def batch_norm_model() -> nn.Module:
+def batch_norm_model() -> nn.Sequential:
     """Return a convolutional model with batch norm whose running statistics are not trivial."""
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -19,13 +19,13 @@ def batch_norm_model() -> nn.Module:
     return model.eval()
 
 
-def layer_norm_model() -> nn.Module:
+def layer_norm_model() -> nn.Sequential:
     """Return a model with layer norm and no batch norm."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.LayerNorm(3 * 16 * 16), nn.Linear(3 * 16 * 16, NUM_CLASSES)).eval()
 
 
-def group_norm_model() -> nn.Module:
+def group_norm_model() -> nn.Sequential:
     """Return a convolutional model with group norm and no batch norm."""
     torch.manual_seed(0)
     return nn.Sequential(
@@ -37,9 +37,10 @@ def group_norm_model() -> nn.Module:
 MODELS = {"bn": batch_norm_model, "ln": layer_norm_model, "gn": group_norm_model}
 
 
-def surer(model: nn.Module, *, factor: float = 8.0) -> nn.Module:
+def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
     """Return *model* with larger logits, so that it is sure of some images and not of others."""
     classifier = model[-1]
+    assert isinstance(classifier, nn.Linear)
     with torch.no_grad():
         classifier.weight.mul_(factor)
         classifier.bias.mul_(factor)

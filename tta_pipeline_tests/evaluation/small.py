@@ -1,6 +1,7 @@
 """One experiment over the small benchmark, in this process."""
 
 from collections.abc import Callable
+from typing import Any
 
 import yaml
 
@@ -39,11 +40,11 @@ def runner_of(
     )
 
 
-def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2) -> list[dict[str, object]]:
+def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2) -> list[dict[str, Any]]:
     """Evaluate the streams at *key* and return the facts of all rows, which are those that are recorded."""
     with runner_of(own, num_threads=num_threads) as runner:
         runner.plan(key)
         runner.evaluate(key)
         assert own.rows(key) == runner.rows(key)
         assert not runner.plan(key)
-    return [row.facts() for row in own.rows(key)]
+    return [dict(row.facts()) for row in own.rows(key)]

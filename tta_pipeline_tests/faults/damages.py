@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tta_pipeline.locations import Locations
 from tta_pipeline.tar_format import BLOCK_BYTES
@@ -148,7 +149,8 @@ def _edit(locations: Locations, rng: random.Random) -> str:
     return f"{_named(path, locations)}, {name} is {holder[name]}"
 
 
-def _numbers(value: object) -> Iterator[tuple[object, object]]:
+def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield, of every number in JSON, the object or list that holds it, and where."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in items:
         if isinstance(inner, int | float) and not isinstance(inner, bool):

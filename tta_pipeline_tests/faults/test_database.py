@@ -21,7 +21,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.records.files import record_paths
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline_tests.metrics.made import made_environment, record
 
 REPOSITORY = Path(__file__).parents[2]
 PUBLISHER = """
@@ -59,7 +59,13 @@ def start(program: str, *arguments: object, **options) -> subprocess.Popen[str]:
     """Start a process of this project."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        command,
+        cwd=REPOSITORY,
+        env=made_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
     )
 
 
@@ -229,7 +235,7 @@ def test_a_disk_without_a_free_byte_harms_nothing(tmp_path: Path):
         pytest.skip("needs the right to mount a file system; the test before this one limits the size of files instead")
     command = ["unshare", "-m", "sh", "-c", mount, "-", sys.executable, "-c", ON_A_SMALL_DISK, tmp_path / "data"]
 
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=REPOSITORY, env=made_environment(), capture_output=True, text=True, check=False)
 
     assert 0 == done.returncode, done.stderr
 

@@ -9,17 +9,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
-from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, Project, new_project
 from tta_pipeline_tests.interrupts import interruptible
 
 BIN = Path(sys.executable).parent
+REPOSITORY = Path(__file__).parents[2]
 SLOW = SMALL.replace("\nexperiments:", "\nexperiments:\n  slow: {model: cnn, method: norm, batch_size: 2, seed: SEED}")
 KEY = "small/evaluation/slow"
 LAUNCHED = json.dumps(
@@ -111,24 +109,51 @@ def test_a_killed_evaluation_is_continued(slow: Project):
     assert done == {path: path.read_bytes() for path in done}
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [
-        ("WDS_CACHE", "/nowhere"),
-        ("GOPEN_REWRITE", "/=/nowhere/"),
-        ("USE_AIS_FOR", "file"),
-        ("WDS_PYTORCH_WEIGHTS_ONLY", "0"),
-        ("PIL_DEBUG", "1"),
-    ],
-)
-def test_a_hostile_environment_changes_nothing(shard_set: ShardSet, monkeypatch, variable: str, value: str):
-    """What redirects or loosens other libraries has no say in what a stream delivers."""
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=20, image_size=32)
-    (expected,) = [batch.images.numpy().copy() for batch in stream]
+PLAIN = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+HOSTILE = {
+    "PYTHONHASHSEED": "1",  # another order of every set of texts
+    "PYTHONOPTIMIZE": "2",  # neither assert nor docstrings
+    "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C",  # text files are ASCII
+    "TZ": "Pacific/Kiritimati",
+    "OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3",  # sums are added up in other parts
+    "PYTORCH_JIT": "0",
+    "NPY_PROMOTION_STATE": "legacy",  # before NumPy 2.2
+}  # fmt: skip
+"""What users have set for something else. NVIDIA_TF32_OVERRIDE is not among it: it decides results, and a fingerprint
+has it."""
+EVALUATES = """
+import json, sys
+from pathlib import Path
+from tta_pipeline.locations import Locations
+from tta_pipeline_tests.evaluation.small import evaluated, subject
+own = subject(Locations(root=Path(sys.argv[1])), protocol=json.loads(sys.argv[2]))
+print(json.dumps(evaluated(own, "all", num_threads=1)))
+"""
+DRAWN = json.dumps({"shift": "gradual", "order": "dirichlet", "delta": 0.5, "corruption_order": "seeded"})
 
-    monkeypatch.setenv(variable, value)
 
-    np.testing.assert_array_equal(expected, next(iter(stream)).images.numpy())
+def rows_in(environment: dict[str, str], folder: Path, sweep: Project) -> list[dict[str, Any]]:
+    """Evaluate a stream on a copy of the small benchmark, in a process that begins with *environment*."""
+    ignored = shutil.ignore_patterns("results", "predictions")
+    shutil.copytree(sweep.locations.root / "small", folder / "small", ignore=ignored)
+    known = {name: value for name, value in os.environ.items() if name not in HOSTILE}
+    done = subprocess.run(
+        [sys.executable, "-c", EVALUATES, folder, DRAWN],
+        env=known | environment, cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert 0 == done.returncode, done.stderr[-3000:]
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
+def test_a_hostile_environment_changes_nothing(sweep: Project, tmp_path: Path):
+    """A process that begins with it sees the same samples in the same order, predicts the same, and says so."""
+    plain, hostile = rows_in(PLAIN, tmp_path / "plain", sweep), rows_in(HOSTILE, tmp_path / "hostile", sweep)
+
+    decided = ("corruption", "severity", "order_hash", "fingerprint", "predictions_sha256", "error")
+    assert [[row[name] for name in decided] for row in plain] == [[row[name] for name in decided] for row in hostile]
+    assert 4 <= len(plain)
+    assert 1 < plain[0]["num_predicted_classes"]
 
 
 @pytest.mark.parametrize("root", ["pipe:touch came", "shards::pipe:touch came", "{a..b}/$(touch came)"])

@@ -13,7 +13,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current_schema
 from tta_pipeline.records.files import latest_record, publish_record, read_record, record_paths
 from tta_pipeline_tests.conftest import Project
-from tta_pipeline_tests.metrics.made import with_error
+from tta_pipeline_tests.metrics.made import made_environment, with_error
 
 TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "shards", "ingested")
 
@@ -248,7 +248,10 @@ def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
         "from tta_pipeline_tests.metrics.made import record\n"
         "for n in range(5): record(Locations(root=Path(sys.argv[1])), benchmark='many', run_id=sys.argv[2], seed=n)"
     )
-    processes = [subprocess.Popen([sys.executable, "-c", program, locations.root, str(n)]) for n in range(8)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, locations.root, str(n)], env=made_environment())
+        for n in range(8)
+    ]
 
     assert [0] * 8 == [process.wait() for process in processes]
     records = [read_record(path) for path in record_paths(locations.root) if "many" in path.parts]

@@ -28,6 +28,6 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
 
 def flip_sample(shard_set: ShardSet, index: int, *, byte: int = 300) -> Path:
     """Flip a bit of the sample at *index*, see `flip`; return the shard's path."""
-    path = shard_set.folder / shard_set.manifest.shards[shard_set.index.shards[index]].name
+    path = shard_set.folder / shard_set.manifest.shards[int(shard_set.index.shards[index])].name
     flip(path, int(shard_set.index.offsets[index]) + byte)
     return path

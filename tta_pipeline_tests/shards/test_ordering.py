@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tta_pipeline.benchmarks.shards import ShardSettings
 
+from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.shards.ordering import by_class, dirichlet, permuted
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.sources.listing import SourceImage

@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,9 @@ class Web:
 def web_server(folder: Path, fault: str = "", times: int = 1000) -> Iterator[Web]:
     """Serve *folder* by HTTP, with *fault* on the first *times* requests for shards."""
     log = folder.parent / f"requests-{fault}.log"
-    command = [sys.executable, Path(__file__).with_name("file_server.py"), folder, log]
+    command: list[str | Path] = [sys.executable, Path(__file__).with_name("file_server.py"), folder, log]
     with running([*command, *([fault, str(times)] if fault else [])], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         yield Web(url=f"http://127.0.0.1:{int(process.stdout.readline())}", log=log)
 
 
@@ -38,6 +39,7 @@ def s3_server() -> Iterator[str]:
     with running(
         [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE
     ) as process:
+        assert process.stderr is not None
         for line in process.stderr:
             if match := re.search(r"http://127\.0\.0\.1:\d+", line):
                 yield match[0]
@@ -46,10 +48,12 @@ def s3_server() -> Iterator[str]:
 
 
 @contextmanager
-def running(command: list[object], **options: object) -> Iterator[subprocess.Popen[str]]:
+def running(
+    command: Sequence[str | Path], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run *command*, which hears SIGINT, and kill it in the end."""
     with interruptible():
-        started = subprocess.Popen(command, text=True, **options)
+        started = subprocess.Popen(command, text=True, stdin=stdin, stdout=stdout, stderr=stderr)
     with started as process:
         try:
             yield process

@@ -60,7 +60,8 @@ class WebServer:
         finally:
             connection.close()
         assert "errors" not in answer, answer["errors"]
-        return answer["data"]
+        data: dict[str, Any] = answer["data"]
+        return data
 
     def launch(self, asset: str, partition: str) -> Run:
         """Materialize one partition of *asset* as the web UI does, and wait for the end of the run."""
