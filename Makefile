@@ -11,8 +11,8 @@ BIN := .venv/bin
 OLDEST := .venv-oldest
 INSTALLED := .venv/.installed
 INSTANCE := .dagster/.initialised
-# Dagster says at every start that its command line will get another name one day.
-DAGSTER := PYTHONWARNINGS=ignore $(BIN)/dagster
+# Of the command lines, dg obeys `telemetry: {enabled: false}` only where DAGSTER_HOME says that there is a dagster.yaml.
+demo ui .dagster/.initialised: export DAGSTER_HOME := $(or $(DAGSTER_HOME),$(CURDIR))
 DATA := $(if $(TTA_DATA_ROOT),$(TTA_DATA_ROOT),data)
 
 help:
@@ -20,10 +20,10 @@ help:
 
 demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "Materializing digits_c: images, shards, manifests, source model, 75 cells x 3 experiments, 3 streams, report."
-	@$(DAGSTER) asset materialize -m tta_pipeline.definitions --select 'group:digits_c' \
+	@$(BIN)/dg launch --assets 'group:digits_c' \
 	  --partition-range 'gaussian_noise|1...jpeg_compression|5' --config-json '{"loggers": {"console": {}}}'
-	@$(DAGSTER) asset materialize -m tta_pipeline.definitions --partition 5 --config-json '{"loggers": {"console": {}}}' \
-	  --select 'digits_c/evaluation/tent_continual,digits_c/evaluation/tent_mixed,digits_c/evaluation/tent_correlated,digits_c/robustness_report'
+	@$(BIN)/dg launch --partition 5 --config-json '{"loggers": {"console": {}}}' \
+	  --assets 'digits_c/evaluation/tent_continual,digits_c/evaluation/tent_mixed,digits_c/evaluation/tent_correlated,digits_c/robustness_report'
 	@echo; $(BIN)/tta-pipeline metrics
 	@echo
 	@echo "report    $(DATA)/digits_c/report/index.html"
@@ -42,7 +42,7 @@ test-oldest: $(OLDEST)/.installed
 
 ui: $(INSTALLED) $(INSTANCE)
 	@echo "http://127.0.0.1:3000 (no login: keep it on this machine; from elsewhere use an SSH tunnel)"
-	@exec env PYTHONWARNINGS=ignore $(BIN)/dagster dev -w workspace.yaml -h 127.0.0.1 -p 3000
+	@exec $(BIN)/dg dev -w workspace.yaml -h 127.0.0.1 -p 3000
 
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench.sharding
@@ -80,6 +80,6 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt tta_pipeline_tests/oldest.p
 # Once, before anything runs in parallel: two processes that make the database of a new instance trip over each other.
 $(INSTANCE): dagster.yaml $(INSTALLED)
 	@mkdir -p .dagster
-	@DAGSTER_HOME=$${DAGSTER_HOME:-$(CURDIR)} $(DAGSTER) instance info > .dagster/initialised.log 2>&1 \
+	@$(BIN)/dagster instance info > .dagster/initialised.log 2>&1 \
 	  || { tail -n 1 .dagster/initialised.log >&2; exit 1; }
 	@touch $@

@@ -221,7 +221,7 @@ def test_a_dash_prints_the_file_alone(root: Path, tmp_path: Path):
     finished = run(tmp_path / "data", "mine", root, "--output", "-")
 
     assert {"title", "source", "models"} <= set(yaml.safe_load(finished.stdout))
-    assert 2 == finished.stderr.count("dagster asset materialize")
+    assert 2 == finished.stderr.count("dg launch --assets")
     assert not (tmp_path / "data").exists()
 
 

@@ -139,7 +139,7 @@ def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionK
     select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
     partition = partition_of(key)
     which = f" --partition '{partition}'" if partition else ""
-    return f"dagster asset materialize -m tta_pipeline.definitions --select '{select}'{which}"
+    return f"dg launch --assets '{select}'{which}"
 
 
 def checks_of(

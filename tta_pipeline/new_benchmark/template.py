@@ -49,7 +49,7 @@ def next_commands(name: str, found: Survey) -> tuple[str, str]:
     """Return the commands that try one cell, and then run them all."""
     first = f"{found.corruptions[0]}|{found.severities[0]}"
     last = f"{found.corruptions[-1]}|{found.severities[-1]}"
-    start = f"dagster asset materialize -m tta_pipeline.definitions --select 'group:{name}'"
+    start = f"dg launch --assets 'group:{name}'"
     return f"{start} --partition '{first}'", f"{start} --partition-range '{first}...{last}'"
 
 

@@ -22,7 +22,7 @@ def test_a_failed_run_says_what_where_and_the_way_out(project: Project):
     assert "materialize this cell's tar_shards" in said.description
     assert "ManifestError" == said.metadata["fault"].value
     select = "small/tar_shards,small/shard_manifest"
-    assert f"--select '{select}' --partition 'contrast|5'" in said.metadata["then_type"].value
+    assert f"dg launch --assets '{select}' --partition 'contrast|5'" in said.metadata["then_type"].value
     assert "read_record" in str(failures[0].error.cause.stack)
 
 

@@ -39,7 +39,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class WebServer:
-    """A running `dagster dev`: the web server, the daemon, the code server and the runs they start."""
+    """A running `dg dev`: the web server, the daemon, the code server and the runs they start."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -121,7 +121,7 @@ class WebServer:
 
     def has_loaded(self) -> bool:
         """Tell whether the server answers and the code location has loaded."""
-        assert self.process.poll() is None, "dagster dev ended by itself"
+        assert self.process.poll() is None, "dg dev ended by itself"
         try:
             workspace = self.ask(_WORKSPACE)["workspaceOrError"]
         except OSError:
@@ -149,7 +149,7 @@ def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     port = _free_port()
     with log.open("wb") as output, interruptible():  # so are the runs that it starts, which it cancels by SIGINT
         process = subprocess.Popen(
-            [Path(sys.executable).with_name("dagster"), *_makefile_arguments(port)],
+            [Path(sys.executable).with_name("dg"), *_makefile_arguments(port)],
             cwd=REPOSITORY,
             env=project.environment,
             stdin=subprocess.DEVNULL,
@@ -182,9 +182,9 @@ def is_running(process_id: int) -> bool:
 
 
 def _makefile_arguments(port: int) -> list[str]:
-    """Return what `make ui` passes to dagster, with *port* for the port it has."""
-    found = re.search(r"/dagster (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    assert found, "the Makefile has no line '... dagster dev ... -p <port>'"
+    """Return what `make ui` passes to dg, with *port* for the port it has."""
+    found = re.search(r"/dg (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert found, "the Makefile has no line '... dg dev ... -p <port>'"
     return [*shlex.split(found[1]), str(port)]
 
 

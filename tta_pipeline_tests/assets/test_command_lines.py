@@ -1,0 +1,90 @@
+"""Dagster's command lines, `dg` and the one before, find one code location and do the same."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+from dagster._core.workspace.load_target import PyProjectFileTarget, WorkspaceFileTarget, WorkspaceLoadTarget
+from dagster_dg_core.context import DgContext
+
+from tta_pipeline.definitions import build_definitions
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, SMALL_RANGE, Project
+
+ROOT = Path(__file__).parents[2]
+SHARDS = ("launch", "--assets", "small/source_split,small/tar_shards,small/shard_manifest")
+
+
+def run_dg(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `dg` in the project folder with no warning switched off, for a user whose home is empty."""
+    environment = {**project.environment, "HOME": str(project.home.parent), "PATH": os.defpath}
+    del environment["PYTHONWARNINGS"]
+    finished = subprocess.run(
+        [Path(sys.executable).with_name("dg"), *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    return finished
+
+
+def code_location(target: WorkspaceLoadTarget) -> tuple[str, str | None, Path]:
+    """Return name, module and folder of the only code location of a file that `dagster dev` reads."""
+    (origin,) = target.create_origins()
+    loaded = origin.loadable_target_origin
+    return origin.location_name, loaded.module_name, Path(loaded.working_directory or "missing").resolve()
+
+
+def test_whatever_starts_dagster_finds_the_same_code_location(monkeypatch):
+    """`dg dev`, `dagster dev` and `-w workspace.yaml` give it one name, so that they share the history of sensors."""
+    monkeypatch.chdir(ROOT)
+    expected = ("tta_pipeline.definitions", "tta_pipeline.definitions", ROOT)
+
+    found = DgContext.for_project_environment(ROOT, {})
+
+    assert expected == (found.code_location_name, found.code_location_target_module_name, found.root_path)
+    assert expected == code_location(PyProjectFileTarget("pyproject.toml"))
+    assert expected == code_location(WorkspaceFileTarget(["workspace.yaml"]))
+
+
+def test_dg_launches_a_cell_without_a_warning_and_without_statistics(project: Project):
+    """The cell that was named has shards, the history knows the run, and the user's home stays empty."""
+    project.add_benchmark("small", SMALL)
+
+    finished = run_dg(project, *SHARDS, "--partition", "contrast|5", "--config-json", '{"loggers": {"console": {}}}')
+
+    shown = finished.stdout + finished.stderr
+    assert "Warning" not in shown
+    assert "contrast|5: 150 samples read back and indexed" in shown
+    assert ["contrast|5"] == [each.key for each in SMALL_CELLS if project.locations.shards("small", each).exists()]
+    assert not (project.home.parent / ".dagster").exists()
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        assert 1 == instance.get_runs_count()
+
+
+def test_dg_launches_a_range_of_cells_as_one_run(project: Project):
+    """Every cell of the rectangle has all its images afterwards."""
+    project.add_benchmark("small", SMALL)
+
+    run_dg(project, *SHARDS, "--partition-range", SMALL_RANGE)
+
+    opened = [ShardSet.open(project.locations.shards("small", cell)) for cell in SMALL_CELLS]
+    assert [150, 150, 150, 150] == [each.manifest.num_samples for each in opened]
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        assert 1 == instance.get_runs_count()
+
+
+def test_dg_lists_and_checks_what_the_benchmark_files_define(project: Project):
+    """The list has every asset of the embedded and of the user's benchmarks, and the check finds nothing wrong."""
+    project.add_benchmark("small", SMALL)
+    graph = build_definitions(project.locations).resolve_asset_graph()
+
+    listed = json.loads(run_dg(project, "list", "defs", "--json").stdout)
+    checked = run_dg(project, "check", "defs")
+
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
+        each["asset_key"] for each in listed["assets"]
+    }
+    assert "All definitions loaded successfully" in checked.stdout + checked.stderr
