@@ -66,7 +66,7 @@ def main() -> None:
 def _shard_set(tree: Path, folder: Path) -> ShardSet:
     source = discover(tree, group_depth=0)
     class_map = ClassMap(classes=source.class_names())
-    target = Target(folder=folder, benchmark="bench", source_kind="folder")
+    target = Target(folder=folder, benchmark_name="bench", source_kind="folder")
     settings = ShardSettings(num_shards=8)
     write_shards(source.listing(CLEAN), target, version="1", class_map=class_map, settings=settings, progress=QUIET)
     return publish_shard_set(folder, class_map, QUIET).shard_set

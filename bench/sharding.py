@@ -61,7 +61,7 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
         listing = source.listing(CLEAN)
         write_shards(
             listing,
-            Target(folder=folder / "shards", benchmark="bench", source_kind="folder"),
+            Target(folder=folder / "shards", benchmark_name="bench", source_kind="folder"),
             version=version,
             class_map=ClassMap(classes=source.class_names()),
             settings=ShardSettings(num_shards=NUM_SHARDS),

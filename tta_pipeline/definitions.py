@@ -98,7 +98,7 @@ def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], st
         if experiment.protocol.partitioned_by == "cell":
             yield from ((scope, name) for scope in _evaluated_scopes(benchmark))
         else:
-            yield StreamScope(benchmark=benchmark, experiment=name), name
+            yield StreamScope(benchmark=benchmark, experiment_name=name), name
 
 
 defs = build_definitions(Locations.from_environment())

@@ -59,7 +59,7 @@ def shard(
         output,
         cell=_cell(output) or _cell(source) or CLEAN,
         settings=settings,
-        benchmark=output.absolute().parts[-3] if _cell(output) else output.absolute().name,
+        benchmark_name=output.absolute().parts[-3] if _cell(output) else output.absolute().name,
         classes=read_classes(Path(class_map)) if class_map else None,
         jobs=jobs or len(os.sched_getaffinity(0)),
         progress=progress,

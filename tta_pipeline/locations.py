@@ -45,38 +45,38 @@ class Locations:
         """The DuckDB database."""
         return self.root / "metrics.duckdb"
 
-    def class_map(self, benchmark: str) -> Path:
+    def class_map(self, benchmark_name: str) -> Path:
         """The pinned class map."""
-        return self.root / benchmark / "class_map.json"
+        return self.root / benchmark_name / "class_map.json"
 
-    def generated_source(self, benchmark: str) -> Path:
+    def generated_source(self, benchmark_name: str) -> Path:
         """Root of the images that a benchmark generates, laid out as ImageNet-C is."""
-        return self.root / benchmark / "source"
+        return self.root / benchmark_name / "source"
 
-    def shards(self, benchmark: str, cell: Cell) -> Path:
+    def shards(self, benchmark_name: str, cell: Cell) -> Path:
         """Folder of one cell's shards, writer's record and manifest."""
-        return self.root / benchmark / "shards" / cell.path
+        return self.root / benchmark_name / "shards" / cell.path
 
-    def transformed(self, benchmark: str, transform: str, cell: Cell) -> Path:
+    def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
         """Folder of the shard set that a transform made from one cell's."""
-        return self.root / benchmark / "transformed" / transform / cell.path
+        return self.root / benchmark_name / "transformed" / transform / cell.path
 
-    def source_model(self, benchmark: str) -> Path:
+    def source_model(self, benchmark_name: str) -> Path:
         """Weights of the source model that a benchmark trains, with a description beside it."""
-        return self.root / benchmark / "source_model.safetensors"
+        return self.root / benchmark_name / "source_model.safetensors"
 
-    def results(self, benchmark: str) -> Path:
+    def results(self, benchmark_name: str) -> Path:
         """Folder of the result records, the truth from which the database is made."""
-        return self.root / benchmark / "results"
+        return self.root / benchmark_name / "results"
 
-    def states(self, benchmark: str) -> Path:
+    def states(self, benchmark_name: str) -> Path:
         """Folder of the adaptation states from which streams go on that were broken off."""
-        return self.root / benchmark / "states"
+        return self.root / benchmark_name / "states"
 
-    def predictions(self, benchmark: str) -> Path:
+    def predictions(self, benchmark_name: str) -> Path:
         """Folder of the predictions of each sample, where a run was asked to keep them."""
-        return self.root / benchmark / "predictions"
+        return self.root / benchmark_name / "predictions"
 
-    def report(self, benchmark: str) -> Path:
+    def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""
-        return self.root / benchmark / "report"
+        return self.root / benchmark_name / "report"

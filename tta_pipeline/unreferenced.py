@@ -100,8 +100,8 @@ def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
             yield path
 
 
-def _found(kind: Kind, benchmark: str, path: Path) -> Unreferenced:
-    return Unreferenced(kind=kind, benchmark=benchmark, path=path, size_bytes=path.stat().st_size)
+def _found(kind: Kind, benchmark_name: str, path: Path) -> Unreferenced:
+    return Unreferenced(kind=kind, benchmark=benchmark_name, path=path, size_bytes=path.stat().st_size)
 
 
 def _remove_empty(folder: Path, *, below: Path) -> None:

@@ -165,7 +165,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             source=tree,
             source_kind="folder",
             generated=False,
-            benchmark="test",
+            benchmark_name="test",
             class_map=class_map,
             settings=settings,
             folder=lambda _: target,

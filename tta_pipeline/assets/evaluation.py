@@ -45,15 +45,15 @@ class EvaluationConfig(dg.Config):
     )
 
 
-def evaluation(scope: Scope[PartitionKey], experiment: str) -> dg.AssetsDefinition:
-    """Return the asset of *experiment*."""
-    spec = scope.benchmark.experiments[experiment]
+def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinition:
+    """Return the asset of *experiment_name*."""
+    spec = scope.benchmark.experiments[experiment_name]
 
     @scope.asset(
         "evaluation",
-        experiment,
+        experiment_name,
         group_name=scope.group(spec.group),
-        deps=_dependencies(scope, experiment),
+        deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
         code_version="1",
         automation_condition=out_of_date(),
@@ -70,7 +70,9 @@ def evaluation(scope: Scope[PartitionKey], experiment: str) -> dg.AssetsDefiniti
         from tta_pipeline.evaluation.experiment import ExperimentResults
         from tta_pipeline.evaluation.runner import ExperimentRunner
 
-        results = ExperimentResults(benchmark=scope.benchmark, experiment_name=experiment, locations=store.locations)
+        results = ExperimentResults(
+            benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
+        )
         reporter = _Reporter(context, results, metrics)
         try:
             with (
@@ -113,9 +115,9 @@ def _left_to_evaluate(
     return left
 
 
-def evaluation_checks(scope: Scope[PartitionKey], experiment: str) -> dg.AssetChecksDefinition:
+def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
     """Return the checks of the newest result: against the manifest, and against the results before it."""
-    key = scope.key("evaluation", experiment)
+    key = scope.key("evaluation", experiment_name)
     descriptions = {
         EVERY_SAMPLE: "The newest result is of the manifest as it is now and counts as many samples.",
         **HISTORY_CHECKS,
@@ -125,7 +127,9 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment: str) -> dg.AssetCh
     def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
         from tta_pipeline.evaluation.experiment import ExperimentResults
 
-        results = ExperimentResults(benchmark=scope.benchmark, experiment_name=experiment, locations=store.locations)
+        results = ExperimentResults(
+            benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
+        )
         run = CheckRun(context, scope, key)
         for own in run.keys:
             if own in results.keys:
@@ -212,14 +216,14 @@ def _data_version(rows: Sequence[Evaluation]) -> str:
     return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
 
 
-def _dependencies(scope: Scope[PartitionKey], experiment: str) -> list[dg.AssetDep]:
+def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.AssetDep]:
     benchmark = scope.benchmark
-    spec = benchmark.experiments[experiment]
+    spec = benchmark.experiments[experiment_name]
     cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
     others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
         others.append(dg.AssetKey([benchmark.name, "source_model"]))
-    if benchmark.uses_clean_images(experiment):
+    if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 

@@ -110,17 +110,17 @@ class StreamScope(Scope[StreamKey]):
     In a group of their own, since a run over a range of cells can have no other partitions.
     """
 
-    experiment: str
+    experiment_name: str
 
     @property
     def partitions(self) -> dg.StaticPartitionsDefinition | None:
         """The severities, if there is a stream for each."""
-        keys = stream_keys(self.benchmark, self.experiment)
+        keys = stream_keys(self.benchmark, self.experiment_name)
         return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition([key.key for key in keys])
 
     def keys(self, context: Context) -> tuple[StreamKey, ...]:
         """Return the keys of the streams that a run is about; see `Scope.keys`."""
-        known = stream_keys(self.benchmark, self.experiment)
+        known = stream_keys(self.benchmark, self.experiment_name)
         if self.partitions is None:
             return known
         found = _requested_keys(context, self.partitions)

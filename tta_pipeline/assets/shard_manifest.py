@@ -94,7 +94,9 @@ def _publish(
     class_map = benchmark_class_map(benchmark, locations)
     belonging = belonging_of(locations, benchmark.name, cell)
     if record is None:
-        published = _adopted(folder, cell, class_map, benchmark=benchmark.name, say=context.log.info, workers=workers)
+        published = _adopted(
+            folder, cell, class_map, benchmark_name=benchmark.name, say=context.log.info, workers=workers
+        )
     else:
         published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
@@ -129,7 +131,13 @@ def _read_back(
 
 
 def _adopted(
-    folder: Path, cell: Cell, class_map: "ClassMap", *, benchmark: str, say: Callable[[str], None], workers: "Workers"
+    folder: Path,
+    cell: Cell,
+    class_map: "ClassMap",
+    *,
+    benchmark_name: str,
+    say: Callable[[str], None],
+    workers: "Workers",
 ) -> "Published":
     """Read shards that somebody else made, which are their own source."""
     from tta_pipeline.progress import Progress
@@ -138,7 +146,9 @@ def _adopted(
 
     progress = Progress(say, what=cell.key, total=0)
     version = shards_version(folder)
-    return adopt(folder, cell, progress, benchmark=benchmark, class_map=class_map, version=version, workers=workers)
+    return adopt(
+        folder, cell, progress, benchmark_name=benchmark_name, class_map=class_map, version=version, workers=workers
+    )
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:

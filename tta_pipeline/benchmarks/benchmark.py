@@ -101,13 +101,13 @@ class Benchmark(Section):
         """Every (corruption, severity), in the order of the file."""
         return cells(self.corruptions, self.severities)
 
-    def severities_of(self, experiment: str) -> tuple[int, ...]:
-        """Return the severities that *experiment* evaluates, ascending."""
-        return tuple(sorted(self.experiments[experiment].severities or self.severities))
+    def severities_of(self, experiment_name: str) -> tuple[int, ...]:
+        """Return the severities that *experiment_name* evaluates, ascending."""
+        return tuple(sorted(self.experiments[experiment_name].severities or self.severities))
 
-    def cells_of(self, experiment: str) -> tuple[Cell, ...]:
-        """Return the cells that *experiment* evaluates, the clean images apart."""
-        severities = self.severities_of(experiment)
+    def cells_of(self, experiment_name: str) -> tuple[Cell, ...]:
+        """Return the cells that *experiment_name* evaluates, the clean images apart."""
+        severities = self.severities_of(experiment_name)
         return tuple(cell for cell in self.cells if cell.severity in severities)
 
     @property
@@ -120,9 +120,9 @@ class Benchmark(Section):
         """The experiments whose streams go over several cells."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
-    def image_size_of(self, experiment: str) -> int:
-        """Return height and width, in pixels, of the images that *experiment* evaluates."""
-        transform = self.experiments[experiment].shards
+    def image_size_of(self, experiment_name: str) -> int:
+        """Return height and width, in pixels, of the images that *experiment_name* evaluates."""
+        transform = self.experiments[experiment_name].shards
         return self.transforms[transform].image_size(self.image_size) if transform else self.image_size
 
     @property
@@ -140,9 +140,9 @@ class Benchmark(Section):
         """Whether the source is shards, which are linked to and adopted."""
         return isinstance(self.source, ShardsSource)
 
-    def uses_clean_images(self, experiment: str) -> bool:
-        """Whether the method of *experiment* looks at clean images before the stream."""
-        return self.has_clean and self.experiments[experiment].entry.source_data != "unused"
+    def uses_clean_images(self, experiment_name: str) -> bool:
+        """Whether the method of *experiment_name* looks at clean images before the stream."""
+        return self.has_clean and self.experiments[experiment_name].entry.source_data != "unused"
 
     @property
     def is_generated(self) -> bool:

@@ -54,27 +54,29 @@ class Loaded:
         known = ", ".join(self.benchmarks)
         raise self._left_out(name, None) or BenchmarkFileError(f"found no benchmark {name!r}; expected one of {known}")
 
-    def experiment(self, benchmark: str, name: str) -> Experiment:
-        """Return the experiment *name* of *benchmark*.
+    def experiment(self, benchmark_name: str, name: str) -> Experiment:
+        """Return the experiment *name* of *benchmark_name*.
 
         Raises:
             BenchmarkFileError: it or the whole file is wrong, or there is none of this name.
         """
-        experiments = self.benchmark(benchmark).experiments
+        experiments = self.benchmark(benchmark_name).experiments
         if name in experiments:
             return experiments[name]
         known = ", ".join(experiments) or "none, there are no experiments"
-        raise self._left_out(benchmark, name) or BenchmarkFileError(
-            f"found no experiment {name!r} of {benchmark}; expected one of {known}"
+        raise self._left_out(benchmark_name, name) or BenchmarkFileError(
+            f"found no experiment {name!r} of {benchmark_name}; expected one of {known}"
         )
 
-    def faults_of(self, benchmark: str) -> tuple[Fault, ...]:
-        """Return why experiments of *benchmark*, which itself is there, are left out."""
-        return tuple(fault for fault in self.faults if fault.benchmark == benchmark and fault.experiment is not None)
+    def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
+        """Return why experiments of *benchmark_name*, which itself is there, are left out."""
+        return tuple(
+            fault for fault in self.faults if fault.benchmark == benchmark_name and fault.experiment is not None
+        )
 
-    def _left_out(self, benchmark: str, experiment: str | None) -> BenchmarkFileError | None:
+    def _left_out(self, benchmark_name: str, experiment_name: str | None) -> BenchmarkFileError | None:
         for fault in self.faults:
-            if (fault.benchmark, fault.experiment) == (benchmark, experiment):
+            if (fault.benchmark, fault.experiment) == (benchmark_name, experiment_name):
                 return BenchmarkFileError(fault.sentence)
         return None
 

@@ -32,43 +32,43 @@ class Plan:
         return tuple(dict.fromkeys(cell for segment in self.segments for cell in segment.cells))
 
 
-def partition_keys(benchmark: Benchmark, experiment: str) -> tuple[PartitionKey, ...]:
-    """Return the keys of all streams of *experiment*: cells with the clean images last, or `stream_keys`."""
-    if benchmark.experiments[experiment].protocol.partitioned_by != "cell":
-        return stream_keys(benchmark, experiment)
-    return (*benchmark.cells_of(experiment), *([CLEAN] if benchmark.has_clean else []))
+def partition_keys(benchmark: Benchmark, experiment_name: str) -> tuple[PartitionKey, ...]:
+    """Return the keys of all streams of *experiment_name*: cells with the clean images last, or `stream_keys`."""
+    if benchmark.experiments[experiment_name].protocol.partitioned_by != "cell":
+        return stream_keys(benchmark, experiment_name)
+    return (*benchmark.cells_of(experiment_name), *([CLEAN] if benchmark.has_clean else []))
 
 
-def stream_keys(benchmark: Benchmark, experiment: str) -> tuple[StreamKey, ...]:
-    """Return the keys of the streams of *experiment*, which go over several cells each."""
-    if benchmark.experiments[experiment].protocol.partitioned_by == "severity":
-        return tuple(StreamKey(severity=severity) for severity in benchmark.severities_of(experiment))
+def stream_keys(benchmark: Benchmark, experiment_name: str) -> tuple[StreamKey, ...]:
+    """Return the keys of the streams of *experiment_name*, which go over several cells each."""
+    if benchmark.experiments[experiment_name].protocol.partitioned_by == "severity":
+        return tuple(StreamKey(severity=severity) for severity in benchmark.severities_of(experiment_name))
     return (WHOLE,)
 
 
-def plans(benchmark: Benchmark, experiment: str, key: PartitionKey) -> tuple[Plan, ...]:
-    """Return the streams of *experiment* at *key*, one for each seed."""
+def plans(benchmark: Benchmark, experiment_name: str, key: PartitionKey) -> tuple[Plan, ...]:
+    """Return the streams of *experiment_name* at *key*, one for each seed."""
     return tuple(
-        Plan(key=key, seed=seed, segments=tuple(_segments(benchmark, experiment, key, seed)))
-        for seed in benchmark.experiments[experiment].all_seeds
+        Plan(key=key, seed=seed, segments=tuple(_segments(benchmark, experiment_name, key, seed)))
+        for seed in benchmark.experiments[experiment_name].all_seeds
     )
 
 
-def _segments(benchmark: Benchmark, experiment: str, key: PartitionKey, seed: int) -> Iterator[Segment]:
-    every = [(key,)] if isinstance(key, Cell) else _stretches(benchmark, experiment, key, seed)
+def _segments(benchmark: Benchmark, experiment_name: str, key: PartitionKey, seed: int) -> Iterator[Segment]:
+    every = [(key,)] if isinstance(key, Cell) else _stretches(benchmark, experiment_name, key, seed)
     for position, cells in enumerate(every):
         yield Segment(position=position, cells=cells)
 
 
-def _stretches(benchmark: Benchmark, experiment: str, key: StreamKey, seed: int) -> Iterator[tuple[Cell, ...]]:
-    protocol = benchmark.experiments[experiment].protocol
+def _stretches(benchmark: Benchmark, experiment_name: str, key: StreamKey, seed: int) -> Iterator[tuple[Cell, ...]]:
+    protocol = benchmark.experiments[experiment_name].protocol
     corruptions = list(benchmark.corruptions)
     if protocol.corruption_order == "seeded":
         random.Random(seed).shuffle(corruptions)  # noqa: S311 - no secret
-    severities = benchmark.severities_of(experiment) if key.severity is None else (key.severity,)
+    severities = benchmark.severities_of(experiment_name) if key.severity is None else (key.severity,)
     at_each = [[Cell(corruption=name, severity=severity) for severity in severities] for name in corruptions]
     if protocol.shift == "slow":
-        yield benchmark.cells_of(experiment)
+        yield benchmark.cells_of(experiment_name)
     elif protocol.shift == "mixed":
         yield tuple(cell for cells in at_each for cell in cells)
     elif protocol.shift == "gradual":

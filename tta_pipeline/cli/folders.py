@@ -68,7 +68,7 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
             source=opened.source,
             source_kind=opened.kind,
             generated=False,
-            benchmark=order.output.absolute().name,
+            benchmark_name=order.output.absolute().name,
             class_map=class_map,
             settings=order.settings,
             folder=lambda cell: order.output if opened.cells == (CLEAN,) else order.output / cell.path,
@@ -121,7 +121,7 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Reporter)
         if folder in known:
             cell = read_manifest(folder).cell  # verified above
         report = progress(str(folder), 0)
-        adopted = adopt(folder, cell, report, benchmark=root.absolute().name, class_map=class_map)
+        adopted = adopt(folder, cell, report, benchmark_name=root.absolute().name, class_map=class_map)
         yield Step(number, len(folders), adopted)
 
 

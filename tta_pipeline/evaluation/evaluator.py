@@ -63,8 +63,8 @@ class Evaluator:
     def __init__(
         self,
         *,
-        benchmark: str,
-        name: str,
+        benchmark_name: str,
+        experiment_name: str,
         experiment: Experiment,
         model: LoadedModel,
         image_size: int,
@@ -75,8 +75,8 @@ class Evaluator:
         source: OpenStream | None = None,
     ) -> None:
         self._source = source
-        self._benchmark = benchmark
-        self._name = name
+        self._benchmark_name = benchmark_name
+        self._experiment_name = experiment_name
         self._experiment = experiment
         self._model = model
         self._image_size = image_size
@@ -211,8 +211,8 @@ class Evaluator:
             fingerprint=identity.fingerprint.sha256,
             fingerprint_parts=identity.fingerprint.text,
             code_sha256=identity.code_sha256,
-            benchmark=self._benchmark,
-            experiment=self._name,
+            benchmark=self._benchmark_name,
+            experiment=self._experiment_name,
             model=self._model.name,
             architecture=self._model.architecture,
             weights=self._model.weights,

@@ -65,7 +65,7 @@ class Explained:
 
 
 def explain(
-    benchmark: Benchmark, experiment: str, key: str, locations: Locations, *, device: str
+    benchmark: Benchmark, experiment_name: str, key: str, locations: Locations, *, device: str
 ) -> tuple[Explained, ...]:
     """Return how each cell of the streams at *key* stands.
 
@@ -73,11 +73,12 @@ def explain(
         PartitionKeyError: there is no such experiment, or it has no such cell or stream.
         EvaluationError, ManifestError: model or shards, which decide the result, are not there.
     """
-    if experiment not in benchmark.experiments:
+    if experiment_name not in benchmark.experiments:
         raise PartitionKeyError(
-            f"{benchmark.name} has no experiment {experiment!r}; expected one of {', '.join(benchmark.experiments)}"
+            f"{benchmark.name} has no experiment {experiment_name!r}; expected one of "
+            f"{', '.join(benchmark.experiments)}"
         )
-    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
     plans = results.plans(parse_key(key, results.keys))
     with ExperimentRunner(results, machine=Machine(device=device), run_id="", tell=lambda _: None) as runner:
         return tuple(

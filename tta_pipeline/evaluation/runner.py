@@ -375,15 +375,15 @@ class ExperimentRunner:
 
     @cached_property
     def _evaluator(self) -> Evaluator:
-        benchmark, experiment = self._experiment.benchmark, self._experiment.experiment_name
-        machine = self._machine
+        benchmark, machine = self._experiment.benchmark, self._machine
+        experiment_name = self._experiment.experiment_name
         decoded = DecodedCells(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes)
         return Evaluator(
-            benchmark=benchmark.name,
-            name=experiment,
-            experiment=benchmark.experiments[experiment],
+            benchmark_name=benchmark.name,
+            experiment_name=experiment_name,
+            experiment=self._experiment.spec,
             model=self._model,
-            image_size=benchmark.image_size_of(experiment),
+            image_size=benchmark.image_size_of(experiment_name),
             device=self._ranks.device or self._stack.enter_context(leased_device(machine.device, self._tell)),
             num_threads=machine.num_threads,
             open_pixels=decoded.open_pixels if machine.decoded_folder else StoredPixels,

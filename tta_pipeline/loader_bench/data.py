@@ -71,7 +71,7 @@ def generated(
     """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made of them."""
     tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, progress=progress)
     shards = folder / "shards"
-    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark=shards.name, progress=progress)
+    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark_name=shards.name, progress=progress)
     return shards
 
 

@@ -19,12 +19,14 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The paths under the data root."""
         return Locations(root=Path(self.data_root).absolute())
 
-    def record(self, benchmark: str, *, kind: str, name: str, run_id: str, started_at: str, facts: JsonObject) -> None:
+    def record(
+        self, benchmark_name: str, *, kind: str, name: str, run_id: str, started_at: str, facts: JsonObject
+    ) -> None:
         """Write one result record; it is safe on disk when this returns."""
         from tta_pipeline.records.files import publish_record
 
         publish_record(
-            self.locations.results(benchmark),
+            self.locations.results(benchmark_name),
             kind=kind,
             name=name,
             run_id=run_id,

@@ -56,14 +56,14 @@ class Belonging:
 ANYTHING = Belonging()
 
 
-def belonging_of(locations: Locations, benchmark: str, cell: Cell) -> Belonging:
+def belonging_of(locations: Locations, benchmark_name: str, cell: Cell) -> Belonging:
     """Return what is expected of every shard set of *cell*, the transformed ones included.
 
     Raises:
         ClassMapError: the benchmark's pinned class map is damaged.
     """
-    pinned = pinned_class_map(locations.class_map(benchmark))
-    return Belonging(cell=cell, benchmark=benchmark, class_map_sha256=pinned.sha256 if pinned else None)
+    pinned = pinned_class_map(locations.class_map(benchmark_name))
+    return Belonging(cell=cell, benchmark=benchmark_name, class_map_sha256=pinned.sha256 if pinned else None)
 
 
 def belonging_at(folder: Path, stated: Cell) -> Belonging:

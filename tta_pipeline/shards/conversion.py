@@ -50,7 +50,7 @@ class Conversion:
     source: Source
     source_kind: str
     generated: bool
-    benchmark: str
+    benchmark_name: str
     class_map: ClassMap
     settings: ShardSettings
     folder: Callable[[Cell], Path]
@@ -80,7 +80,7 @@ class Conversion:
     def _target(self, cell: Cell) -> Target:
         return Target(
             folder=self.folder(cell),
-            benchmark=self.benchmark,
+            benchmark_name=self.benchmark_name,
             source_kind=self.source_kind,
             generated=self.generated,
         )
@@ -171,7 +171,7 @@ def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: R
         source=source,
         source_kind=benchmark.source.kind,
         generated=benchmark.is_generated,
-        benchmark=benchmark.name,
+        benchmark_name=benchmark.name,
         class_map=benchmark_class_map(benchmark, locations, source),
         settings=benchmark.shards,
         folder=lambda cell: locations.shards(benchmark.name, cell),

@@ -37,21 +37,21 @@ class ShardSetRow:
 
 
 def shard_set_row(
-    published: Published, record: WriterRecord | None, *, benchmark: str, shard_set: str = "shards"
+    published: Published, record: WriterRecord | None, *, benchmark_name: str, shard_set: str = "shards"
 ) -> ShardSetRow:
     """Return the row of a shard set.
 
     Args:
         published: The shard set.
         record: What its writer says; None if somebody else wrote it.
-        benchmark: What it is called here; shards that somebody else made may be of one that was called otherwise.
+        benchmark_name: What it is called here; shards that somebody else made may be of one that was called otherwise.
         shard_set: The transform that made it, or "shards" for a benchmark's first set.
     """
     manifest = published.shard_set.manifest
     num_inodes = len(manifest.shards) + _NUM_OWN_FILES + 1
     num_loose_inodes = manifest.num_samples + len(manifest.classes) + 1
     return ShardSetRow(
-        benchmark=benchmark,
+        benchmark=benchmark_name,
         shard_set=shard_set,
         corruption=manifest.corruption,
         severity=manifest.severity,

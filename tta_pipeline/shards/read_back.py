@@ -147,7 +147,7 @@ def adopt(
     cell: Cell,
     progress: Progress,
     *,
-    benchmark: str,
+    benchmark_name: str,
     class_map: ClassMap | None,
     version: str | None = None,
     workers: Workers | None = None,
@@ -160,7 +160,7 @@ def adopt(
         folder: The shards.
         cell: What they hold.
         progress: Counts what is done.
-        benchmark: What the manifest calls the data set.
+        benchmark_name: What the manifest calls the data set.
         class_map: Labels; None: the sorted classes that are found.
         version: What the manifest calls the version of the source; None: a digest of the shards' hashes.
         workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
@@ -189,7 +189,7 @@ def adopt(
     contents = _labelled_contents(folder, contents, class_map)
     version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
     facts = {
-        "benchmark": benchmark,
+        "benchmark": benchmark_name,
         "corruption": cell.corruption,
         "severity": cell.severity,
         "source": SourceFacts(

@@ -20,7 +20,7 @@ def shard_split(
     *,
     cell: Cell,
     settings: ShardSettings,
-    benchmark: str,
+    benchmark_name: str,
     classes: tuple[str, ...] | None = None,
     jobs: int = 1,
     progress: Reporter = quiet,
@@ -32,7 +32,7 @@ def shard_split(
         output: Folder of the shards, which is made; the same shards of the same images stay.
         cell: What the images are.
         settings: Limits, order, what is done to the images.
-        benchmark: Its name in the manifest.
+        benchmark_name: Its name in the manifest.
         classes: In the order of their labels; None: the sorted class folders.
         jobs: Processes that write.
         progress: Reports on the images as they pass.
@@ -46,7 +46,7 @@ def shard_split(
         source=tree,
         source_kind="folder",
         generated=False,
-        benchmark=benchmark,
+        benchmark_name=benchmark_name,
         class_map=ClassMap(classes=classes or tree.class_names()),
         settings=settings,
         folder=lambda _: output,

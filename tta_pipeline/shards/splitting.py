@@ -34,7 +34,7 @@ def split(folder: Path, output: Path, num_instances: int, progress: Reporter) ->
         part = images[start:end]
         target = Target(
             folder=output / f"{number:05d}-of-{num_instances:05d}",
-            benchmark=manifest.benchmark,
+            benchmark_name=manifest.benchmark,
             source_kind="shards",
             generated=manifest.source.generated,
         )

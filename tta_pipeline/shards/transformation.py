@@ -65,7 +65,7 @@ def transform_shard_set(
     class_map = ClassMap(classes=manifest.classes)
     settings = transform.settings(num_shards=len(manifest.shards))
     place = Target(
-        folder=target, benchmark=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
+        folder=target, benchmark_name=manifest.benchmark, source_kind="shards", generated=manifest.source.generated
     )
     record = unchanged(place, manifest.cell, manifest.sha256, class_map, settings)
     was_written = record is None

@@ -45,7 +45,7 @@ class Target:
     """Where the shards of a cell go, and what they are called after."""
 
     folder: Path
-    benchmark: str
+    benchmark_name: str
     source_kind: str
     generated: bool = False
 
@@ -54,7 +54,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
     """Return the hash of everything that decides the shards."""
     decisive = [
         WRITER_VERSION,
-        target.benchmark,
+        target.benchmark_name,
         source_version,
         class_map.sha256,
         settings.model_dump(mode="json"),
@@ -112,7 +112,7 @@ def write_shards(
                 workers=workers,
             )
             record = WriterRecord(
-                benchmark=target.benchmark,
+                benchmark=target.benchmark_name,
                 corruption=listing.cell.corruption,
                 severity=listing.cell.severity,
                 source=source,

@@ -35,8 +35,8 @@ def small_model() -> nn.Module:
 def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, **changes: str) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
-        benchmark="test",
-        name=method,
+        benchmark_name="test",
+        experiment_name=method,
         experiment=Experiment(model="small", method=method, batch_size=6, **changes),
         model=LoadedModel(
             name="small",

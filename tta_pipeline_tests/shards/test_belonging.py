@@ -175,7 +175,7 @@ def test_adoption_does_not_launder(shard_set: ShardSet, tmp_path: Path, whose: s
     """Over a set with a manifest every byte is hashed; if one is another, nothing changes and it is said what to do."""
     if whose == "theirs":
         write_theirs(tmp_path / "theirs", num_shards=3, labels=["a", "b"])
-        shard_set = adopt(tmp_path / "theirs", CELL, QUIET, benchmark="theirs", class_map=None).shard_set
+        shard_set = adopt(tmp_path / "theirs", CELL, QUIET, benchmark_name="theirs", class_map=None).shard_set
     folder = shard_set.folder
     assert [False] == adopt_all(folder)
     path = folder / shard_set.manifest.shards[0].name
@@ -206,7 +206,7 @@ def test_a_missing_shard_ranks_no_class_anew(tmp_path: Path):
     with pytest.raises(ManifestError, match=r"0\.tar is missing"):
         adopt_all(tmp_path)
     with pytest.raises(ManifestError, match=r"0\.tar is missing"):
-        adopt(folder, CELL, QUIET, benchmark="theirs", class_map=None)
+        adopt(folder, CELL, QUIET, benchmark_name="theirs", class_map=None)
 
     assert before == ShardSet.open(folder).manifest
     assert ("a0", "a1", "b0", "b1") == before.classes
@@ -262,10 +262,10 @@ def test_a_cell_that_came_later_gets_the_labels_of_the_others(tmp_path: Path):
 def test_a_damaged_index_is_made_again_of_shards_that_the_manifest_proves(tmp_path: Path):
     """Every shard hashes to what the manifest says, so nothing is believed that is not proven."""
     write_theirs(tmp_path / "theirs", num_shards=2, labels=["a", "b"])
-    first = adopt(tmp_path / "theirs", CELL, QUIET, benchmark="theirs", class_map=None).shard_set
+    first = adopt(tmp_path / "theirs", CELL, QUIET, benchmark_name="theirs", class_map=None).shard_set
     (tmp_path / "theirs" / "samples.parquet").unlink()
 
-    again = adopt(tmp_path / "theirs", CELL, QUIET, benchmark="theirs", class_map=None)
+    again = adopt(tmp_path / "theirs", CELL, QUIET, benchmark_name="theirs", class_map=None)
 
     assert again.was_built
     assert first.manifest == again.shard_set.manifest
@@ -281,7 +281,7 @@ def test_a_split_whose_folder_is_exchanged_before_its_manifest_is_refused(cells:
 
     with pytest.raises(ManifestError, match=rf"found cell {re.escape(OTHER.key)}; expected {re.escape(CELL.key)}"):
         shard_split(
-            tmp_path / "tree" / CELL.path, cells / CELL.path, cell=CELL, settings=LIMITS, benchmark="out",
+            tmp_path / "tree" / CELL.path, cells / CELL.path, cell=CELL, settings=LIMITS, benchmark_name="out",
             progress=exchanging,
         )  # fmt: skip
 

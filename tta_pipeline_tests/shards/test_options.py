@@ -181,8 +181,8 @@ def test_shards_of_webdatasets_own_writer_are_adopted(tmp_path: Path):
                 writer.write({"__key__": key, "jpg": jpeg(sample), "cls": str(sample % 2).encode()})
     before = {path: path.read_bytes() for path in (tmp_path / "fog" / "5").iterdir()}
 
-    adopted = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark="theirs", class_map=None)
-    again = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark="theirs", class_map=None)
+    adopted = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark_name="theirs", class_map=None)
+    again = adopt(tmp_path / "fog" / "5", CELL, QUIET, benchmark_name="theirs", class_map=None)
 
     assert (12, ("0", "1")) == (adopted.shard_set.manifest.num_samples, adopted.shard_set.manifest.classes)
     assert Counter({0: 6, 1: 6}) == Counter(adopted.shard_set.index.labels.tolist())
@@ -197,7 +197,7 @@ def test_shards_of_the_first_system_are_adopted(write, tmp_path: Path):
     (tmp_path / "shards" / "writer.json").unlink()
     wider = ClassMap(classes=("a_class_before", *CLASS_MAP.classes))
 
-    adopted = adopt(tmp_path / "shards", CELL, QUIET, benchmark="theirs", class_map=wider).shard_set
+    adopted = adopt(tmp_path / "shards", CELL, QUIET, benchmark_name="theirs", class_map=wider).shard_set
 
     assert {1, 2, 3} == set(adopted.index.labels.tolist())
 
@@ -211,7 +211,7 @@ def test_what_could_be_executed_is_not_adopted(tmp_path: Path, name: str):
     (tmp_path / "shard.tar").write_bytes(data + archive_end(len(data)))
 
     with pytest.raises(ManifestError, match=r"evil|exe"):
-        adopt(tmp_path, CELL, QUIET, benchmark="theirs", class_map=None)
+        adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
     assert not proof.exists()
 
 
@@ -222,7 +222,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
             writer.write({"__key__": key, "jpg": jpeg(1)})
 
     with pytest.raises(ManifestError, match="key n01/a stands 2 times"):
-        adopt(tmp_path, CELL, QUIET, benchmark="theirs", class_map=None)
+        adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
 
 
 def test_torch_is_not_needed_to_shard():

@@ -152,7 +152,7 @@ def slowly(image, data, encode):
 shard_file._stored = slowly
 tree = FolderTree(root=Path(sys.argv[1]), cells=(CELL,))
 writing.write_shards(
-    tree.listing(CELL), writing.Target(folder=Path(sys.argv[2]), benchmark="test", source_kind="folder"),
+    tree.listing(CELL), writing.Target(folder=Path(sys.argv[2]), benchmark_name="test", source_kind="folder"),
     version="1", class_map=CLASS_MAP, settings=LIMITS, progress=QUIET,
 )
 """
@@ -176,7 +176,7 @@ def test_a_killed_conversion_publishes_nothing(write, tree, tmp_path: Path, num_
 def test_other_processes_write_and_read_the_same_shards(write, tree, tmp_path: Path, monkeypatch):
     """Byte for byte, with the same manifest."""
     monkeypatch.setattr(processes, "_WORTH_BYTES", 0)
-    target = Target(folder=tmp_path / "others", benchmark="test", source_kind="folder")
+    target = Target(folder=tmp_path / "others", benchmark_name="test", source_kind="folder")
     with processes.Workers(2) as workers:
         written = write_shards(
             tree.listing(CELL),

@@ -41,7 +41,7 @@ def write_foldered(folder: Path, classes: tuple[str, ...]) -> None:
 
 def adopted(folder: Path, class_map: ClassMap | None = None) -> ShardSet:
     """Return the shard set that adoption makes of *folder*."""
-    return adopt(folder, CELL, QUIET, benchmark="theirs", class_map=class_map).shard_set
+    return adopt(folder, CELL, QUIET, benchmark_name="theirs", class_map=class_map).shard_set
 
 
 def test_the_classes_are_those_of_the_whole_source(tmp_path: Path):
@@ -180,7 +180,7 @@ def test_shards_that_change_while_they_are_adopted_get_no_manifest(tmp_path: Pat
             path.write_bytes(path.read_bytes())
 
     with pytest.raises(ManifestError, match="changed while they were read"):
-        adopt(tmp_path, CELL, Replacing(print, what="", total=0), benchmark="theirs", class_map=None)
+        adopt(tmp_path, CELL, Replacing(print, what="", total=0), benchmark_name="theirs", class_map=None)
     assert not (tmp_path / "manifest.json").exists()
 
 

@@ -73,7 +73,7 @@ def test_the_order_hash_does_not_depend_on_shards(tree, tmp_path: Path):
     for num_shards in (1, 3, 20):
         folder = tmp_path / str(num_shards)
         settings = ShardSettings(num_shards=num_shards, seed=7)
-        target = Target(folder=folder, benchmark="test", source_kind="folder")
+        target = Target(folder=folder, benchmark_name="test", source_kind="folder")
         write_shards(tree.listing(CELL), target, version="1", class_map=CLASS_MAP, settings=settings, progress=QUIET)
         index = publish_shard_set(folder, CLASS_MAP, QUIET).shard_set.index
         for name, order in ORDERS.items():
