@@ -16,7 +16,7 @@ from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport
 from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
-from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_VISIT, Evaluation
+from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:
@@ -197,16 +197,16 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     from tta_pipeline.reports.tables import Table, as_markdown
 
     wall_s = sum(row.wall_s for row in rows)
-    table = Table(columns=SHOWN_OF_VISIT, rows=tuple(attrgetter(*SHOWN_OF_VISIT)(row) for row in rows))
+    table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
     return {
         "error": sum(row.error for row in rows) / len(rows),
         "num_samples": sum(row.num_samples for row in rows),
-        "num_visits": len(rows),
+        "num_segments": len(rows),
         "wall_s": wall_s,
         "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
         "diverged": any(row.diverged for row in rows),
-        "visits": dg.MetadataValue.md(as_markdown(table)),
+        "segments": dg.MetadataValue.md(as_markdown(table)),
     }
 
 

@@ -34,7 +34,7 @@ from tta_pipeline.streaming.reader import Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which visit of which stream, and what decides its predictions."""
+    """Which segment of which stream, and what decides its predictions."""
 
     stream: str
     position: int

@@ -21,7 +21,7 @@ NUM_KEPT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class States:
-    """The states of one stream, each named after the fingerprint of the visit after which it was saved."""
+    """The states of one stream, each named after the fingerprint of the segment after which it was saved."""
 
     folder: Path
 
@@ -35,15 +35,15 @@ class States:
     def newest(
         self, fingerprints: Sequence[str], device: torch.device, tell: Callable[[str], None]
     ) -> tuple[int, StateDict] | None:
-        """Return the last good state of a stream whose visits have *fingerprints*, or None if there is none.
+        """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
 
         Args:
-            fingerprints: Of the visits that are recorded, in their order.
+            fingerprints: Of the segments that are recorded, in their order.
             device: What the state is for.
             tell: Called for each that is damaged.
 
         Returns:
-            How many visits it has behind it, and what was saved then.
+            How many segments it has behind it, and what was saved then.
         """
         for number in range(len(fingerprints), 0, -1):
             path = self._path(fingerprints[number - 1])
@@ -52,15 +52,15 @@ class States:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                tell(f"{path} cannot be read ({error.strerror}); the stream goes on from an earlier visit")
+                tell(f"{path} cannot be read ({error.strerror}); the stream goes on from an earlier segment")
                 continue
             if data[:_HEAD_BYTES] == _digest(fingerprints[number - 1], data[_HEAD_BYTES:]):
                 return number, torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location=device, weights_only=True)
-            tell(f"{path} is damaged: found other bytes than were written; the stream goes on from an earlier visit")
+            tell(f"{path} is damaged: found other bytes than were written; the stream goes on from an earlier segment")
         return None
 
     def keep_only(self, fingerprints: Sequence[str]) -> None:
-        """Remove the states of all other visits than those that have *fingerprints*."""
+        """Remove the states of all other segments than those that have *fingerprints*."""
         kept = {self._path(fingerprint) for fingerprint in fingerprints}
         for path in self.folder.glob("*.state"):
             if _NAME.fullmatch(path.name) and path not in kept:

@@ -91,7 +91,7 @@ def _evaluations() -> Iterator[str]:
     yield f"CREATE TABLE evaluations (\n{body}\n);"
     yield (
         "COMMENT ON TABLE evaluations IS 'One row for each pass of one experiment over one cell; a cell that a stream "
-        "visits twice has two. Folder and sequence are the key';"
+        "comes to twice has two. Folder and sequence are the key';"
     )
     comments = [(frame.name, frame.comment) for frame in (*_FRAME, *_BEHIND)]
     comments += [(field.name, field.column.comment) for field in columns()]

@@ -167,10 +167,10 @@ SELECT
 FROM latest_evaluations
 GROUP BY ALL;
 COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells, sums over its cells and clean images';
-COMMENT ON COLUMN experiment_seeds.num_cells IS 'Visits to cells, clean images not counted; a gradual stream visits most cells twice';
+COMMENT ON COLUMN experiment_seeds.num_cells IS 'Segments of the streams, clean images not counted; a gradual stream comes to most cells twice';
 COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
 COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5';
-COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images; where streams come back to them, of all visits';
+COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images; where streams come back to them, of each time';
 COMMENT ON COLUMN experiment_seeds.mean_top5_error IS 'Mean over cells of the top-5 error';
 COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative log-likelihood, in nats';
 COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
@@ -210,12 +210,12 @@ LEFT JOIN (
 GROUP BY benchmark, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, mean_error;
 COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, subset and num_cells';
-COMMENT ON COLUMN leaderboard.num_cells IS 'Visits to cells, clean images not counted; a gradual stream visits most cells twice';
+COMMENT ON COLUMN leaderboard.num_cells IS 'Segments of the streams, clean images not counted; a gradual stream comes to most cells twice';
 COMMENT ON COLUMN leaderboard.num_runs IS 'Seeds that have all of these cells; others wait until they do';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error in [0, 1]';
 COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL with one';
 COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'The same over the cells of severity 5';
-COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and visits of the top-1 error on clean images';
+COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and segments of the top-1 error on clean images';
 COMMENT ON COLUMN leaderboard.mce IS 'Of the view mce: by alexnet-5k for RobustBench''s list, known by robustbench or imagenet_test_image_ids in its name, else by alexnet-full; NULL for images made here, and unless all 75 cells are there';
 COMMENT ON COLUMN leaderboard.relative_mce IS 'Likewise; NULL without clean images too';
 COMMENT ON COLUMN leaderboard.mean_top5_error IS 'Mean over seeds and cells of the top-5 error';
@@ -235,7 +235,7 @@ WITH unadapted AS (
     WHERE method = 'source' AND corruption = 'clean'
     GROUP BY ALL
 ),
-visits AS (
+segments AS (
     SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM latest_evaluations
     WHERE corruption = 'clean' AND position > 0 -- a stream that came back to them
@@ -248,7 +248,7 @@ SELECT
     any_value(unadapted_error) AS unadapted_error,
     avg(error) - any_value(unadapted_error) AS forgetting,
     bool_or(generated) AS generated
-FROM visits
+FROM segments
 LEFT JOIN unadapted USING (benchmark, subset, weights_sha256)
 GROUP BY benchmark, experiment, subset, method, stream, position
 ORDER BY benchmark, subset, experiment, stream, position;
@@ -505,4 +505,4 @@ COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode;
 COMMENT ON COLUMN first_system_log.pin_memory IS 'Whether batches wait in pinned memory';
 COMMENT ON COLUMN first_system_log.shard_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
 COMMENT ON COLUMN first_system_log.sample_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
-COMMENT ON COLUMN first_system_log.shuffle IS 'The order in the shards with its seed, and the order in which a visit streams them';
+COMMENT ON COLUMN first_system_log.shuffle IS 'The order in the shards with its seed, and the order in which a segment streams them';

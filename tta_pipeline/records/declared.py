@@ -33,8 +33,8 @@ class Column:
     choices: tuple[str, ...] = ()
     shown: bool = False
     """In the metadata of a cell in the web UI."""
-    shown_of_visit: bool = False
-    """In the table of a stream's visits there."""
+    shown_of_segment: bool = False
+    """In the table of a stream's segments there."""
     better: Literal["lower", "higher"] | None = None
     alike: bool = False
     """Whether speeds compare only where it is equal."""

@@ -129,7 +129,7 @@ class Evaluation:
     older versions wrote was not known to them.
     """
 
-    # Which visit of which stream.
+    # Which segment of which stream.
     benchmark: Annotated[str, Column("Benchmark, as its file is called")]
     experiment: Annotated[str, Column("Model, method and protocol together, as the benchmark file calls them")]
     stream: Annotated[
@@ -138,23 +138,23 @@ class Evaluation:
     position: Annotated[
         int,
         Column(
-            "Of the visit to this cell in the stream, from 0; a gradual stream visits most cells twice",
-            sql="INTEGER", at_least=0, shown_of_visit=True,
+            "Of the segment in the stream, from 0; a gradual stream comes to most cells twice",
+            sql="INTEGER", at_least=0, shown_of_segment=True,
         ),
     ]  # fmt: skip
     corruption: Annotated[
         str,
         Column(
             "Corruption, or clean",
-            sql="corruption", choices=(CLEAN.corruption, TRAIN.corruption, *CORRUPTIONS), shown_of_visit=True,
+            sql="corruption", choices=(CLEAN.corruption, TRAIN.corruption, *CORRUPTIONS), shown_of_segment=True,
         ),
     ]  # fmt: skip
     severity: Annotated[
-        int, Column("1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_visit=True)
+        int, Column("1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_segment=True)
     ]
     seed: Annotated[
         int,
-        Column("Of method and stream; rows that differ in it alone are runs of one experiment", shown_of_visit=True),
+        Column("Of method and stream; rows that differ in it alone are runs of one experiment", shown_of_segment=True),
     ]
     subset: Annotated[
         str,
@@ -207,7 +207,7 @@ class Evaluation:
         str | None, Column("In which the shards hold the samples, with its seed; NULL in older records")
     ]
     stream_order: Annotated[
-        str | None, Column("In which a visit streams them: stored, shuffled, by_class, dirichlet or slow; NULL in "
+        str | None, Column("In which a segment streams them: stored, shuffled, by_class, dirichlet or slow; NULL in "
                            "records of before")
     ]  # fmt: skip
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
@@ -216,13 +216,13 @@ class Evaluation:
     metrics_version: Annotated[
         int, Column("Of the definitions in docs/metrics.md; 1 had error and ece only", sql="INTEGER", above=0)
     ]
-    num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_visit=True)]
+    num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_segment=True)]
     num_correct: Annotated[int, _count("Whose predicted class is the label", shown=True)]
     num_correct_top5: Annotated[
         int | None, _count("With fewer than five classes above the label; NULL in records of metrics version 1")
     ]
     error: Annotated[
-        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_visit=True)
+        float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
     ]
     top5_error: Annotated[float | None, _share("Top-5 error in [0, 1]: 1 - num_correct_top5 / num_samples")]
     nll: Annotated[
@@ -259,7 +259,7 @@ class Evaluation:
         Column(
             "The error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in "
             "one class for everything",
-            shown=True, shown_of_visit=True,
+            shown=True, shown_of_segment=True,
         ),
     ]  # fmt: skip
     predictions_sha256: Annotated[
@@ -279,7 +279,7 @@ class Evaluation:
     num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation, since the stream did not wait")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
     num_resets: Annotated[
-        int, _count("How often the method went back to the source model by itself", shown_of_visit=True)
+        int, _count("How often the method went back to the source model by itself", shown_of_segment=True)
     ]
     num_nonfinite_batches: Annotated[int, _count("Batches with a logit that is no finite number")]
 
@@ -344,7 +344,7 @@ class Evaluation:
     ]
     wall_s: Annotated[float, Column("The whole pass, fetching and computing", above=0, shown=True)]
     images_per_s: Annotated[
-        float, Column("num_samples / wall_s", above=0, shown=True, shown_of_visit=True, better="higher")
+        float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True, better="higher")
     ]
     data_wait_s: Annotated[
         float, _seconds("Sum over the batches of the time until the stream delivered it", shown=True)
@@ -585,7 +585,7 @@ ALIKE = tuple(field.name for field in columns() if field.column.alike)
 """Speeds compare only where all of these are equal."""
 SHOWN = tuple(field.name for field in columns() if field.column.shown)
 """In the metadata of a cell in the web UI; those that are None are left out there."""
-SHOWN_OF_VISIT = tuple(field.name for field in columns() if field.column.shown_of_visit)
-"""Columns of the table of a stream's visits there."""
+SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
+"""Columns of the table of a stream's segments there."""
 LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
 HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")

@@ -93,7 +93,7 @@ def error_against_cost(leaderboard: Table) -> Figure:
     axes = _grid(figure, len(groups), num_columns, height_ratios=row_heights)
     for axis, ((subset, num_cells), points) in zip(axes, groups.items(), strict=True):
         which = "" if subset == "all" else f", {subset}"
-        axis.set_title(f"{num_cells} visits to cells{which}", fontsize=10, loc="left")
+        axis.set_title(f"{num_cells} cells{which}", fontsize=10, loc="left")
         _cost_panel(axis, sorted(points, key=lambda point: point[2]))
     return figure
 

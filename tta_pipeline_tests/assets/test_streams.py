@@ -58,8 +58,8 @@ def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
         check = dg.AssetCheckKey(key, EVERY_SAMPLE)
         (record,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
 
-    assert 2 == metadata["num_visits"].value
-    assert "| 1 | contrast | 5 |" in metadata["visits"].value
+    assert 2 == metadata["num_segments"].value
+    assert "| 1 | contrast | 5 |" in metadata["segments"].value
     assert ("SUCCEEDED", "5") == (record.status.value, record.partition)
 
 

@@ -14,7 +14,7 @@ import pytest
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.records.evaluation import LOWER_IS_BETTER, SHOWN, SHOWN_OF_VISIT, Evaluation, columns
+from tta_pipeline.records.evaluation import LOWER_IS_BETTER, SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
 from tta_pipeline.records.files import latest_evaluation, latest_record, numbers, packed, publish_record, read_record
 from tta_pipeline_tests.metrics.made import (
     STARTED_AT,
@@ -302,7 +302,7 @@ def test_the_table_follows_from_the_record(locations: Locations):
     assert fields == {name: (comment, nullable) for name, comment, nullable in found if name in fields}
     assert list(fields) == [name for name, *_ in found if name in fields]
     assert {"error", "predictions_sha256"} < set(SHOWN)
-    assert {"position", "error"} < set(SHOWN_OF_VISIT)
+    assert {"position", "error"} < set(SHOWN_OF_SEGMENT)
     assert {"error", "nll", "ece"} < set(LOWER_IS_BETTER)
 
 
