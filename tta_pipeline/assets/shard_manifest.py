@@ -124,7 +124,7 @@ def _read_back(
     belonging.require(record, folder / WRITER_FILE)
     progress = Progress(say, what=record.cell.key, total=record.num_samples)
     try:
-        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging)
+        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging, record=record)
     except ManifestError:
         (folder / WRITER_FILE).unlink(missing_ok=True)
         raise

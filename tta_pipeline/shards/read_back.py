@@ -98,10 +98,19 @@ def publish_shard_set(
     workers: Workers | None = None,
     *,
     belonging: Belonging = ANYTHING,
+    record: WriterRecord | None = None,
 ) -> Published:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
     A manifest that describes these shards already stays as it is, and gets checksums if it has none.
+
+    Args:
+        folder: The shards.
+        class_map: Labels.
+        progress: Told of the samples as they are read.
+        workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
+        belonging: What the shards should be of.
+        record: The writer's record if it was read already; None: it is read here.
 
     Raises:
         ManifestError: there is no writer's record, or the shards are not what it says; every difference is named. Or
@@ -109,7 +118,7 @@ def publish_shard_set(
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
-    record = read_record(folder / WRITER_FILE, WriterRecord)
+    record = record or read_record(folder / WRITER_FILE, WriterRecord)
     belonging.require(record, folder / WRITER_FILE)
     shard_set = _described(folder, class_map)
     if shard_set is not None and _is_of(shard_set.manifest, record):
