@@ -105,3 +105,15 @@ def test_facts_have_types():
     }
 
     assert READ_FROM_FILES == found
+
+
+WALKED = re.compile(r"`(\w[\w/]*\.py): ([\w.]+)`")
+
+
+@pytest.mark.parametrize(("file", "name"), WALKED.findall(make_architecture.PAGE.read_text()))
+def test_the_walks_name_what_there_is(file: str, name: str):
+    """Each file of docs/architecture.md defines the function or class that is named beside it."""
+    body = ast.parse((make_architecture.PACKAGE / file).read_text()).body
+    for part in name.split("."):
+        (found,) = [node for node in body if getattr(node, "name", None) == part]
+        body = getattr(found, "body", [])
