@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,3 +118,12 @@ def test_the_walks_name_what_there_is(file: str, name: str):
     for part in name.split("."):
         (found,) = [node for node in body if getattr(node, "name", None) == part]
         body = getattr(found, "body", [])
+
+
+@pytest.mark.parametrize("module", ["evaluation.experiment", "metrics.database", "definitions"])
+def test_what_reads_results_needs_no_torch(module: str):
+    """Nor torchvision nor webdataset: the code location, the command line and the report start without seconds of it."""
+    program = f"import sys, tta_pipeline.{module}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert "set()" == done.stdout.strip()
