@@ -122,7 +122,7 @@ def test_the_walks_name_what_there_is(file: str, name: str):
 
 @pytest.mark.parametrize("module", ["evaluation.experiment", "metrics.database", "definitions"])
 def test_what_reads_results_needs_no_torch(module: str):
-    """Nor torchvision nor webdataset: the code location, the command line and the report start without seconds of it."""
+    """Nor torchvision nor webdataset: the code location and the report start without the seconds it takes."""
     program = f"import sys, tta_pipeline.{module}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
