@@ -109,7 +109,7 @@ class _Recorder:
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
-        self._samples.append(scored_samples(log_probabilities, batch.labels, torch.from_numpy(batch.indices)))
+        self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
         self._batches.append(batch._replace(images=batch.images[:0]))  # not the pixels, whose memory is needed again
         self._waits_s.append(data_wait_s)
         self._marks.append((begin, end))
