@@ -91,10 +91,13 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
                     launch(context, compute.launch, results, left, compute.machine(), config=config.model_dump())
                 for key in run.keys:
                     with run.reporting(key) as report:
+                        if key not in results.keys:
+                            report(_NOT_ITS)
+                            continue
                         if key in left and not compute.launch:
                             runner.evaluate(key)
-                        is_own = key in results.keys
-                        report(reporter.report(runner.rows(key), was_evaluated=key in left) if is_own else _NOT_ITS)
+                        rows = results.rows(key) if compute.launch else runner.rows(key)
+                        report(reporter.report(rows, was_evaluated=key in left))
                 yield run.result()
         finally:
             metrics.publish(context.log)

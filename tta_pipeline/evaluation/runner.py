@@ -131,12 +131,10 @@ class ExperimentRunner:
                 self._evaluate(_Step(plan, segment))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
-        """Return the evaluation of each cell in each stream at *key*, which `evaluate` has seen to.
-
-        What another process has evaluated is read from its records.
+        """Return the evaluation of each cell in each stream at *key*, as `plan` found it or `evaluate` recorded it.
 
         Raises:
-            RecordError: a cell has no record, or a damaged one.
+            RecordError: a cell has none.
         """
         places = self._experiment.places(key)
         return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
