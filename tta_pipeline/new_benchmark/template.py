@@ -191,7 +191,7 @@ def _experiments(found: Survey) -> Iterator[str]:
     yield f"    preset: {preset}  # settings that the authors published: imagenet or cifar"
     yield "    batch_size: 64  # it changes the results of methods that adapt"
     yield "    # hyperparameters: {lr: 0.00025}  # in place of the preset's"
-    yield "    # protocol: continual  # one stream of all corruptions of a severity; without it each cell starts anew"
+    yield "    # protocol: continual  # one stream of all corruptions of a severity; without it each cell starts over"
     yield "    # seeds: [0, 1, 2]  # a stream in its own order for each"
 
 
