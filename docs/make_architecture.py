@@ -17,7 +17,7 @@ def rooms() -> list[str]:
 
 @cache
 def imports() -> tuple[tuple[Path, str], ...]:
-    """Return each file in a room with each module in a room that it imports, wherever in it."""
+    """Return each file in a room with each module in a room that it imports, anywhere in the file."""
     known = set(rooms())
     return tuple(
         (path.relative_to(PACKAGE), module.removeprefix("tta_pipeline."))

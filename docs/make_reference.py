@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the code: `python docs/make_reference.py`. A test holds that it has been run."""
+"""Writes docs/reference/ from the code: `python docs/make_reference.py`. A test checks that it has been run."""
 
 import inspect
 import json
@@ -30,7 +30,7 @@ def commands() -> str:
     parts = ["# Commands\n\n`tta-pipeline <verb> --help` shows the same."]
     for name, command in main.commands.items():
         parent = click.Context(main, info_name="tta-pipeline", **main.context_settings)
-        # Without help itself: its names, and so the width of their column, depend on who has asked for it first.
+        # Without the help option: its names, and so the width of their column, depend on who asked for it first.
         context = click.Context(command, parent=parent, info_name=name, max_content_width=110, help_option_names=[])
         lines = [line.rstrip() for line in command.get_help(context).splitlines()]
         shown = "\n".join(lines)
@@ -43,7 +43,7 @@ def benchmark_files() -> str:
     parts = [
         "# Benchmark files",
         "A YAML file under `benchmarks/` in the data root; its name is the benchmark's.",
-        "What is not named here is refused.",
+        "Other fields are refused.",
         "A worked example: [digits_c.yaml](../../tta_pipeline/benchmarks/digits_c.yaml).",
     ]
     parts += [_section(kind) for kind in _sections(Benchmark)]
@@ -58,7 +58,7 @@ def dagster() -> str:
     with tempfile.TemporaryDirectory() as root:
         repository = build_definitions(Locations(root=Path(root))).get_repository_def()
     graph = repository.asset_graph
-    # The assets of clean and training images say the same; those with partitions are told.
+    # The assets of clean and training images say the same; only those with partitions are shown.
     assets = {
         _generic(key): (_partitions(graph.get(key).partitions_def), graph.get(key).description)
         for key in sorted(graph.get_all_asset_keys(), reverse=True)
@@ -78,7 +78,7 @@ def dagster() -> str:
     sensors["<benchmark>__new_cells"] = "Makes the shards of cells as their folders or archives arrive."
     parts = [
         "# Dagster",
-        f"Of every benchmark, here `{BENCHMARK}`. Partition keys are `<corruption>|<severity>`.",
+        f"What every benchmark has, here `{BENCHMARK}`. Partition keys are `<corruption>|<severity>`.",
         "`<benchmark>/clean/...` and `<benchmark>/train/...` have none; those of streams are the severities.",
         "## Assets",
         _table(("asset", "partitions", ""), [(f"`{name}`", *rest) for name, rest in assets.items()]),
@@ -87,12 +87,12 @@ def dagster() -> str:
         "## Jobs",
         _table(("job", ""), [(f"`{name}`", text) for name, text in jobs.items()]),
         "## Sensors",
-        "Off until somebody turns them on.",
+        "Off until the user turns them on.",
         _table(("sensor", ""), [(f"`{name}`", text) for name, text in sensors.items()]),
         "## Run configuration of an evaluation",
         "`ops: {<benchmark>__evaluation__<experiment>: {config: ...}}`",
         _fields(EvaluationConfig),
-        "## Run configuration of what computes",
+        "## Run configuration of the compute resource",
         "`resources: {compute: {config: ...}}`",
         _fields(Compute),
     ]
@@ -125,7 +125,7 @@ def database() -> str:
         ]
         parts += [f"## {name}", f"A {kind}. {comment}.", _table(("column", "type", ""), rows)]
     for name, parameters, comment in macros:
-        parts += [f"## {name}({', '.join(parameters)})", f"A macro that gives a table. {comment}."]
+        parts += [f"## {name}({', '.join(parameters)})", f"A macro that returns a table. {comment}."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -138,7 +138,7 @@ PAGES = {
 
 
 def _sections(kind: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield *kind* and every section that its fields can hold, each once, from outside to inside."""
+    """Yield *kind* and every section that its fields can hold, each once, the outermost first."""
     found: dict[type[BaseModel], None] = {}
     to_come = [kind]
     while to_come:
@@ -177,7 +177,7 @@ def _fields(kind: type[BaseModel]) -> str:
     rows = [
         (f"`{name}`", _type(info.annotation), _default(info), info.description)
         for name, info in kind.model_fields.items()
-        if (kind, name) != (Benchmark, "name")  # the file's
+        if (kind, name) != (Benchmark, "name")  # the name of the file
     ]
     return _table(("field", "type", "default", ""), rows)
 
@@ -188,7 +188,7 @@ def _table(head: typing.Sequence[str], rows: typing.Iterable[typing.Sequence[str
 
 
 def _type(annotation: object) -> str:
-    """Return a type in words that a person who writes YAML knows."""
+    """Return a type in words that a user who writes YAML knows."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     words = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path"}
     if origin is typing.Annotated:

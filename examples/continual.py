@@ -1,6 +1,6 @@
 """A protocol as a loop of your own: one method sees cell after cell, and is never reset.
 
-In a benchmark file this is `protocol: continual`, and a killed run then goes on where it was.
+In a benchmark file this is `protocol: continual`, and a killed run then resumes where it was.
 
     python examples/continual.py data/digits_c/source_model.safetensors SHARDS SHARDS
 

@@ -18,7 +18,7 @@ from tta_pipeline.adaptation.norm import Norm
 
 
 class Settings(Hyperparameters):
-    """What a user can set."""
+    """Settings of the method."""
 
     temperature: float = 1.0
 
@@ -36,7 +36,7 @@ SHARPENED = MethodEntry(
 
 
 def main(folder: str, model: str) -> None:
-    """Evaluate it with two settings."""
+    """Evaluate the method with two temperatures."""
     for temperature in (1.0, 0.5):
         method = tta.build("own_method:SHARPENED", tta.load_model(model), num_classes=10, temperature=temperature)
         result = tta.evaluate(method, folder)

@@ -28,7 +28,7 @@ class Mine(nn.Module):
 
 
 def main(folder: str) -> None:
-    """Evaluate it as it is."""
+    """Evaluate the model without adaptation."""
     torch.manual_seed(0)
     cell = tta.open_shards(folder)
     method = tta.build("source", Mine(len(cell.classes)), num_classes=len(cell.classes))

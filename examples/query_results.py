@@ -15,7 +15,7 @@ import tta_pipeline as tta
 
 
 def main(data_root: str) -> None:
-    """Print the three best of the leaderboard."""
+    """Print the three best experiments of the leaderboard."""
     best = tta.query(
         "SELECT experiment, mean_error, num_cells FROM leaderboard WHERE num_cells >= ? ORDER BY mean_error LIMIT 3",
         [1],

@@ -18,7 +18,7 @@ import tta_pipeline as tta
 
 
 def main(train: str, test: str) -> None:
-    """Train a ResNet-18 from nothing, then evaluate it with and without adaptation."""
+    """Train a ResNet-18 from scratch, then evaluate it with and without adaptation."""
     torch.manual_seed(0)
     clean = tta.open_shards(train)
     network = tta.load_model("torchvision:resnet18", num_classes=len(clean.classes), weights=None).train()

@@ -1,7 +1,7 @@
 """Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-In a notebook or a script, `import tta_pipeline as tta`: see docs/python.md. What is named here is imported when it is
-first used, so that importing the package costs neither torch nor Dagster.
+In a notebook or a script, `import tta_pipeline as tta`: see docs/python.md. Each name here is imported when it is first
+used, so that importing the package imports neither torch nor Dagster.
 """
 
 from importlib import import_module
@@ -23,7 +23,7 @@ _HOME = {
     "shard": "front_door",
     "verify": "front_door",
 }
-"""The module of each, below this package."""
+"""Module of each name, below this package."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""What a verb reports while it works: bars for a person at a terminal, lines for a log, a JSON array for a program."""
+"""Progress reports of a verb: bars on a terminal, lines in a log, a JSON array for a program."""
 
 import json
 import sys
@@ -31,18 +31,18 @@ class ConsoleReporter:
         self.facts: list[JsonObject] = []
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
-        """Return what counts the images of *what*, or whatever *unit* says: a bar, or a line every few seconds."""
+        """Return the counter for the images, or other *unit*, of *what*: a bar, or a line every few seconds."""
         if self._bars:
             return _Bar(self._bars, what, total, unit=unit)
         return log_reporter(self.say)(what, total, unit=unit)
 
     def say(self, line: str) -> None:
-        """Print *line*, which is not part of the answer, unless all is to be quiet."""
+        """Print *line*, which is not part of the answer, unless the reporter is quiet."""
         if not self._is_quiet:
             self._print(line, is_answer=False)
 
     def done(self, line: str, facts: JsonObject, *, number: int, total: int) -> None:
-        """Report one shard set of *total*: the line to a person, the facts to a program."""
+        """Report one shard set of *total*: *line* to the user, *facts* to a program."""
         self.facts.append(facts)
         if self._bars:
             if self._sets is None:
@@ -53,7 +53,7 @@ class ConsoleReporter:
 
     def _print(self, line: str, *, is_answer: bool) -> None:
         if self._bars and (sys.stdout if is_answer else sys.stderr).isatty():
-            # Above the bars, which stand where the terminal would print it.
+            # Above the bars, which occupy the place where the terminal would print it.
             self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:
             click.echo(line, err=not is_answer)
@@ -61,7 +61,7 @@ class ConsoleReporter:
 
 @contextmanager
 def console_reporter(*, is_quiet: bool, as_json: bool) -> Iterator[ConsoleReporter]:
-    """Yield the reporter of a verb; when all has gone well, a program gets its array."""
+    """Yield the reporter of a verb; with *as_json*, print the array when the block ends without an exception."""
     with _bars(is_wanted=sys.stderr.isatty() and not is_quiet) as bars:
         reporter = ConsoleReporter(bars, is_quiet=is_quiet, as_json=as_json)
         yield reporter
@@ -79,7 +79,7 @@ def _bars(*, is_wanted: bool) -> Iterator[Bars | None]:
 
 
 class _Bar(Progress):
-    """A bar in place of lines, which goes when all is done."""
+    """A bar in place of lines; it disappears when everything is done."""
 
     def __init__(self, bars: Bars, what: str, total: int, *, unit: str) -> None:
         super().__init__(self._show, what=what, total=total, unit=unit, interval_s=0.1)

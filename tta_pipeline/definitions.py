@@ -32,7 +32,7 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 def build_definitions(locations: Locations) -> dg.Definitions:
     """Return the definitions of every benchmark, the embedded ones and those under the data root.
 
-    What is wrong in benchmark files is an asset that says so; see `assets.faults`.
+    Each fault in a benchmark file becomes an asset that says so; see `assets.faults`.
     """
     loaded = load_all(locations)
     benchmarks = loaded.benchmarks

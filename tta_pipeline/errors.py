@@ -1,7 +1,7 @@
 """One tree of exceptions, so that a caller can catch the base or a leaf.
 
     PipelineError                   anything this project refuses or cannot finish
-     ├── DataRootError              the data root has a name with which something else cannot work
+     ├── DataRootError              the data root has a name that the database or the logs cannot handle
      ├── BenchmarkFileError         a benchmark file does not say what it should
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
      ├── SourceError                images to convert are missing, damaged or ambiguous
@@ -10,12 +10,12 @@
      │    └── ManifestError         shards and manifest disagree, or one of them is missing
      ├── StreamError                a stream delivered other samples than its manifest names
      ├── LoaderError                a loader cannot be measured
-     ├── AdaptationError            a method cannot be built, or not for this model
+     ├── AdaptationError            a method cannot be built, or does not fit this model
      ├── EvaluationError            an evaluation cannot start or did not see every sample
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
-     ├── QuestionError              a question to the database is none, or has no answer
-     └── WorkerError                a process that did a piece of the work was ended from outside
+     ├── QuestionError              a question to the database is not a query, or has no answer
+     └── WorkerError                a worker process was ended from outside
 
 Every message answers three questions in this order: what was found (with its value and path), what was expected,
 and what to do.
@@ -27,7 +27,7 @@ class PipelineError(Exception):
 
 
 class DataRootError(PipelineError):
-    """The data root has a name with which something else cannot work."""
+    """The data root has a name that the database or the logs cannot handle."""
 
 
 class BenchmarkFileError(PipelineError):
@@ -63,7 +63,7 @@ class LoaderError(PipelineError):
 
 
 class AdaptationError(PipelineError):
-    """A method cannot be built, or not for this model."""
+    """A method cannot be built, or does not fit this model."""
 
 
 class EvaluationError(PipelineError):
@@ -79,8 +79,8 @@ class ReportError(PipelineError):
 
 
 class QuestionError(PipelineError):
-    """A question to the database is none, or has no answer."""
+    """A question to the database is not a query, or has no answer."""
 
 
 class WorkerError(PipelineError):
-    """A process that did a piece of the work was ended from outside."""
+    """A worker process was ended from outside."""

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and the locks that a dead process cannot keep."""
+"""Files and folders that appear whole or not at all, and locks that a dead process cannot hold."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
-_ABANDONED_AFTER_S = 60.0  # between the making of a folder and its lock lie microseconds; a minute is beyond doubt
+_ABANDONED_AFTER_S = 60.0  # a folder is locked microseconds after it is made; a minute is beyond doubt
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
@@ -30,30 +30,30 @@ _KINDS = {
 _ADVICE = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room, or ask for a larger quota",
-    errno.EFBIG: "make room, or raise the limit of the size of a file (ulimit -f)",
-    errno.EROFS: "take another place, or mount this disk for writing",
-    errno.EACCES: "take a place that you may use, or change its rights",
-    errno.EPERM: "take a place that you may use, or change its rights",
-    errno.ENAMETOOLONG: "take shorter names",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENOTDIR: "take away the file that stands where a folder should",
-    errno.EIO: "look at the disk, which may be failing",
-    errno.ESTALE: "look at the network and its disk",
+    errno.EFBIG: "make room, or raise the limit on file size (ulimit -f)",
+    errno.EROFS: "choose another place, or mount this disk for writing",
+    errno.EACCES: "choose a place that you may use, or change its permissions",
+    errno.EPERM: "choose a place that you may use, or change its permissions",
+    errno.ENAMETOOLONG: "use shorter names",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENOTDIR: "remove the file that is where a folder should be",
+    errno.EIO: "check the disk, which may be failing",
+    errno.ESTALE: "check the network and its disk",
 }
 
 
 def advice(error: Exception) -> str:
-    """Return what to do about *error*, a file system's or that of a library which passes on its words."""
+    """Return what to do about *error*, raised by the file system or by a library that repeats its message."""
     code = error.errno if isinstance(error, OSError) else None
     if code is None:
         code = next((known for known in _ADVICE if os.strerror(known) in str(error)), None)
-    return _ADVICE.get(code or 0, "look at this place, its rights and the room there")
+    return _ADVICE.get(code or 0, "check this place, its permissions and its free space")
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Return *path* open for reading, once it is known to be a regular file or a link to one; this never waits.
+    """Return *path* opened for reading, if it is a regular file or a link to one; this never waits.
 
-    Opening a pipe by the ordinary way waits for a writer, which may never come.
+    Opening a pipe the ordinary way waits for a writer, which may never come.
 
     Raises:
         OSError: it cannot be opened, or it is a folder (`IsADirectoryError`), a pipe, a socket or a device;
@@ -72,11 +72,11 @@ def read_file(path: Path, *, limit_bytes: int) -> bytes:
     """Return what the regular file *path* holds.
 
     Raises:
-        OSError: it cannot be read, is no regular file (see `open_file`), or holds more than *limit_bytes*;
+        OSError: it cannot be read, is not a regular file (see `open_file`), or holds more than *limit_bytes*;
             `strerror` says which.
     """
     with open_file(path) as file:
-        # What is asked for is allocated at once: the size that it has, not the limit.
+        # A read allocates what it is asked for at once: so ask for the size of the file, not for the limit.
         is_too_large = os.fstat(file.fileno()).st_size > limit_bytes
         data = b"" if is_too_large else file.read()
     if is_too_large or len(data) > limit_bytes:
@@ -94,9 +94,9 @@ def fsync_path(path: Path) -> None:
 
 
 def start_writing_back(descriptor: int) -> None:
-    """Let the kernel send what was written to *descriptor* on its way to the disk, so that fsync has less to wait for.
+    """Let the kernel start to write what is in *descriptor* to disk, so that fsync has less to wait for.
 
-    A hint: file systems without it do nothing, and it says nothing of errors, which fsync does.
+    This is a hint: file systems without it do nothing, and it reports no errors; fsync does.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "sync_file_range"):
@@ -117,7 +117,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def written_file(path: Path) -> Iterator[Path]:
-    """Yield a path beside *path* to write to, which takes its place when the block ends without an exception."""
+    """Yield a path beside *path* to write to; it replaces *path* when the block ends without an exception."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _name_beside(path)
     try:
@@ -130,7 +130,7 @@ def written_file(path: Path) -> Iterator[Path]:
 
 
 def write_once(path: Path, data: bytes) -> bool:
-    """Write *data* to *path* unless something stands there; return whether this call wrote it."""
+    """Write *data* to *path* unless *path* exists; return whether this call wrote it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = _name_beside(path)
     try:
@@ -145,7 +145,7 @@ def write_once(path: Path, data: bytes) -> bool:
 
 
 def own_folder(path: Path) -> None:
-    """Make *path*, a folder of files that can be made again, and mark it as that and as ours; https://bford.info/cachedir.
+    """Make *path*, a folder of files that can be made again, and mark it as such and as ours: https://bford.info/cachedir.
 
     Raises:
         OSError: it cannot be made or written to.
@@ -163,7 +163,7 @@ def locked(path: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would leave it to a child that was forked meanwhile
+            fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would leave the lock to a child forked meanwhile
 
 
 @contextlib.contextmanager
@@ -183,12 +183,12 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Be the only process that puts another folder in the place of *folder*, or files into it; its lock is not kept."""
+    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards."""
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         with path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Whoever held it before has removed its name: a third process would lock another file of that name.
+            # The previous holder has removed the name of its file: a third process would lock a new file of that name.
             if not _is_still(path, file.fileno()):
                 continue
             try:
@@ -202,7 +202,7 @@ def changing(folder: Path) -> Iterator[None]:
 def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside *target*, named after it, and remove whatever has that name when the block ends.
 
-    It is locked for as long, which tells it from what a killed process left behind; that is removed here too.
+    It is locked until then, which distinguishes it from what a killed process left behind; that is removed here too.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
@@ -210,7 +210,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # NFS locks no folder; there nothing is ever taken for abandoned, and `doctor` names what was left.
+        # NFS cannot lock folders; there nothing is ever taken for abandoned, and `doctor` names what was left.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield folder
@@ -268,7 +268,7 @@ def _fsync_tree(folder: Path) -> None:
 
 
 def _take_place(beside: Path, target: Path) -> None:
-    """Put *beside* where *target* is; what stood there is then called *beside*."""
+    """Put *beside* in the place of *target*; the old target is then called *beside*."""
     try:
         beside.rename(target)
     except OSError as error:
@@ -279,7 +279,7 @@ def _take_place(beside: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step, so that no reader finds neither; return whether the file system can."""
+    """Swap two names in one step, so that a reader always finds both; return whether the file system can."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False

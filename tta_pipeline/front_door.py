@@ -1,4 +1,4 @@
-"""Shards for people who import this package: one split of images becomes one cell, and is verified."""
+"""Sharding and verification from Python: one split of images becomes one cell, and is verified."""
 
 import os
 from pathlib import Path
@@ -31,19 +31,19 @@ def shard(
 ) -> Shards:
     """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
 
-    The cell is what the folders are called: `.../fog/5` is fog at severity 5, any other name is clean images. What
-    stands in *output* already, of the same images and settings, stays.
+    The folder names give the cell: `.../fog/5` is fog at severity 5, any other name is clean images. Shards of the same
+    images and settings that are already in *output* stay.
 
     Args:
-        source: `<source>/<class>/<name>.JPEG`, or another kind of image file.
-        output: Folder of the shards, which is made.
-        num_shards: Exactly so many; give this or the next.
-        samples_per_shard: At most so many samples in each.
+        source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file.
+        output: Folder of the shards; it is created.
+        num_shards: Exact number of shards; give this or *samples_per_shard*.
+        samples_per_shard: Largest number of samples in a shard.
         class_map: JSON list of the classes in the order of their labels, or `meta.mat`; None: the sorted folders.
-        order: Of the samples in the shards; permuted is what evaluation without a shuffle needs.
-        seed: Of that order.
-        jobs: Processes that write; None: one for each core.
-        progress: Reports on the images as they pass.
+        order: Order of the samples in the shards; evaluation without a shuffle needs permuted.
+        seed: Seed of that order.
+        jobs: Number of processes that write; None: one for each core.
+        progress: Reporter of the images as they are read and written.
 
     Raises:
         SourceError, ClassMapError: an image or a class folder is not what it should be.
@@ -68,16 +68,16 @@ def shard(
 
 
 def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, ...]:
-    """Hash every shard under *folders* again, and return what is wrong with each set: `problems` is empty if nothing.
+    """Hash every shard under *folders* again, and return a verdict on each set; an intact set has no `problems`.
 
     Raises:
-        ManifestError: there is no shard set under one of them.
+        ManifestError: there is no shard set under one of the folders.
     """
     return tuple(verify_folders(find_shard_sets(map(Path, folders)), progress))
 
 
 def _cell(folder: Path) -> Cell | None:
-    """Return the cell that *folder* is called by, None if it is called otherwise."""
+    """Return the cell that the path of *folder* names; None if it names none."""
     corruption, severity = folder.absolute().parts[-2:]
     is_cell = corruption in CORRUPTIONS and severity in map(str, SEVERITIES)
     return Cell(corruption=corruption, severity=int(severity)) if is_cell else None

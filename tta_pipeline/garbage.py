@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept away while millions of tuples are made."""
+"""Switches Python's garbage collector off while millions of tuples are made."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage in the block.
+    """Switch the garbage collector off in the block.
 
-    Tuples of text and numbers hold none, but Python would look through all of them again and again, each time longer: a
+    Tuples of text and numbers hold no garbage, but Python would search all of them again and again, each time longer: a
     third of the time it takes to list a hundred thousand files and to name their samples.
     """
     was_enabled = gc.isenabled()

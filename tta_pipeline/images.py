@@ -1,4 +1,4 @@
-"""A look at an image file's first and last bytes: microseconds, and every cut file is found."""
+"""Checks of an image file's first and last bytes: they take microseconds and find every cut file."""
 
 import io
 from typing import NamedTuple
@@ -14,14 +14,14 @@ _JPEG, _PNG, _BMP, _RIFF = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF"
 _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
-# Cameras and editors append padding; an end mark is looked for this far from the end of the file.
+# Cameras and editors append padding; the end mark may lie this far before the end of the file.
 _TRAILER_BYTES = 4096
 MAX_PIXELS = 50_000_000
-"""A larger image is refused: nothing in this field comes near it, and decoding it takes the memory of a machine."""
+"""Pixels of the largest image that is read: nothing in this field comes near it, and decoding takes much memory."""
 
 
 class ImageHeader(NamedTuple):
-    """What an image says of itself. A plain tuple, because millions are looked at."""
+    """What the header of an image says. A plain tuple, because millions are read."""
 
     encoding: str
     height: int
@@ -32,7 +32,7 @@ def read_image_header(data: bytes) -> ImageHeader:
     """Return encoding and size of the image file *data*.
 
     Raises:
-        ValueError: *data* is no JPEG, PNG, BMP, WebP or `.npy` file, ends early, or is larger than `MAX_PIXELS`.
+        ValueError: *data* is not a JPEG, PNG, BMP, WebP or `.npy` file, ends early, or has more than `MAX_PIXELS`.
     """
     header = _header_by_signature(data)
     if not 0 < header.height * header.width <= MAX_PIXELS:
@@ -55,7 +55,7 @@ def _header_by_signature(data: bytes) -> ImageHeader:
 
 
 def _jpeg_header(data: bytes) -> ImageHeader:
-    # The header alone decides; a cut file still has one.
+    # This reads the header alone, which a cut file still has.
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     if not data.endswith(_JPEG_END):
         _require(data.find(_JPEG_END, max(2, len(data) - _TRAILER_BYTES)) > 0, "JPEG", data, "an end mark FF D9")
@@ -106,7 +106,7 @@ def decode_with_pillow(data: bytes) -> Image.Image:
     """Return the image file *data* decoded to RGB.
 
     Raises:
-        ValueError: *data* is damaged, or no JPEG, PNG, BMP or WebP file.
+        ValueError: *data* is damaged, or is not a JPEG, PNG, BMP or WebP file.
     """
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:

@@ -1,4 +1,4 @@
-"""Values that JSON can say, for what is written into records, fingerprints and answers to programs."""
+"""Types of JSON values, of which records, fingerprints and answers to programs are made."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -13,21 +13,21 @@ class Locations:
     """The folders and files of a data root.
 
     Raises:
-        DataRootError: its path has a character with which logs or the database cannot work.
+        DataRootError: its path has a character that logs or the database cannot handle.
     """
 
     root: Path
 
     def __post_init__(self) -> None:
-        """Refuse what would fail, or be misread, much later."""
+        """Refuse a path that would fail, or be misread, much later."""
         text = str(self.root)
         if "?" in text:
             raise DataRootError(
-                f"the data root is {text!r}; expected no '?', after which DuckDB reads no name: rename it"
+                f"the data root is {text!r}; expected no '?', at which DuckDB stops reading a name: rename it"
             )
         if any(not character.isprintable() for character in text):
             raise DataRootError(
-                f"the data root is {text!r}; expected characters that can be printed, without ends of lines: rename it"
+                f"the data root is {text!r}; expected printable characters without line breaks: rename it"
             )
 
     @classmethod
@@ -46,7 +46,7 @@ class Locations:
         return self.root / "metrics.duckdb"
 
     def class_map(self, benchmark_name: str) -> Path:
-        """The pinned class map."""
+        """File of the pinned class map."""
         return self.root / benchmark_name / "class_map.json"
 
     def generated_source(self, benchmark_name: str) -> Path:
@@ -58,11 +58,11 @@ class Locations:
         return self.root / benchmark_name / "shards" / cell.path
 
     def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
-        """Folder of the shard set that a transform made from one cell's."""
+        """Folder of the shard set that a transform makes from one cell."""
         return self.root / benchmark_name / "transformed" / transform / cell.path
 
     def source_model(self, benchmark_name: str) -> Path:
-        """Weights of the source model that a benchmark trains, with a description beside it."""
+        """File with the weights of the source model that a benchmark trains; a description lies beside it."""
         return self.root / benchmark_name / "source_model.safetensors"
 
     def results(self, benchmark_name: str) -> Path:
@@ -70,11 +70,11 @@ class Locations:
         return self.root / benchmark_name / "results"
 
     def states(self, benchmark_name: str) -> Path:
-        """Folder of the adaptation states from which streams go on that were broken off."""
+        """Folder of the adaptation states from which interrupted streams resume."""
         return self.root / benchmark_name / "states"
 
     def predictions(self, benchmark_name: str) -> Path:
-        """Folder of the predictions of each sample, where a run was asked to keep them."""
+        """Folder of the predictions of each sample, if a run is asked to keep them."""
         return self.root / benchmark_name / "predictions"
 
     def report(self, benchmark_name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Names of images and classes: they end in tables and web pages, and so must be text."""
+"""Names of images and classes: they end up in tables and web pages, so they must be text."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
     """Refuse a *name*, read from the file system or an archive, whose bytes are not UTF-8.
 
     Args:
-        name: With surrogates for the bytes that are not, as Python reads it.
-        of: The archive or folder that it stands in.
-        error: What is raised.
+        name: Name as Python reads it, with surrogates for the bytes that are not UTF-8.
+        of: Archive or folder that contains the name.
+        error: Type of the error that is raised.
     """
     if name.isascii():  # as nearly all are, and there are millions
         return
@@ -21,6 +21,6 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
         where = str(of).encode("utf-8", "backslashreplace").decode()
         found = name.encode("utf-8", "surrogateescape")
         raise error(
-            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes that are: "
-            "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive anew"
+            f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
+            "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None

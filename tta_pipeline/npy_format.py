@@ -1,4 +1,4 @@
-"""What the header of an `.npy` file says, read strictly: its text is matched, never evaluated as Python."""
+"""Strict reader of the header of an `.npy` file: its text is matched, never evaluated as Python."""
 
 import math
 import re
@@ -9,13 +9,13 @@ import numpy as np
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER_BYTES = 4096
-"""NumPy writes 128 bytes for arrays of numbers."""
+"""Length of the longest header that is read; NumPy writes 128 bytes for arrays of numbers."""
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
-"""Of the field that tells the header's length, by the format's version."""
+"""Length of the field that holds the header's length, by version of the format."""
 _MAX_AXES = 32
 _START_BYTES = len(MAGIC) + 2 + 4
 MAX_START_BYTES = _START_BYTES + MAX_HEADER_BYTES
-"""At most what lies before the values."""
+"""Most bytes that can precede the values."""
 _FIELD = re.compile(
     r"""\s*['"](?P<name>descr|fortran_order|shape)['"]\s*:\s*"""
     r"""(?:['"](?P<descr>[<>|=]?(?:b1|[iu][1248]|f[248]))['"]|(?P<order>True|False)|\((?P<shape>[\d, L]*)\))"""
@@ -26,7 +26,7 @@ _KINDS = {"descr": "descr", "fortran_order": "order", "shape": "shape"}
 
 
 class ArrayHeader(NamedTuple):
-    """What an array file holds, and where."""
+    """What an array file holds, and where in the file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ def read_array_header(data: bytes) -> ArrayHeader:
     """Return what *data*, the beginning of an `.npy` file or all of it, says of the array.
 
     Raises:
-        ValueError: *data* is no `.npy` file, is cut inside of its header, or holds anything but plain numbers.
+        ValueError: *data* is not an `.npy` file, is cut inside its header, or holds anything but plain numbers.
     """
     if not data.startswith(MAGIC) or len(data) < _START_BYTES:
         raise ValueError(f"a file that begins with {data[:8]!r}; expected an .npy file, which begins with {MAGIC!r}")
@@ -56,11 +56,11 @@ def read_array_header(data: bytes) -> ArrayHeader:
     if end - start > MAX_HEADER_BYTES:
         raise ValueError(f"an .npy header of {end - start} bytes; expected {MAX_HEADER_BYTES} at most")
     if len(data) < end:
-        raise ValueError(f"an .npy file that ends inside of its header; expected {end} bytes at least")
+        raise ValueError(f"an .npy file that ends inside its header; expected {end} bytes at least")
     return _understood(data[:end], start)
 
 
-@lru_cache(maxsize=64)  # the images of a shard have one header, which takes longer to read than their pixels
+@lru_cache(maxsize=64)  # the images of a shard share one header, which takes longer to read than their pixels
 def _understood(head: bytes, start: int) -> ArrayHeader:
     text = head[start:].decode("latin-1").strip()
     fields = _fields(text[1:-1]) if text[:1] == "{" and text[-1:] == "}" else {}
@@ -75,7 +75,7 @@ def _understood(head: bytes, start: int) -> ArrayHeader:
 
 
 def _fields(text: str) -> dict[str, str]:
-    """Return the value of each field; fewer than all where *text* is not made of them alone."""
+    """Return the value of each field; fewer than all if *text* holds anything else."""
     fields: dict[str, str] = {}
     position = 0
     while (match := _FIELD.match(text, position)) is not None:

@@ -1,4 +1,4 @@
-"""What the partitions of assets are: cells, and streams over several cells. Keys are parsed here and nowhere else."""
+"""Partitions of assets: cells, and streams over several cells. Keys are parsed here and nowhere else."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,10 +59,10 @@ TRAIN = Cell(corruption="train", severity=0)
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
 class StreamKey:
-    """The streams of an experiment that go over several cells: of one severity, or of the whole benchmark."""
+    """The streams of an experiment over several cells: those of one severity, or of the whole benchmark."""
 
     severity: int | None = None
-    """None: the whole benchmark."""
+    """Severity of the cells; None: the whole benchmark."""
 
     @property
     def key(self) -> str:
@@ -85,7 +85,7 @@ def cells(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> tuple[Ce
 
 
 def parse_key(text: str, allowed: Sequence[_K]) -> _K:
-    """Return the one of *allowed* whose key is *text*.
+    """Return the member of *allowed* whose key is *text*.
 
     Dagster hands run tags to our code unchecked, so a key is compared with the benchmark's own before it comes near a
     path.
@@ -100,7 +100,7 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
 
 
 def _described(allowed: Sequence[PartitionKey]) -> str:
-    """Return what *allowed* are, shorter than a list: most cells are any corruption with any severity."""
+    """Return *allowed* in words, shorter than a list: most cells are any corruption with any severity."""
     grid = [key for key in allowed if isinstance(key, Cell) and key.severity]
     others = [key.key for key in allowed if key not in grid]
     if not grid:

@@ -1,7 +1,7 @@
-"""Processes that do pieces of work beside this one.
+"""Worker processes.
 
-Not those of `multiprocessing`: these never import the program's main module, which for Dagster takes a second, and they
-end by themselves when the one that started them is killed, since their input then ends.
+They do not use `multiprocessing`: they never import the program's main module, which takes a second for Dagster, and
+they end by themselves when their parent is killed, since their input then ends.
 """
 
 import os
@@ -20,16 +20,16 @@ from tta_pipeline.garbage import uncollected
 P = ParamSpec("P")
 Result = TypeVar("Result")
 MOST_PROCESSES = 1_024
-"""No machine does more with more; a number from outside is at most this."""
+"""Largest number of processes that the user can ask for; no machine gains from more."""
 _COMMAND = (sys.executable, "-c", "from tta_pipeline.processes import serve; serve()")
 
 
 _WORTH_BYTES = 32 * 2**20
-"""Less is read or written before a process has started and imported what it needs."""
+"""Smaller work is done before a process has started and imported what it needs."""
 
 
 class Workers:
-    """So many processes, started when the first work comes and ended, whatever they do, with the block."""
+    """A fixed number of processes: the first work starts them, and the end of the block kills them."""
 
     def __init__(self, num_processes: int) -> None:
         self.num_processes = num_processes
@@ -52,12 +52,12 @@ class Workers:
             process.communicate()
 
     def are_worth(self, num_bytes: int) -> bool:
-        """Return whether work on *num_bytes* more of images had better be done by these processes."""
+        """Return whether these processes are worth starting, now that there is work on *num_bytes* more of images."""
         self._asked_bytes += num_bytes
         return self.num_processes > 1 and self._asked_bytes >= _WORTH_BYTES
 
     def start(self, work: Callable[..., Any] | None = None) -> None:
-        """Start the processes, unless they run, and let them import what *work* needs."""
+        """Start the processes, unless they are running, and let them import what *work* needs."""
         while len(self._processes) < self.num_processes:
             environment = {
                 **os.environ,
@@ -73,9 +73,9 @@ class Workers:
                 self._threads.submit(self._ask, _imported, (work,), {})
 
     def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
-        """Return the future result of *work*, a function of a module, in one of the processes.
+        """Run *work*, a function of a module, in one of the processes, and return its future result.
 
-        Whatever *work* raises, the future raises; `WorkerError` if the process ended before it answered.
+        The future raises what *work* raises, and `WorkerError` if the process ended before it answered.
         """
         self.start()
         return self._threads.submit(self._ask, work, args, kwargs)
@@ -99,8 +99,8 @@ class Workers:
             succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
         except (EOFError, OSError) as error:
             raise WorkerError(
-                f"process {process.pid} ended with status {process.wait()} while it worked; expected it to live, and a "
-                "machine short of memory ends some: use fewer"
+                f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish, but "
+                "a machine short of memory kills processes: use fewer"
             ) from error
         finally:
             self._idle.put(process)
@@ -110,17 +110,17 @@ class Workers:
 
 
 def _imported(work: Callable[..., Any]) -> None:
-    """Do nothing: that a process has been sent *work* has imported it."""
+    """Do nothing: a process that receives *work* has imported it."""
     del work
 
 
 def serve() -> None:
-    """Do what comes in at standard input until it ends; what such a process runs."""
+    """Do the work that arrives on standard input until the input ends; every worker process runs this."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this process
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # so that what work prints is no answer
+    os.dup2(2, 1)  # so that what work prints is not taken for an answer
     while True:
         try:
             with uncollected():
@@ -129,7 +129,7 @@ def serve() -> None:
             return
         try:
             answer = (True, work(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - it is raised where it was asked for
+        except Exception as error:  # noqa: BLE001 - the parent raises it
             answer = (False, error)
         _send(answer, answers)
 

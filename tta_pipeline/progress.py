@@ -1,4 +1,4 @@
-"""What a person waiting for something long wants to read: how far, how fast, how much longer."""
+"""Progress of long work, for the user: how far, how fast, how much longer."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ _T = TypeVar("_T")
 
 
 class Step(NamedTuple, Generic[_T]):
-    """One of several things that are done one after the other."""
+    """One finished thing of several that are done one after the other."""
 
     number: int
-    """From 1."""
+    """Number of this thing, from 1."""
     total: int
     done: _T
 
 
 class Progress:
-    """Says every few seconds how many images, or other things, are done; the first line comes after one interval."""
+    """Reports every few seconds how many images, or other units, are done; the first line comes after one interval."""
 
     def __init__(
         self, say: Callable[[str], None], *, what: str, total: int, unit: str = "images", interval_s: float = 2.0
@@ -32,7 +32,7 @@ class Progress:
         self._num_bytes = 0
 
     def advance(self, number: int, num_bytes: int = 0) -> None:
-        """Count *number* more, of *num_bytes*, as done."""
+        """Count *number* more units, with *num_bytes* in all, as done."""
         self.num_done += number
         self._num_bytes += num_bytes
         now = time.monotonic()
@@ -51,15 +51,15 @@ class Progress:
 
 
 class Reporter(Protocol):
-    """Makes a `Progress` for something that takes long, with a name and a number of images, or of *unit*."""
+    """Makes a `Progress` for long work, with a name and a number of images or other units."""
 
     def __call__(self, what: str, total: int, *, unit: str = "images") -> Progress:
-        """Return it."""
+        """Return the progress of *what*, which has *total* images, or other *unit*."""
         ...
 
 
 def quiet(what: str, total: int, *, unit: str = "images") -> Progress:
-    """Report nothing, as in a process without a terminal: count alone."""
+    """Return a progress that counts and reports nothing, for a process without a terminal."""
     return Progress(lambda _: None, what=what, total=total, unit=unit)
 
 
@@ -73,7 +73,7 @@ def log_reporter(log: Callable[[str], None]) -> Reporter:
 
 
 class Pace:
-    """Says every few seconds how many cells of a sweep are done, with a word on the latest; the last is always said."""
+    """Reports every few seconds how many cells of a sweep are done, with a word on the latest; never omits the last."""
 
     def __init__(self, say: Callable[[str], None], *, num_cells: int, interval_s: float = 2.0) -> None:
         self._say = say

@@ -1,15 +1,15 @@
-"""The base of everything that people write in a benchmark file."""
+"""The base of everything that the user writes in a benchmark file."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MOST = 1_000_000_000
-"""The largest of all numbers of things that a benchmark file names; databases and tensors count further."""
+"""Upper limit of every count in a benchmark file; databases and tensors count further."""
 LARGEST_BATCH = 100_000
-"""Samples of a batch."""
+"""Upper limit of the samples in a batch."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-"""What every generator of random numbers takes. -1 and 1 would be one seed to some of them, and two runs in tables."""
+"""Seeds that every random number generator takes. Some take -1 and 1 as one seed, but tables would show two runs."""
 
 
 class Section(BaseModel):

@@ -1,9 +1,9 @@
-"""What the source code behind a reference `module:name` does, as a hash, without importing anything.
+"""Hash of what the source code behind a reference `module:name` does, without importing anything.
 
 The hash is of syntax trees without comments and docstrings, so that rewording outdates nothing. It covers the file of
-the module and every file that is imported from there, directly or not, of this project or beside it: installed
-packages and the standard library are known by their versions, which each record has. What code imports by a computed
-name, or reads from a file, is not seen.
+the module and every file of this project, or beside the module, that it imports, directly or not. Installed packages
+and the standard library are identified by their versions, which each record has. Imports by a computed name, and files
+that the code reads, are not covered.
 """
 
 import ast
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 _PROJECT = "tta_pipeline"
 _STATED_ELSEWHERE = frozenset({"tta_pipeline.adaptation.catalogue", "tta_pipeline.errors", "tta_pipeline.sections"})
-"""Declarations: the values that they give stand in a fingerprint themselves, and a new entry outdates no other."""
+"""Modules of declarations: their values are in the fingerprint themselves, and a new entry outdates no other."""
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
@@ -30,11 +30,11 @@ _seen: dict[str, str] = {}
 def source_sha256(*references: str) -> str:
     """Return the hash of the code that *references*, each `module:name`, run.
 
-    Ask before the code is imported: from then on a file that was edited is refused, since the process goes on with what
+    Call this before the code is imported: from then on an edited file is refused, since the process keeps running what
     it has imported.
 
     Raises:
-        ValueError: there is no such module, it is no Python source, or a file in it is none or was edited meanwhile.
+        ValueError: a module is not there or is not Python source, or one of its files cannot be parsed or was edited.
     """
     files: dict[str, str] = {}
     for reference in references:
@@ -49,19 +49,19 @@ def _require_as_imported(module: "_Module") -> None:
         _seen[module.name] = module.code.sha256
     elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
         raise ValueError(
-            f"{module.path} was changed after this process imported it; expected the code that runs: start again"
+            f"{module.path} was changed after this process imported it; expected the code that it runs: start it again"
         )
 
 
 def import_from_here() -> None:
-    """Let modules in the working directory be imported, where people keep methods and functions of their own."""
+    """Let Python import modules from the working directory, where users keep their own methods and functions."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
 
 
 def find_module(name: str) -> ModuleSpec | None:
-    """Return where the module *name* is, also in the working directory; None if there is none. It is not imported."""
+    """Find the module *name*, also in the working directory, without importing it; None if there is none."""
     top, *rest = name.split(".")
     found = _find_top(top)
     for depth in range(len(rest)):
@@ -80,7 +80,7 @@ def _find_top(name: str) -> ModuleSpec | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Module:
-    """One module that was reached."""
+    """One module that the hash covers."""
 
     name: str
     path: Path
@@ -98,15 +98,15 @@ class _Module:
 
     @property
     def package(self) -> str:
-        """Where its relative imports begin."""
+        """Package from which its relative imports start."""
         return self.name if self.is_package else self.name.rpartition(".")[0]
 
 
 class _Code(NamedTuple):
-    """What stands in a file."""
+    """Content of a source file."""
 
     sha256: str
-    """Of what it does; of its bytes if it is compiled."""
+    """Hash of what the code does; of the file's bytes if it is compiled."""
     imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
@@ -121,7 +121,7 @@ def _code(data: bytes) -> _Code:
 
 
 def _reached(root: str) -> Iterator[_Module]:
-    """Yield the module *root* and all of the project or beside it that it imports, each once."""
+    """Yield the module *root* and every module of the project, or beside *root*, that it imports, each once."""
     first = _module(root)
     if first is None or first.path.suffix != ".py":
         raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
@@ -138,7 +138,7 @@ def _reached(root: str) -> Iterator[_Module]:
 
 
 def _packages_around(module: _Module) -> Iterator[str]:
-    """Yield the packages whose `__init__` runs before *module*; this project's do nothing for a module in them."""
+    """Yield the packages whose `__init__` runs before *module*; those of this project do nothing for their modules."""
     parts = module.name.split(".")
     if parts[0] != _PROJECT:
         yield from (".".join(parts[:depth]) for depth in range(1, len(parts)))
@@ -152,7 +152,7 @@ def _module(name: str) -> _Module | None:
 
 
 def _is_own(module: _Module, home: Path, root: str) -> bool:
-    """Return whether *module* is of this project, or lies in *home*, the folder of the package or file of *root*."""
+    """Return whether *module* is in this project, or lies in *home*, the folder of *root*'s package or file."""
     top = module.name.partition(".")[0]
     if top in (_PROJECT, root.partition(".")[0]):
         return True
@@ -162,7 +162,7 @@ def _is_own(module: _Module, home: Path, root: str) -> bool:
 
 
 def _imported(module: _Module) -> Iterator[str]:
-    """Yield the names of the modules that *module* may import, wherever in it: what is none is passed over later."""
+    """Yield the names that *module* may import, anywhere in its code; names that are not modules are dropped later."""
     for node in module.code.imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -174,7 +174,7 @@ def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
     parts = module.package.split(".")
     base = parts[: len(parts) - node.level + 1] if node.level else []
     origin = ".".join([*base, *([node.module] if node.module else [])])
-    # What is imported from a package is a module of it, or stands in its __init__.
+    # A name imported from a package is one of its modules, or is in its __init__.
     modules = [f"{origin}.{alias.name}" for alias in node.names]
     found = [name for name in modules if find_module(name)]
     yield from found
@@ -183,7 +183,7 @@ def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
 
 
 def _tokens(tree: ast.AST) -> Iterator[str]:
-    """Yield *tree* as text, the same under every version of Python; not by recursion, which long sums exhaust."""
+    """Yield *tree* as text, the same under every version of Python; long sums would exhaust a recursion."""
     stack: list[object] = [tree]
     while stack:
         node = stack.pop()
@@ -201,7 +201,7 @@ def _tokens(tree: ast.AST) -> Iterator[str]:
 
 
 def _said(nodes: Iterable[object]) -> Sequence[object]:
-    """Return *nodes* without docstrings: texts that stand alone do nothing."""
+    """Return *nodes* without docstrings: a string that stands alone does nothing."""
     return [
         node
         for node in nodes

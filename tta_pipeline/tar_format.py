@@ -1,4 +1,4 @@
-"""What a tar header says: POSIX ustar, PAX (POSIX.1-2001) and GNU long names, read strictly."""
+"""Strict reader of tar headers: POSIX ustar, PAX (POSIX.1-2001) and GNU long names."""
 
 import re
 import zlib
@@ -17,7 +17,7 @@ _PAX_FIELD = re.compile(rb"(\d{1,20}) ")
 
 
 class Header(NamedTuple):
-    """One header block."""
+    """What one header block says."""
 
     name: str
     kind: bytes
@@ -26,7 +26,7 @@ class Header(NamedTuple):
 
 
 def read_header(block: bytes) -> Header | None:
-    """Return what *block*, of 512 bytes, says; None for the empty block that ends an archive.
+    """Return the header in *block*, of 512 bytes; None for the empty block that ends an archive.
 
     Raises:
         ValueError: the block is damaged.
@@ -34,7 +34,7 @@ def read_header(block: bytes) -> Header | None:
     if block == _EMPTY:
         return None
     expected = _number(block[148:156])
-    # The low half of Adler-32 is one more than the sum of the bytes, at the speed of C.
+    # The low half of Adler-32 is one more than the sum of the bytes, and is computed in C.
     if (zlib.adler32(block) & 0xFFFF) != (1 + expected + sum(block[148:156]) - 8 * 32) % _ADLER_MODULUS:
         raise ValueError(f"a damaged header; expected a checksum of {expected}")
     kind = block[156:157]

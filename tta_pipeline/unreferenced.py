@@ -1,6 +1,6 @@
-"""What nothing refers to any more: found, with its size, and removed on request.
+"""Files that nothing refers to any more: this finds them, with their sizes, and removes them on request.
 
-Only files that this project names are ever looked at: numbered records, kept predictions, states, decoded cells.
+It considers only files that this project names: numbered records, kept predictions, states, decoded cells.
 """
 
 import re
@@ -19,14 +19,14 @@ from tta_pipeline.streaming.decoded import DecodedCells
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]
 _SETTLED_AFTER_S = 3600.0
-"""A run writes predictions and states before the record that names them."""
+"""Age of a file that no run is about to name: a run writes predictions and states before their record."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}\.state")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreferenced:
-    """One file."""
+    """One file that nothing refers to."""
 
     kind: Kind
     benchmark: str
@@ -38,7 +38,7 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
     """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
 
     Raises:
-        RecordError: the newest record of something cannot be read, so that nobody knows what it refers to.
+        RecordError: a newest record cannot be read, so that it is unknown what it refers to.
     """
     for benchmark in loaded.benchmarks.values():
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
@@ -65,7 +65,7 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
         for text, _ in record_folders(str(results / kind)):
             folder = Path(text)
             records = [folder / file_name(number) for number in numbers(folder)]
-            # An experiment that is left out for a fault has its results all the same.
+            # An experiment that is left out because of a fault still has its results.
             if is_whole and kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
                 yield from (_found("gone", benchmark.name, path) for path in records)
                 continue
@@ -94,7 +94,7 @@ def _names(benchmark: Benchmark, locations: Locations) -> frozenset[str]:
 
 
 def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
-    """Yield the files in *folder* that are called so and that no run can be about to name."""
+    """Yield the files in *folder* whose names match *name* and that no run can be about to record."""
     for path in sorted(folder.rglob("*")):
         if name.fullmatch(path.name) and time.time() - path.stat().st_mtime > _SETTLED_AFTER_S:
             yield path

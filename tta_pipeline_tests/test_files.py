@@ -62,9 +62,9 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path):
         (errno.ENOSPC, "make room"),
         (errno.EDQUOT, "a larger quota"),
         (errno.EROFS, "mount this disk for writing"),
-        (errno.EACCES, "change its rights"),
-        (errno.ENAMETOOLONG, "take shorter names"),
-        (errno.ENOTTY, "look at this place"),
+        (errno.EACCES, "change its permissions"),
+        (errno.ENAMETOOLONG, "use shorter names"),
+        (errno.ENOTTY, "check this place"),
     ],
 )
 def test_the_advice_fits_the_error(code: int, said: str):

@@ -188,7 +188,7 @@ def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
     look_at_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
 
     assert {("fog", 1), ("fog", 5), ("snow", 1), ("snow", 5)} == seen.cells
-    assert "only the first 3 files were looked at, and 256 places" in seen.remarks[0]
+    assert "Only the first 3 files of my.tar were read, and 256 places" in seen.remarks[0]
 
 
 def test_what_is_odd_stands_in_the_file(root: Path):

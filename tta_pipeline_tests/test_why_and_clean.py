@@ -99,7 +99,7 @@ def old(path: Path) -> Path:
 
 def test_clean_finds_what_nothing_refers_to(project: Locations):
     """Superseded records, records and predictions of an experiment that is gone, states that no record goes on from."""
-    assert asked("clean", "--dry-run").output.endswith("0 files, 0.0 MB to which nothing refers\n")
+    assert asked("clean", "--dry-run").output.endswith("0 files to which nothing refers, 0.0 MB\n")
     measured_again(project)
     change(project, "  norm: {model: cnn, method: norm, batch_size: 32}\n", "")
     states = project.states("small") / "tent" / "all-seed-0"

@@ -35,13 +35,13 @@ _NOT_ITS = PartitionReport(
 
 
 class EvaluationConfig(dg.Config):
-    """What a person can ask of one run."""
+    """What the user can ask of one run."""
 
-    remeasure: bool = Field(default=False, description="Evaluate cells again that are finished, for another timing")
+    remeasure: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
     keep_predictions: bool = Field(
         default=True,
-        description="Write what is predicted for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes "
-        "a sample, named after its hash, which the record has",
+        description="Write the prediction for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes a "
+        "sample; the file is named after its hash, which the record has",
     )
 
 
@@ -108,7 +108,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
 def _left_to_evaluate(
     run: PartitionRun[PartitionKey], runner: "ExperimentRunner", results: "ExperimentResults"
 ) -> list[PartitionKey]:
-    """Return those keys of the run at which the experiment has streams that are not finished."""
+    """Return the keys of the run at which the experiment has unfinished streams."""
     left = []
     for key in run.keys:
         with run.hinting(key):
@@ -122,7 +122,7 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
     """Return the checks of the newest result: against the manifest, and against the results before it."""
     key = scope.key("evaluation", experiment_name)
     descriptions = {
-        EVERY_SAMPLE: "The newest result is of the manifest as it is now and counts as many samples.",
+        EVERY_SAMPLE: "The newest result is of the current manifest and counts as many samples.",
         **HISTORY_CHECKS,
     }
 
@@ -145,7 +145,7 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
 
 
 class _Reporter:
-    """Tells Dagster of each cell, and the database now and then."""
+    """Reports each cell to Dagster, and publishes to the database now and then."""
 
     def __init__(self, context: dg.AssetExecutionContext, results: "ExperimentResults", metrics: MetricsStore) -> None:
         self._context = context
@@ -154,7 +154,7 @@ class _Reporter:
         self._published = time.monotonic()
 
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
-        """Return what became of the streams at a key, whose cells have *rows*."""
+        """Return the report on the streams at a key, whose cells have *rows*."""
         self._publish_now_and_then()
         error = sum(row.error for row in rows) / len(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
@@ -196,7 +196,7 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
 
 
 def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return what is shown of several rows: sums, means, and each of them."""
+    """Return what is shown of several rows: sums, means, and each row."""
     from tta_pipeline.reports.tables import Table, as_markdown
 
     wall_s = sum(row.wall_s for row in rows)

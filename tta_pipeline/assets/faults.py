@@ -1,4 +1,4 @@
-"""What is wrong in benchmark files, as assets: where somebody looks who misses an experiment or a benchmark."""
+"""Faults in benchmark files, as assets: a user who misses an experiment or a benchmark looks for it there."""
 
 import logging
 import re
@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
     """Yield an asset for each experiment and each file that is left out, and log the sentences.
 
-    An experiment has the key that it would have, a file `<file>/benchmark_file`. The description says what is wrong,
-    and to materialize it fails with the same sentence. None has partitions: of an experiment that cannot be read
-    nobody knows which.
+    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description says what is wrong,
+    and materializing the asset fails with the same sentence. No such asset has partitions: those of an experiment that
+    cannot be read are unknown.
     """
     sentences: dict[dg.AssetKey, list[str]] = defaultdict(list)
     for fault in loaded.faults:
@@ -28,7 +28,7 @@ def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
         sentences[fault_key(fault)].append(fault.sentence)
     for key, found in sentences.items():
         name = key.path[0]
-        # A second file of a name must not make runs over the first one's group fail.
+        # A second file of the same name must not make runs over the group of the first fail.
         group = f"{name}_faulty" if key.path[-1] == FILE and name in loaded.benchmarks else name
         yield _faulty_asset(key, group, "\n".join(found))
 
@@ -41,7 +41,7 @@ def fault_key(fault: Fault) -> dg.AssetKey:
 
 
 def _fit(name: str) -> str:
-    """Return *name* as Dagster takes one, which is the name itself unless that is what is wrong with it."""
+    """Return *name* in a form that Dagster accepts: unchanged, unless the name itself is the fault."""
     if is_benchmark_name(name):
         return name
     return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:LONGEST_NAME]

@@ -1,6 +1,6 @@
-"""What the records of a cell say of its newest evaluation: is it slower than usual, is its error another one?
+"""Compares the newest evaluation of a cell with its earlier records: is it slower than usual, has its error changed?
 
-Read from the record files, which are the truth; the database may be behind.
+The comparison reads the record files, which are the truth; the database may be behind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ _SLOW = 0.85
 _DRIFTED = 0.005
 _ENOUGH = 3
 _REMEMBERED = 50
-"""Earlier records that are looked at, so that a cell that is measured again for years costs no more."""
+"""Number of earlier records that are read, so that a cell that is measured again for years costs no more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,25 +43,25 @@ class History:
 
     @property
     def alike(self) -> tuple[Evaluation, ...]:
-        """The earlier ones whose speed compares with the newest's; none if its conditions are not known."""
+        """Earlier evaluations whose speed compares with that of the newest; none if its conditions are not known."""
         conditions = self.newest.conditions
         return tuple(row for row in self.earlier if conditions is not None and row.conditions == conditions)
 
     @property
     def usual_images_per_s(self) -> float | None:
-        """Median of those alike; None if there are less than three."""
+        """Median speed of the comparable earlier evaluations; None if there are fewer than three."""
         alike = self.alike
         return median(row.images_per_s for row in alike) if len(alike) >= _ENOUGH else None
 
     @property
     def other_errors(self) -> tuple[float, ...]:
-        """The errors, each once, that the same data, weights and settings had before, and have no more."""
+        """Errors, each once, that the same data, weights and settings had before and that differ from the newest."""
         same = [row for row in self.earlier if row.fingerprint == self.newest.fingerprint]
         return tuple(dict.fromkeys(row.error for row in same if row.error != self.newest.error))
 
     @property
     def distance(self) -> float:
-        """How far the error is from the median of the earlier ones, signed; 0 if there are none."""
+        """Signed distance of the error from the median of the earlier ones; 0 if there are none."""
         return self.newest.error - median(row.error for row in self.earlier) if self.earlier else 0.0
 
 
@@ -95,7 +95,7 @@ def _history(folder: Path) -> History | None:
 
 
 def _of_before(path: Path) -> Evaluation | None:
-    """Return the evaluation at *path*; None if it is damaged, which publishing tells."""
+    """Return the evaluation at *path*; None if it is damaged, which publishing reports."""
     from tta_pipeline.records.files import read_record
 
     try:
@@ -113,7 +113,7 @@ def _throughput(histories: Sequence[History]) -> CheckReport:
         return _report(
             THROUGHPUT,
             passed=True,
-            found=f"less than {_ENOUGH} earlier evaluations under these conditions: nothing to compare",
+            found=f"fewer than {_ENOUGH} earlier evaluations under these conditions: nothing to compare",
             compared=conditions,
         )
     usual_s = sum(each.newest.num_samples / images_per_s for each, images_per_s in known)

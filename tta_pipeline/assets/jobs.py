@@ -1,6 +1,6 @@
-"""The jobs: a whole benchmark by one name, for one cell or for a range, which is one run.
+"""The jobs: a whole benchmark under one name, for one cell or for a range, which is one run.
 
-Assets of one job have one grid, so each benchmark has its own jobs, and streams over several cells theirs.
+All assets of a job share one grid, so each benchmark has its own jobs, and streams over several cells have theirs.
 """
 
 from collections import defaultdict
@@ -19,20 +19,20 @@ from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
 
 
 class BenchmarkJob(UnresolvedAssetJobDefinition):
-    """A job over assets of one benchmark, for which Dagster looks through that benchmark's assets alone.
+    """A job over assets of one benchmark, for which Dagster searches the assets of that benchmark alone.
 
-    It would look through all there are, for every job: half of the time that thirty benchmarks take to load.
+    Otherwise it would search all assets for every job: half of the time that thirty benchmarks take to load.
     """
 
     def resolve(self, asset_graph: AssetGraph, *args: Any, **kwargs: Any) -> dg.JobDefinition:
-        """Return the job, made of what *asset_graph* has of the benchmark."""
+        """Return the job, made from the benchmark's part of *asset_graph*."""
         benchmark = self.name.partition("__")[0]
         return super().resolve(_assets_by_benchmark(asset_graph)[benchmark], *args, **kwargs)
 
 
 @lru_cache(maxsize=1)
 def _assets_by_benchmark(asset_graph: AssetGraph) -> dict[str, AssetGraph]:
-    """Return the assets by benchmark, none of which depends on another's."""
+    """Return the assets by benchmark; no benchmark depends on the assets of another."""
     found = defaultdict(list)
     for definition in asset_graph.assets_defs:
         keys = definition.keys or {check.asset_key for check in definition.check_keys}
@@ -41,22 +41,22 @@ def _assets_by_benchmark(asset_graph: AssetGraph) -> dict[str, AssetGraph]:
 
 
 def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Iterator[BenchmarkJob]:
-    """Yield the jobs of *benchmark*; who evaluates everything is told of the *faulty* experiments too."""
+    """Yield the jobs of *benchmark*; the one that evaluates everything includes the *faulty* experiments."""
     yield _job(
         benchmark,
         "shard_everything",
         _shard_keys(benchmark),
-        "Shards and manifests of every cell, and of the clean and training images if there are some.",
+        "Shards and manifests of every cell, and of the clean and training images if there are any.",
     )
     yield _job(
         benchmark,
         "evaluate_everything",
         [*_evaluation_keys(benchmark), *faulty],
-        "Source model, every experiment on every cell and on the clean images, and the report; shards must be there. "
+        "Source model, every experiment on every cell and on the clean images, and the report; the shards must exist. "
         "Finished cells are not evaluated again. Fails at the end if the benchmark file has faulty experiments.",
     )
     for name, keys in _stream_jobs(benchmark).items():
-        yield _job(benchmark, name, keys, "Every experiment over streams of several cells; shards must be there.")
+        yield _job(benchmark, name, keys, "Every experiment over streams of several cells; the shards must exist.")
 
 
 def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> BenchmarkJob:
@@ -66,7 +66,7 @@ def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     evaluated = _evaluated(benchmark)
     scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
-    # Images that lie there are observed, which is no step of a run that materializes.
+    # Images that are already on disk are observed, which cannot be a step of a run that materializes.
     names = (*(["source_split"] if benchmark.has_train else []), "tar_shards", "shard_manifest")
     return [
         *(scope.key(name) for scope in scopes for name in names),
@@ -84,7 +84,7 @@ def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
 
 
 def _stream_jobs(benchmark: Benchmark) -> dict[str, list[dg.AssetKey]]:
-    """Return the experiments over streams by the job they are in: those of some severities only are apart."""
+    """Return the experiments over streams by job; those of some severities only have jobs of their own."""
     cells = CellScope(benchmark=benchmark)
     every = tuple(StreamKey(severity=severity) for severity in sorted(benchmark.severities))
     found: dict[str, list[dg.AssetKey]] = defaultdict(list)

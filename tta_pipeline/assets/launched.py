@@ -1,4 +1,4 @@
-"""What a launched process runs; see `launching.py`."""
+"""The program that a launched process runs; see `launching.py`."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +19,14 @@ from tta_pipeline.partitions import parse_key
 
 
 def main() -> None:
-    """Evaluate the streams that Dagster names, with the other processes if there are some."""
+    """Evaluate the streams that Dagster names, together with the other processes if there are any."""
     is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     with nullcontext(ALONE) if is_alone else ranks_of_torchrun() as ranks, _order(ranks) as order:
         _evaluate(order, ranks)
 
 
 class _Order(NamedTuple):
-    """What Dagster has told this process, and where to tell how it goes."""
+    """What Dagster asks of this process, and a function that reports progress."""
 
     run_id: str
     extras: Mapping[str, Any]
@@ -35,7 +35,7 @@ class _Order(NamedTuple):
 
 @contextmanager
 def _order(ranks: Ranks) -> Iterator[_Order]:
-    """Yield what is to be done; the first process alone answers, since Dagster listens to one."""
+    """Yield the order; only the first process answers, since Dagster listens to one."""
     if ranks.is_first:
         with open_dagster_pipes() as pipes:
             yield _Order(pipes.run_id, pipes.extras, pipes.log.info)
@@ -64,7 +64,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
     ) as runner:
         for key in keys:
             runner.plan(key)
-        ranks.wait_for_all()  # else the first would record what others have still to find unfinished
+        ranks.wait_for_all()  # else the first would record streams that others must still find unfinished
         for key in keys:
             runner.evaluate(key)
             if ranks.is_first:

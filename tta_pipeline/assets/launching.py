@@ -1,6 +1,6 @@
 """Evaluation by processes that a launcher such as `torchrun` or `srun` starts, over Dagster Pipes.
 
-They write result records, which are the truth; Dagster hears their log, and passes cancellation on to them.
+They write result records, which are the truth; Dagster receives their log, and passes cancellation on to them.
 """
 
 import shlex
@@ -25,7 +25,7 @@ def launch(
     *,
     config: dict[str, bool],
 ) -> None:
-    """Have the streams at *keys* evaluated by the processes that *prefix* starts, and return when all are recorded."""
+    """Evaluate the streams at *keys* in the processes that *prefix* starts, and return when all are recorded."""
     dg.PipesSubprocessClient().run(
         command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
         context=context,

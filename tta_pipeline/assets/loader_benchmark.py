@@ -23,14 +23,14 @@ _SHOWN = (
 
 
 class LoaderBenchmarkConfig(dg.Config):
-    """What a person can ask of one run."""
+    """What the user can ask of one run."""
 
     loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
     batch_size: int = Field(default=64, ge=1)
     num_threads: list[int] = Field(
-        default=[], description="Threads or worker processes to try, the fastest counts; empty: one for each core"
+        default=[], description="Threads or worker processes to try; the fastest counts; empty: one for each core"
     )
-    num_processes: int = Field(default=1, ge=1, description="Processes that read a part of the cell each")
+    num_processes: int = Field(default=1, ge=1, description="Processes, each of which reads a part of the cell")
     repeats: int = Field(default=3, ge=1)
     normalization: Literal["own", "host", "device"] = Field(
         default="own", description="Where images are normalised: as each system does, on the host, or on the device"
@@ -41,7 +41,7 @@ class LoaderBenchmarkConfig(dg.Config):
 def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
     """Return the asset of the loaders' speeds.
 
-    In a group of its own: who materializes everything of a benchmark has not asked for hours of measuring.
+    It is in a group of its own: a user who materializes all of a benchmark has not asked for hours of measuring.
     """
 
     @dg.asset(
@@ -53,7 +53,7 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
         kinds={"pytorch"},
         code_version="1",
         description="Images/s, time to the first batch, CPU time and memory of this project's reader and of other "
-        "people's over the same shards, without a model: one process for each pass, the loaders in turn.",
+        "loaders over the same shards, without a model: one process for each pass, the loaders in turn.",
     )
     def asset(
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore

@@ -23,8 +23,8 @@ Stamps = dict[str, list[list[int]]]
 def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     """Return the sensor of the cells that *benchmark* names a place for.
 
-    It looks at names, sizes and times of change alone, and takes a cell for complete when these are the same for two
-    looks in a row: a copy or download under way is left alone.
+    It reads only names, sizes and modification times, and takes a cell as complete when these are the same twice in a
+    row: a copy or download in progress is left alone.
     """
     scope = CellScope(benchmark=benchmark)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
@@ -61,7 +61,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
 
 
 def stamps(benchmark: Benchmark) -> Stamps:
-    """Return size and time of change of what each cell comes from, for those cells for which all of it is there."""
+    """Return size and modification time of the sources of each cell whose sources are all there."""
     places = {cell.key: _places(benchmark, cell) for cell in benchmark.cells}
     known = {path: _stamp(path) for paths in places.values() for path in paths}
     found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
@@ -69,9 +69,9 @@ def stamps(benchmark: Benchmark) -> Stamps:
 
 
 def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Yield first and last cell of ranges that hold exactly *cells*, as few as is simple.
+    """Yield first and last cell of ranges that hold exactly *cells*: few, though not always the fewest.
 
-    Dagster's range from (a, 1) to (c, 3) is a rectangle, so neighbouring corruptions with the same severities are one.
+    Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
     """
     stretches = {corruption: tuple(_stretches(benchmark, corruption, cells)) for corruption in benchmark.corruptions}
     for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):
@@ -81,7 +81,7 @@ def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, 
 
 
 def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
-    """Yield first and last of each stretch of severities, as the benchmark orders them, of *corruption* in *cells*."""
+    """Yield first and last of each stretch of severities, in the benchmark's order, of *corruption* in *cells*."""
     has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
     for is_in, places in groupby(range(len(has)), key=has.__getitem__):
         if is_in:
@@ -90,7 +90,7 @@ def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> 
 
 
 def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
-    """Return those of what was *found* whose cells have shards, when the sensor looks for the first time."""
+    """Return the part of *found* whose cells already have shards when the sensor looks for the first time."""
     there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
     return {key: stamp for key, stamp in found.items() if key in there}
 
@@ -112,7 +112,7 @@ def _places(benchmark: Benchmark, cell: Cell) -> tuple[Path, ...]:
 
 
 def _may_hold(source: ArchiveSource, path: Path, cell: Cell) -> bool:
-    """Whether the archive holds *cell*, as far as its name tells: nothing is read."""
+    """Return whether the archive may hold *cell*, judged by the archive's name: nothing is read."""
     corruptions = CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}).get(path.name)
     return corruptions is None or cell.corruption in corruptions
 
@@ -120,7 +120,7 @@ def _may_hold(source: ArchiveSource, path: Path, cell: Cell) -> bool:
 def _stamp(path: Path) -> list[int] | None:
     try:
         status = path.stat()
-        # The time of a folder is that of its list of names; the number tells two changes within one tick of the clock.
+        # A folder's time is that of its list of names; the number of names shows a second change in one clock tick.
         size = sum(1 for _ in path.iterdir()) if path.is_dir() else status.st_size
     except OSError:
         return None

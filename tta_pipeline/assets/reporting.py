@@ -1,6 +1,6 @@
-"""How a run over one partition, or over several, tells Dagster what became of each.
+"""How a run over one or several partitions reports each of them to Dagster.
 
-A run over a range of partitions can return one result only, with one data version and one check result for all of
+A run over a range of partitions can return only one result, with one data version and one check result for all of
 them. So each partition's metadata, data version and check results are logged as events of its own partition.
 """
 
@@ -25,7 +25,7 @@ K = TypeVar("K", bound=PartitionKey)
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionReport:
-    """What became of one partition."""
+    """The outcome of one partition."""
 
     summary: str
     """A few words for the log."""
@@ -40,12 +40,12 @@ class CheckReport:
     check: str
     passed: bool
     severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
-    """How bad it is if the check has not passed."""
+    """Severity of the finding if the check has not passed."""
     metadata: Mapping[str, RawMetadataValue] = field(default_factory=dict)
 
 
 class PartitionRun(Generic[K]):
-    """A run over one partition or over several: it reports each that is finished, also when another one fails.
+    """A run over one or several partitions: it reports each that is finished, even if another one fails.
 
     ::
 
@@ -58,7 +58,7 @@ class PartitionRun(Generic[K]):
 
     def __init__(self, context: dg.AssetExecutionContext, scope: Scope[K]) -> None:
         self.keys: Sequence[K] = scope.keys(context)
-        """What the run is about.
+        """Keys of the partitions that the run covers.
 
         Raises:
             PartitionKeyError: see `Scope.keys`.
@@ -80,7 +80,7 @@ class PartitionRun(Generic[K]):
 
     @contextmanager
     def reporting(self, key: K) -> Iterator[Callable[[PartitionReport], None]]:
-        """Yield what takes the report of the partition *key*; a failure in the block gets its hint.
+        """Yield the function that takes the report of the partition *key*; a failure in the block gets its hint.
 
         Raises:
             dg.Failure: see `failure_hint`.
@@ -100,7 +100,7 @@ class PartitionRun(Generic[K]):
     def result(self) -> dg.MaterializeResult[Any]:
         """Return the result of the whole run.
 
-        Of several partitions Dagster needs one result, with one data version; the events that are logged at the end of
+        For several partitions Dagster needs one result, with one data version; the events that are logged at the end of
         the block correct that.
         """
         if len(self.keys) > 1:
@@ -111,7 +111,7 @@ class PartitionRun(Generic[K]):
 
 @contextmanager
 def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> Iterator[None]:
-    """Make a failure in the block say of which partition it is, why, and what to type, on the page of the run.
+    """Make a failure in the block show its partition, its reason and the command to type, on the page of the run.
 
     The error itself, with its traceback, stays the cause of what is raised.
 
@@ -132,8 +132,8 @@ def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: Partit
 
 
 def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
-    """Return the command that repeats the partition, from its shards on if it is they that are wrong."""
-    # A stream over several cells has other partitions than they have.
+    """Return the command that repeats the partition, starting from its shards if they are at fault."""
+    # A stream over several cells has other partitions than its cells.
     are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
     shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if are_shards_wrong else []
     select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
@@ -145,20 +145,20 @@ def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionK
 def checks_of(
     scope: Scope[PartitionKey], key: dg.AssetKey, descriptions: Mapping[str, str]
 ) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
-    """Return the decorator for the checks of the asset *key*, by name with what each holds, of each partition."""
+    """Return the decorator for the checks of each partition of the asset *key*; *descriptions* are by check name."""
     decorator = dg.multi_asset_check(
         name=f"{key.to_python_identifier()}_checks",
         specs=[
             dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
             for name, text in descriptions.items()
         ],
-        can_subset=True,  # else the web UI starts none without the asset
+        can_subset=True,  # else the web UI starts no check without the asset
     )
     return lambda function: decorator(with_signature(function))
 
 
 class CheckRun(Generic[K]):
-    """A run of checks over one partition or over several: it says of each what the checks found.
+    """A run of checks over one or several partitions: it reports what the checks found in each.
 
     ::
 
@@ -198,7 +198,7 @@ class CheckRun(Generic[K]):
                 )
 
     def outputs(self) -> Iterator[dg.Output[None]]:
-        """Yield what Dagster waits for at the end of a run of checks."""
+        """Yield the outputs that Dagster waits for at the end of a run of checks."""
         layer = self._context.op_execution_context.job_def.asset_layer
         for check in self._selected:
             output_name = layer.get_op_output_name(check)
@@ -209,7 +209,7 @@ class CheckRun(Generic[K]):
 def _checked_materialization(
     instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
-    """Return what a check is a check of; Dagster takes a partition whose check does not say for one without check."""
+    """Return the materialization that a check is about; without it, Dagster takes the partition for unchecked."""
     record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
     return record and AssetCheckEvaluationTargetMaterializationData(
         storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
@@ -236,7 +236,7 @@ def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data
     }
     graph = context.job_def.asset_layer
     for dependency in context.assets_def.asset_deps[context.asset_key]:
-        # What a stream is made of has other partitions than the stream.
+        # The inputs of a stream have other partitions than the stream.
         is_partitioned = graph.get(dependency).partitions_def == context.assets_def.partitions_def is not None
         record = context.instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None

@@ -34,7 +34,7 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         context.log.info(f"report in {report.path}")
         if set_aside:
             raise dg.Failure(
-                description=f"the report is written, and results are missing in it: {'; '.join(set_aside)}",
+                description=f"the report is written, but results are missing from it: {'; '.join(set_aside)}",
                 metadata={"report": dg.MetadataValue.path(report.path), "set_aside": list(set_aside)},
                 allow_retries=False,
             )

@@ -21,7 +21,7 @@ Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext
 
 @dataclass(frozen=True, kw_only=True)
 class Scope(ABC, Generic[K_co]):
-    """What assets of a benchmark have one partition each for."""
+    """The part of a benchmark that an asset covers, with one partition for each key in it."""
 
     benchmark: Benchmark
 
@@ -32,11 +32,11 @@ class Scope(ABC, Generic[K_co]):
 
     @abstractmethod
     def keys(self, context: Context) -> tuple[K_co, ...]:
-        """Return what a run is about, after comparing its partition keys with the benchmark's own.
+        """Return the keys that a run covers, after comparing them with the benchmark's own.
 
         Raises:
-            PartitionKeyError: the run was started with a key that is none of the benchmark's, or with a range that
-                holds none.
+            PartitionKeyError: the run was started with a key that the benchmark does not have, or with a range that
+                holds no key.
         """
 
     def key(self, *parts: str) -> dg.AssetKey:
@@ -44,11 +44,11 @@ class Scope(ABC, Generic[K_co]):
         return dg.AssetKey([self.benchmark.name, *parts])
 
     def group(self, name: str | None = None) -> str:
-        """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
+        """Return the group of its assets, or of those that the benchmark file puts into the group *name*."""
         return f"{self.benchmark.name}_{name}" if name else self.benchmark.name
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
-        """Return the dependency on all that an asset at *key* has for a partition of this scope."""
+        """Return the dependency on everything that the asset *key* has for a partition of this scope."""
         return dg.AssetDep(key)
 
     def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
@@ -56,7 +56,7 @@ class Scope(ABC, Generic[K_co]):
         decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
             key=self.key(*parts),
             partitions_def=self.partitions,
-            # Unpartitioned assets say so too: only then can one command run a whole benchmark over a range.
+            # Unpartitioned assets need it too: only then can one command run a whole benchmark over a range.
             backfill_policy=dg.BackfillPolicy.single_run(),
             **{"group_name": self.group(), **options},
         )
@@ -73,12 +73,12 @@ class CellScope(Scope[Cell]):
         return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
 
     def keys(self, context: Context) -> tuple[Cell, ...]:
-        """Return the cells that a run is about; see `Scope.keys`."""
+        """Return the cells that a run covers; see `Scope.keys`."""
         found = _requested_keys(context, self.partitions)
         if not found:
             raise PartitionKeyError(
                 "found a partition range without any cell; expected start and end in order for corruption and for "
-                "severity, such as 'fog|1...contrast|5': exchange them"
+                "severity, such as 'fog|1...contrast|5': swap them"
             )
         return tuple(parse_key(key, self.benchmark.cells) for key in found)
 
@@ -91,10 +91,10 @@ class SetScope(Scope[Cell]):
 
     @property
     def partitions(self) -> None:
-        """There are none."""
+        """None: one set of images has no partitions."""
         return
 
-    def keys(self, context: Context) -> tuple[Cell, ...]:  # noqa: ARG002 - a run is about all there is
+    def keys(self, context: Context) -> tuple[Cell, ...]:  # noqa: ARG002 - every run covers the whole set
         """Return the set."""
         return (self.cell,)
 
@@ -107,7 +107,7 @@ class SetScope(Scope[Cell]):
 class StreamScope(Scope[StreamKey]):
     """The streams of an experiment over several cells: one for each severity, or one for the whole benchmark.
 
-    In a group of their own, since a run over a range of cells can have no other partitions.
+    They are in a group of their own, since a run over a range of cells cannot have other partitions.
     """
 
     experiment_name: str
@@ -119,7 +119,7 @@ class StreamScope(Scope[StreamKey]):
         return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition([key.key for key in keys])
 
     def keys(self, context: Context) -> tuple[StreamKey, ...]:
-        """Return the keys of the streams that a run is about; see `Scope.keys`."""
+        """Return the keys of the streams that a run covers; see `Scope.keys`."""
         known = stream_keys(self.benchmark, self.experiment_name)
         if self.partitions is None:
             return known
@@ -131,7 +131,7 @@ class StreamScope(Scope[StreamKey]):
         return tuple(parse_key(key, known) for key in found)
 
     def group(self, name: str | None = None) -> str:
-        """Return the group that its assets stand in, or those of the group *name* of the benchmark file."""
+        """Return the group of its assets, or of those that the benchmark file puts into the group *name*."""
         return f"{super().group(name)}_streams"
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
@@ -150,9 +150,9 @@ def partition_of(key: PartitionKey) -> str | None:
 
 
 def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *function* with its signature beside it, which `inspect` then takes from there.
+    """Return *function* with its signature attached, where `inspect` finds it.
 
-    Dagster asks for it 17 times for each asset, and the functions of all experiments have the same.
+    Dagster asks for the signature 17 times for each asset, and the functions of all experiments have the same one.
     """
     function.__signature__ = _signature(function.__code__, function)  # type: ignore[attr-defined]
     return function
@@ -179,7 +179,7 @@ def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -
 
 
 def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) -> list[str]:
-    # Before Dagster resolves it: a key that a run tag smuggled in must reach our own check as it is.
+    # Before Dagster resolves the keys: one that a run tag smuggled in must reach our own check unchanged.
     run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
     single = run.tags.get("dagster/partition")
     if single is not None:
@@ -191,7 +191,7 @@ def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) 
 
 
 def _made(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
-    """Return the keys of what there is to check: the web UI starts checks on their own without any partition."""
+    """Return the keys that can be checked: the web UI starts checks on their own without any partition."""
     asset_key = next(iter(context.selected_asset_check_keys)).asset_key
     made = context.instance.get_materialized_partitions(asset_key)
     keys = [key for key in partitions.get_partition_keys() if key in made]

@@ -36,7 +36,7 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
         code_version="1",
         automation_condition=out_of_date(),
         description="The index of the shards: key, source name, label, shard, byte offset, size and sha256 of each "
-        "sample, read back from the tars by other code than wrote them.",
+        "sample, read back from the tars by code other than their writer.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
@@ -56,8 +56,8 @@ def shard_manifest_checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
     key = scope.key("shard_manifest")
     descriptions = {
         SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256; the "
-        "manifest is this cell's, by cell, benchmark and class map.",
-        SOURCE_MATCHES: "The source is as it was converted, and the manifest has as many samples.",
+        "manifest has this cell, benchmark and class map.",
+        SOURCE_MATCHES: "The source has not changed since it was converted, and the manifest has as many samples.",
         CLASSES_PRESENT: "Every class of the class map has at least one sample.",
     }
 
@@ -89,7 +89,7 @@ def _publish(
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
-    # Before the classes are looked up in the source, which may be missing as well: what lacks are the shards.
+    # Before the classes are looked up in the source, which may be missing as well: the error is about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
     belonging = belonging_of(locations, benchmark.name, cell)
@@ -111,10 +111,10 @@ def _read_back(
     say: Callable[[str], None],
     workers: "Workers",
 ) -> "Published":
-    """Read our own shards back and compare them with what their writer says.
+    """Read our own shards back and compare them with their writer's record.
 
-    If they are not that, the writer's record goes: with it `tar_shards` would find that there is nothing to write. That
-    of another cell stays: it is true, but in the wrong place, and `tar_shards` does not take it for this cell's.
+    If they differ, the record is removed: with it `tar_shards` would find nothing to write. The record of another cell
+    stays: it is true, but in the wrong place, and `tar_shards` does not take it for this cell's.
     """
     from tta_pipeline.errors import ManifestError
     from tta_pipeline.progress import Progress
@@ -139,7 +139,7 @@ def _adopted(
     say: Callable[[str], None],
     workers: "Workers",
 ) -> "Published":
-    """Read shards that somebody else made, which are their own source."""
+    """Read shards made by others, which are their own source."""
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.read_back import adopt
     from tta_pipeline.sources.existing_shards import shards_version

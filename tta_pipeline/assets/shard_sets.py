@@ -1,4 +1,4 @@
-"""What Dagster and the database are told of a shard set whose manifest stands."""
+"""Reports a shard set with a manifest to Dagster and to the database."""
 
 from typing import TYPE_CHECKING
 
@@ -29,16 +29,16 @@ def record_shard_set(
     started_at: str,
     transform: str | None = None,
 ) -> PartitionReport:
-    """Store the record of a shard set whose manifest was built, and return what became of its cell.
+    """Store the record of a shard set whose manifest was built, and return the report on its cell.
 
     Args:
-        context: Of the run.
-        scope: The benchmark.
-        metrics: Where records are stored.
+        context: Context of the run.
+        scope: Scope of the asset.
+        metrics: Store of the records.
         published: The shard set.
-        record: What its writer says; None if somebody else wrote it.
-        started_at: When its manifest was begun.
-        transform: What made it from another set; None for the first.
+        record: Record of the set's writer; None for shards made by others.
+        started_at: Time at which the manifest was begun.
+        transform: Name of the transform that made the set from another one; None for the first set.
     """
     from tta_pipeline.shards.facts import shard_set_row
 

@@ -14,7 +14,7 @@ from tta_pipeline.resources import ShardStore
 
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
-    """Return the asset of the source images: materialized if drawn here, observed if they lie there already."""
+    """Return the asset of the source images: materialized if drawn here, observed if already on disk."""
     return _generated(scope) if isinstance(scope.benchmark.source, DigitsSource) else _observed(scope)
 
 
@@ -68,8 +68,8 @@ def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
         group_name=scope.benchmark.name,
         partitions_def=scope.partitions,
         tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
-        description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} that lie on disk. Observing them records "
-        "a digest of names, sizes and times of change, so that what was made from other files shows as stale.",
+        description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "
+        "of names, sizes and modification times, so that what was made from other files shows as stale.",
     )
     def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
         return _observe(scope, store.locations)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
-    """Return the asset of the shards: written, or links to those that somebody else made."""
+    """Return the asset of the shards: written here, or links to shards made by others."""
     return _linked(scope) if scope.benchmark.has_shards else _written(scope)
 
 
@@ -57,7 +57,7 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("source_split")],
         kinds={"webdataset"},
         code_version="1",
-        description="Symbolic links to shards that somebody else made; nothing of them is copied or rewritten.",
+        description="Symbolic links to shards made by others; nothing is copied or rewritten.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
@@ -94,9 +94,9 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
 
 
 def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingShards", cell: Cell) -> bool:
-    """Return whether the manifest in *folder* is not of the shards that the source has now.
+    """Return whether the manifest in *folder* describes other shards than the source has now.
 
-    It goes then: nobody else takes a manifest away from shards that it does not describe.
+    It is then removed here: nothing else removes a manifest from shards that it does not describe.
     """
     from tta_pipeline.errors import ManifestError
     from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
@@ -116,10 +116,10 @@ def _write(
     converted = convert(task, conversion.progress, workers)
     record = converted.record
     for stray in converted.strays[:20]:
-        context.log.warning(f"{stray} is no image of a class folder and was passed over")
+        context.log.warning(f"{stray} is not an image in a class folder and was skipped")
     if record.source.num_foreign:
         classes = ", ".join(record.source.foreign_classes[:5])
-        context.log.warning(f"{record.source.num_foreign:,} images of foreign classes were passed over: {classes}, ...")
+        context.log.warning(f"{record.source.num_foreign:,} images of foreign classes were skipped: {classes}, ...")
     images_per_s = record.num_samples / record.wall_s
     did = f"written at {images_per_s:,.0f} images/s" if converted.was_written else "unchanged"
     return PartitionReport(

@@ -27,7 +27,7 @@ def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
         code_version="1",
         automation_condition=out_of_date(),
         description="Shards and manifest made from the first shard set of the cell: a function of each image, another "
-        "size or format, further members. Nothing is rewritten when shards, settings and function stayed the same.",
+        "size or format, further members. Nothing is rewritten when shards, settings and function are the same.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore

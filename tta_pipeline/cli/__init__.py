@@ -1,4 +1,4 @@
-"""The command line: one file a verb, in the order of `--help` here."""
+"""The command line: one file for each verb, in the order of `--help` here."""
 
 import click
 
@@ -25,10 +25,10 @@ _VERBS = (
 
 
 class _Verbs(click.Group):
-    """The verbs; no argument of theirs may hold a NUL, of which the system calls behind them make other errors."""
+    """The verbs; no argument may hold a NUL, for which the system calls behind the verbs raise other errors."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse such an argument."""
+        """Refuse an argument that holds a NUL."""
         for argument in args:
             if "\0" in argument:
                 raise click.UsageError(f"an argument is {argument!r}; expected one without the character NUL")
@@ -45,6 +45,6 @@ def main() -> None:
 
 
 for _verb in _VERBS:
-    # In a raw docstring \b is two characters; click leaves lines alone only behind the one character it stands for.
+    # In a raw docstring \b is two characters; click keeps lines as they are only after the one character it stands for.
     _verb.help = (_verb.help or "").replace("\\b\n", "\b\n")
     main.add_command(_verb)

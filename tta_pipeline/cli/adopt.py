@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def adopt(folder: Path, *, reporter: "ConsoleReporter", class_map: Path | None) -> None:
-    r"""Build manifests for shards that somebody else made; every byte is read, none rewritten.
+    r"""Build manifests for shards made by others; every byte is read, none is rewritten.
 
     Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity. A set
     that has a manifest is verified and stays as it is.

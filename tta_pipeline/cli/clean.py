@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="FOLDER", help="Look for decoded cells there too, the resource's `decoded_folder`.")  # fmt: skip
+              metavar="FOLDER", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors
 def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Path, ...], as_json: bool) -> None:
-    r"""List what nothing refers to any more, with its size, and remove it on request.
+    r"""List files that nothing refers to any more, with their sizes, and remove them on request.
 
     \b
-    superseded   records of which there is a newer one; the history of speed and error goes with them
-    gone         records of experiments, cells and streams that the benchmark file does not name any more
+    superseded   records that a newer one replaces; the history of speed and error goes with them
+    gone         records of experiments, cells and streams that the benchmark file no longer names
     predictions  predictions of each sample that no record names
-    states       states of streams that no record would go on from
-    decoded      decoded cells of shard sets that are no more
+    states       states of streams from which no stream would resume
+    decoded      decoded cells of shard sets that no longer exist
 
-    Of benchmarks that have a file; others are not looked at. Do it while no run is at work.
+    Only benchmarks that have a file are searched. Use it while no run is active.
 
     \b
     Examples:
@@ -79,4 +79,4 @@ def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -
     rows = tuple((*group, len(sizes), round(sum(sizes) / 1e6, 3)) for group, sizes in sorted(groups.items()))
     if rows:
         print_table(Table(columns=("kind", "folder", "num_files", "megabytes"), rows=rows))
-    click.echo(f"{len(found):,} files, {sum(each.size_bytes for each in found) / 1e6:,.1f} MB to which nothing refers")
+    click.echo(f"{len(found):,} files to which nothing refers, {sum(each.size_bytes for each in found) / 1e6:,.1f} MB")

@@ -1,4 +1,4 @@
-"""What all verbs share: errors in one line, the reporter, and arguments that are looked at before they are used."""
+"""What all verbs share: errors in one line, the reporter, and checks of arguments."""
 
 import io
 import sys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Turn errors raised on purpose, and those of files, into one clear line each on standard error and exit status 1.
 
-    Names of files that are no text in the terminal's encoding are shown with their bytes as numbers.
+    File names that are not text in the terminal's encoding are shown with their bytes as numbers.
     """
 
     @wraps(command)
@@ -34,12 +34,12 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except PipelineError as error:
             end(f"{type(error).__name__}: {error}")
         except BrokenPipeError:
-            raise  # whoever read has what it wanted; click ends quietly
+            raise  # the reader has what it wanted; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            end(f"Error: {where}{error.strerror or error}; look at this path and its rights")
+            end(f"Error: {where}{error.strerror or error}; check this path and its permissions")
         except RuntimeError as error:
-            if str(error) == "Query interrupted":  # how DuckDB tells of Ctrl-C
+            if str(error) == "Query interrupted":  # how DuckDB reports Ctrl-C
                 raise KeyboardInterrupt from None
             raise
 
@@ -47,13 +47,13 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def end(message: str) -> NoReturn:
-    """Say *message* in one line, and end with status 1."""
+    """Print *message* in one line, and end with status 1."""
     click.echo(" ".join(message.splitlines()), err=True)
     sys.exit(1)
 
 
 def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options by which it says less, or says it to a program, and `reporter`, which obeys them."""
+    """Give *command* the options `--quiet` and `--json`, and a `reporter` that obeys them."""
 
     @wraps(command)
     def reporting(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
             sys.exit(status)
 
     reporting = click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")(reporting)
-    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but what is wrong.")(reporting)
+    return click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but problems.")(reporting)
 
 
 def say(line: str) -> None:
@@ -74,12 +74,12 @@ def say(line: str) -> None:
 
 
 def nothing(line: str) -> None:
-    """Say nothing."""
+    """Print nothing."""
     del line
 
 
 def print_table(table: "Table") -> None:
-    """Print *table* for people."""
+    """Print *table* for the user."""
     from rich.console import Console
 
     from tta_pipeline.reports.formats import as_terminal
@@ -88,21 +88,21 @@ def print_table(table: "Table") -> None:
 
 
 def require_no_pipes(*locations: str | Path) -> None:
-    """Refuse folders of shards that hold a FIFO, on whose writer a reader would wait for ever."""
+    """Refuse folders of shards that hold a FIFO: a reader would wait for its writer for ever."""
     for location in map(Path, locations):
         for path in (location, *(location.rglob("*") if location.is_dir() else ())):
             if path.is_fifo():
-                raise click.UsageError(f"{path} is a FIFO; expected shards and their manifests: take it away")
+                raise click.UsageError(f"{path} is a FIFO; expected shards and their manifests: remove it")
 
 
 def require_urls(locations: Sequence[str]) -> None:
-    """Refuse what looks like a URL and is none."""
+    """Refuse locations that look like a URL and are not one."""
     for location in locations:
         try:
             urlsplit(location)
         except ValueError as error:
             raise click.UsageError(
-                f"{location!r} is no URL ({error}); expected a path, or such as https://host/a/b"
+                f"{location!r} is not a URL ({error}); expected a path, or a URL such as https://host/a/b"
             ) from None
 
 
@@ -115,7 +115,7 @@ def read_class_map(path: Path | None) -> "ClassMap | None":
 
 
 def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
-    """Return what a program is told of a shard set."""
+    """Return the facts of a shard set for `--json`."""
     manifest = shard_set.manifest
     return {
         "folder": str(shard_set.folder),

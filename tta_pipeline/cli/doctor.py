@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
 def doctor(*, as_json: bool) -> None:
-    r"""Look whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
+    r"""Check whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
 
     Nothing is changed. Each line is ok, a note, or a fault with what to do; the exit status is 1 if there is a fault.
 

@@ -22,20 +22,20 @@ _SHOWN = (
 @click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, or a "
               "benchmark's source_model.safetensors.")  # fmt: skip
 @click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many samples, those that are stored first.")
+@click.option("--limit", type=click.IntRange(1), help="Only this many samples, in the stored order.")
 @click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of torchvision's, "
               "or a file: safetensors or a state dict.")  # fmt: skip
-@click.option("--mean", nargs=3, type=float, help="Of red, green and blue in [0, 1], with a file of weights.")
-@click.option("--std", nargs=3, type=float, help="As --mean.")
+@click.option("--mean", nargs=3, type=float, help="Means of red, green and blue in [0, 1], with a file of weights.")
+@click.option("--std", nargs=3, type=float, help="Standard deviations, as --mean.")
 @click.option("--preset", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Changes a hyperparameter.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a hyperparameter.")
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the method.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the method.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
-@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Say nothing but the answer.")
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
 def evaluate(
     *,
@@ -57,7 +57,7 @@ def evaluate(
 ) -> None:
     r"""Evaluate one method on one shard set, without Dagster and without a benchmark file.
 
-    For who is writing a method and wants a number in ten seconds. Nothing is recorded unless --record says so.
+    For a user who is writing a method and wants a number in ten seconds. Nothing is recorded without --record.
 
     \b
     Examples:
@@ -115,7 +115,8 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     """Write *row* as a result record of its cell, publish it, and return the record's path.
 
     Raises:
-        EvaluationError: the manifest, which may be anybody's, names a benchmark that is no folder of results.
+        EvaluationError: the manifest, which may come from anywhere, names a benchmark that cannot have a folder of
+            results.
     """
     from tta_pipeline.benchmarks.naming import is_benchmark_name
     from tta_pipeline.errors import EvaluationError
@@ -126,7 +127,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     if not is_benchmark_name(row.benchmark):
         raise EvaluationError(
             f"the shard set is of benchmark {row.benchmark!r:.120}; expected letters, digits and _, a letter first, "
-            "under which results can lie: shard it again, or leave --record out"
+            "for the folder of its results: shard it again, or leave --record out"
         )
     locations = Locations.from_environment()
     record = publish_record(

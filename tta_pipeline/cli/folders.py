@@ -28,7 +28,7 @@ from tta_pipeline.sources.listing import Source
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrder:
-    """What `tta-pipeline shard` was asked for."""
+    """What the user asks of `tta-pipeline shard`."""
 
     sources: tuple[Path, ...]
     output: Path
@@ -38,18 +38,18 @@ class ShardOrder:
     class_map: Path | None
     settings: ShardSettings
     layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
-    """How archives are laid out."""
+    """Layout of the archives."""
     ground_truth: Path | None = None
-    """Classes of the files of a flat archive."""
+    """File with the classes of the files of a flat archive."""
     class_pattern: str | None = None
     """Regular expression on `<folder>/<file>` whose first group is the class."""
     jobs: int = 1
-    """Processes, each of which writes and reads a shard at a time."""
+    """Number of processes, each of which writes and reads a shard at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Opened:
-    """A source with the cells it has."""
+    """An opened source with the cells it has."""
 
     kind: str
     source: Source
@@ -80,7 +80,7 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
 
 
 def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
-    """Convert cell after cell; processes take a cell each where there are enough, and else a shard each."""
+    """Convert cell after cell; each process takes a cell if there are enough cells, and a shard otherwise."""
     if workers.num_processes == 1 or len(found) < workers.num_processes:
         with conversion.session(found) as session:
             for cell in found:
@@ -90,7 +90,7 @@ def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers
     with conversion.session(found) as session:
         for cell in found:
             if not session.has_images_of(cell):
-                wait(running)  # they read the images of the group before, which go
+                wait(running)  # they read the images of the previous group, which are removed next
             running.append(workers.submit(write_cell, session.task(cell), quiet))
             if len(running) > workers.num_processes:
                 yield running.popleft().result()
@@ -102,9 +102,9 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Reporter)
     """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
 
     Raises:
-        ManifestError: there is none, a shard is damaged, or a set with a manifest is not what that says.
+        ManifestError: there are no shards, a shard is damaged, or a set is not what its manifest says.
     """
-    # What macOS leaves beside each file has its name with two characters before it.
+    # Without the files that macOS leaves beside others, which have their names with two characters before.
     folders = sorted({path.parent for path in root.rglob("[!.]*.tar")})
     if not folders:
         raise ManifestError(f"no *.tar at or under {root}; expected shards")
@@ -112,7 +112,7 @@ def adopt_everything(root: Path, class_map: ClassMap | None, progress: Reporter)
     for verdict in verify(known, progress):
         if verdict.problems:
             raise ManifestError(f"{'; '.join(verdict.problems)}. {INSTEAD_OF_ADOPTING}")
-    # Of all folders together: one that lacks a class must not shift the labels of the others.
+    # From all folders together: one that lacks a class must not shift the labels of the others.
     class_map = class_map or _class_map_of(known) or ClassMap(classes=class_names_in(folders))
     for number, folder in enumerate(folders, start=1):
         name, severity = folder.absolute().parts[-2:]
@@ -135,8 +135,8 @@ def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
     if len(found) > 1:
         one, other = list(found.values())[:2]
         raise ManifestError(
-            f"found manifests of {len(found)} class maps, in {one} and {other} as examples; expected one class map for "
-            "all that is adopted at once: adopt the others by themselves"
+            f"found manifests of {len(found)} class maps, such as in {one} and {other}; expected one class map for all "
+            "sets that are adopted at once: adopt the others separately"
         )
     return next(iter(found), None)
 
@@ -197,7 +197,7 @@ def _open_archives(order: ShardOrder, progress: Reporter) -> Iterator[_Opened]:
         class_pattern=order.class_pattern,
         progress=progress,
     )
-    # The pass over a single archive finds its cells; of several it must be known before which has which.
+    # The pass over a single archive finds its cells; of several archives it must be known before which cell is where.
     with source.prepared(wanted if len(order.sources) == 1 else ()):
         yield _Opened(kind="archive", source=source, cells=source.cells_found())
 

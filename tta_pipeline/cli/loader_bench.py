@@ -25,23 +25,23 @@ _LOADER_COLUMNS = (
 @click.command("loader-bench")
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
-              help="Measure this one; may be repeated. Else all that are installed of indexed, webdataset, tar, "
+              help="Measure this one; may be repeated. Else all installed ones of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
 @click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MOST_PROCESSES),
               show_default="one for each core",
-              help="Threads or worker processes; may be repeated, the fastest number counts. 0: nothing is read ahead.",
+              help="Threads or worker processes; may be repeated: the fastest number counts. 0: nothing is read ahead.",
               default=[len(os.sched_getaffinity(0))])  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MOST_PROCESSES), default=1, show_default=True,
-              help="Each reads a part; the longest of their times and the sum of their samples count.")  # fmt: skip
+              help="Processes that each read a part; the longest time and the sum of samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
               help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--stage", "is_staged", is_flag=True,
-              help="Copy the shards to $TMPDIR first, which is timed apart; always done with a URL.")  # fmt: skip
+              help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
 @click.option(
-    "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N images made for it, without DIR."
+    "--generate", type=click.IntRange(1, 10_000_000), metavar="N", help="Measure on N generated images, without DIR."
 )
 @click.option("--image-size", type=click.IntRange(8, 4_096), default=64, show_default=True, help="Of generated images.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True,
@@ -54,7 +54,7 @@ def loader_bench(
 ) -> None:
     r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
-    Each pass of each loader has a process of its own; the loaders take turns. Shown are medians with the range.
+    Each pass of each loader has a process of its own; the loaders take turns. The figures are medians with the range.
 
     \b
     Examples:

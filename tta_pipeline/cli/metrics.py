@@ -24,7 +24,7 @@ _ROWS_FOR_PEOPLE = 1_000
 @click.command()
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
 @click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="The cells that two runs share, side by side; the "
-              "beginning of a run's id will do.")  # fmt: skip
+              "beginning of a run's id is enough.")  # fmt: skip
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
               default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
@@ -43,9 +43,9 @@ def metrics(
 ) -> None:
     r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
 
-    The best of those that compare is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
-    questions with their SQL: docs/queries.md. Records that are damaged or foreign, and so count nowhere, are named
-    behind the answer; the exit status is then 1.
+    The best of comparable results is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
+    questions with their SQL: docs/queries.md. Damaged and foreign records count nowhere; they are named after the
+    answer, and the exit status is then 1.
 
     \b
     Examples:
@@ -77,7 +77,7 @@ def metrics(
 
 
 def _end_with(set_aside: Sequence[str]) -> None:
-    """Name the records that count nowhere, and end with status 1 if there are some."""
+    """Name the records that count nowhere, and end with status 1 if there are any."""
     for line in set_aside:
         say(f"set aside: {line}")
     if set_aside:
@@ -96,7 +96,7 @@ def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sq
 
 
 def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
-    """Say what it means where some of the results that were asked for are on images that were made here."""
+    """Say what it means if some of the requested results are on images that were made here."""
     from tta_pipeline.reports.tables import GENERATED_NOTE
 
     which = [_whole_run_id(connection, run) for run in runs or ()]
@@ -108,7 +108,7 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
 
 
 def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
-    """Print *answer* or write it into *output*: row by row to programs, and so many rows to people as they look at."""
+    """Print *answer* or write it to *output*: row by row for a program, a limited number of rows for the user."""
     from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
     from tta_pipeline.reports.tables import without_obvious
 
@@ -149,7 +149,7 @@ def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.Reco
 
 
 def _whole_run_id(connection: Any, beginning: str) -> str:
-    """Return the id of the one run that *beginning* is the beginning of."""
+    """Return the id of the only run whose id begins with *beginning*."""
     from tta_pipeline.reports import queries
     from tta_pipeline.reports.tables import query
 
@@ -159,7 +159,7 @@ def _whole_run_id(connection: Any, beginning: str) -> str:
     if len(found) != 1:
         some = f": {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}" if found else ""
         raise click.UsageError(
-            f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them by "
+            f"found {len(found)} runs whose id begins with {beginning!r}{some}; expected one: list them with "
             'tta-pipeline metrics --sql "FROM runs"'
         )
     return str(found[0])

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 @click.argument("name")
 @click.argument("sources", metavar="[FOLDER | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
-              help="Without a source: whose file to write, with placeholders; else imagenet_c's.")  # fmt: skip
-@click.option("--output", metavar="FILE", help="Where to write; - prints. Else benchmarks/NAME.yaml in the data root.")
+              help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c.")  # fmt: skip
+@click.option("--output", metavar="FILE", help="File to write; - prints. Else benchmarks/NAME.yaml in the data root.")
 @plain_errors
 def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
-    r"""Write a commented benchmark file for what lies in a folder or in archives, which are looked at, not unpacked.
+    r"""Write a commented benchmark file for what is in a folder or in archives, which are inspected, not unpacked.
 
-    Nothing is overwritten. What is found: corruptions and severities, the number of classes, the size of the images,
-    and which models fit.
+    Nothing is overwritten. The file states what was found: corruptions and severities, the number of classes, the size
+    of the images, and which models fit.
 
     \b
     Examples:

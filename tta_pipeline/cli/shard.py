@@ -35,28 +35,29 @@ for probe in sys.argv[2:]:
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
-@click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups that begin so: fog, or fog/5.")
-@click.option("--num-shards", type=click.IntRange(1), help="Exactly so many shards for each cell.")
-@click.option("--samples-per-shard", type=click.IntRange(1), help="At most so many samples in a shard.")
-@click.option("--max-shard-bytes", type=click.IntRange(10240), help="At most so many bytes in a shard.")
+@click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups with this prefix: fog, or fog/5.")
+@click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards for each cell.")
+@click.option("--samples-per-shard", type=click.IntRange(1), help="Largest number of samples in a shard.")
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard.")
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted class folders.")
 @click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
               show_default=True)  # fmt: skip
-@click.option("--delta", type=float, default=0.1, show_default=True, help="Of the Dirichlet order.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order.")
+@click.option("--delta", type=float, default=0.1, show_default=True, help="Delta of the Dirichlet order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels; the images are encoded again.")
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
-@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
+              help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
 @click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and name them in the manifest.")
 @click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that the class map lacks.")
 @click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
 @click.option(
-    "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="Of an archive; checked while it is read."
+    "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="MD5 of an archive; checked while it is read."
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
-              show_default=True, help="Of archives: nested holds a tar for each class, flat no folders.")  # fmt: skip
+              show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
@@ -100,7 +101,7 @@ def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
 
 
 def _require_quick_pattern(pattern: str | None) -> None:
-    """Refuse a regular expression that names of 200 characters can keep busy for years, as (a+)+$ does."""
+    """Refuse a regular expression, such as (a+)+$, that names of 200 characters can keep busy for years."""
     if pattern is None:
         return
     try:

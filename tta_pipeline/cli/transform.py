@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("output", type=click.Path(path_type=Path))
-@click.option("--function", metavar="MODULE:NAME", help="Is given each image, uint8 (H, W, 3), and returns another.")
+@click.option(
+    "--function", metavar="MODULE:NAME", help="Function that takes each image, uint8 (H, W, 3), and returns another."
+)
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels, after the function.")
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
 @click.option("--format", "storage", type=click.Choice(["raw", "tensor"]), default="raw", show_default=True)
-@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True, help="Of images encoded again.")
+@click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
+              help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
@@ -30,10 +33,10 @@ if TYPE_CHECKING:
 def transform(
     *, reporter: "ConsoleReporter", folder: Path, output: Path, storage: str, jobs: int, **options: Any
 ) -> None:
-    r"""Make another shard set of each one at or under DIR: other images, another size or format, further members.
+    r"""Make another shard set from each one at or under DIR: other images, another size or format, further members.
 
-    The order of the samples and the number of shards stay; what was done is in the new manifest. A function is looked
-    for where Python looks and in the working directory.
+    The order of the samples and the number of shards stay; the new manifest says what was done. A function is searched
+    for on the Python path and in the working directory.
 
     \b
     Examples:

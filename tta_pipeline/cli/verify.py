@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
-    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes, whose they are.
+    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes, their cell.
 
-    Sets of before that have no fast checksums of their samples get them.
+    Older sets without fast checksums of their samples get them.
 
     \b
     Examples:

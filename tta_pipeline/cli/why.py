@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 @click.argument("benchmark")
 @click.argument("experiment")
 @click.argument("key", metavar="CELL")
-@click.option("--device", default="auto", show_default=True, help="Where it would be evaluated: auto, cpu or cuda.")
-@click.option("--all", "shows_all", is_flag=True, help="Every part, the equal ones too.")
+@click.option("--device", default="auto", show_default=True, help="Device that would evaluate it: auto, cpu or cuda.")
+@click.option("--all", "shows_all", is_flag=True, help="Show every part, the equal ones too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors
 def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
     r"""Say why a cell of an experiment is finished or not: what decided its result, and what would decide it now.
 
     CELL is a partition key: fog|5, clean|0, or that of a stream, such as 5 or all. The exit status is 0 if there is
-    nothing to evaluate, 1 if there is. Versions of libraries are told where they differ, and outdate nothing.
+    nothing to evaluate, 1 if there is. Versions of libraries are shown where they differ, and outdate nothing.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Benchmark files, and the files that they name."""
+"""Checks of benchmark files, and of the files that they name."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ from tta_pipeline.source_code import import_from_here
 
 
 def benchmark_files(locations: Locations) -> Iterator[Finding]:
-    """Look at every benchmark file and at the files that it names."""
+    """Check every benchmark file and the files that it names."""
     for path in _not_read(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
     import_from_here()  # as Dagster does
@@ -27,11 +27,11 @@ def benchmark_files(locations: Locations) -> Iterator[Finding]:
     for each in loaded.faults:
         subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
         which = "this experiment" if each.experiment else "what this file describes"
-        yield fault(subject, each.sentence, f"correct the file; until then {which} is left out, and nothing else")
+        yield fault(subject, each.sentence, f"correct the file; until then {which} is left out, but nothing else")
 
 
 def _not_read(folder: Path) -> list[Path]:
-    """Return what may be meant for benchmark files, by another ending."""
+    """Return files that may be meant as benchmark files but have another ending."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -50,7 +50,7 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
         is_well = False
         found = f"{field} is {path}, which does not exist"
         if field.startswith("source.") and num_sharded == num_cells:
-            yield note(name, f"{found}; {state}", "evaluations go on; to shard again, put it back")
+            yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
     if any(isinstance(model, TimmModel) for model in benchmark.models.values()) and not is_installed("timm"):
@@ -86,7 +86,7 @@ def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
 
 
 def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
-    """Yield each cell with where it must lie; archives keep to themselves what they hold."""
+    """Yield each cell with the path where it must be; archives do not show which cells they hold."""
     source = benchmark.source
     for cell in benchmark.cells:
         if isinstance(source, NpySource):

@@ -1,4 +1,4 @@
-"""Whether files of weights are what a benchmark file says of them."""
+"""Checks whether files of weights are what a benchmark file says of them."""
 
 from collections.abc import Iterator
 
@@ -11,10 +11,10 @@ from tta_pipeline.locations import Locations
 
 
 def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
-    """Read every file of weights that is there, whole, and compare it with its sha256 and its architecture."""
+    """Read every existing file of weights whole, and compare it with its sha256 and its architecture."""
     for name, model in benchmark.models.items():
         if not isinstance(model, CheckpointModel) or not model.path.expanduser().exists():
-            continue  # a file that is missing is told with the others
+            continue  # a missing file is reported with the other missing ones
         if model.library == "timm" and not is_installed("timm"):
             yield fault(benchmark.name, f"model {name} is of timm, which is not installed", "pip install -e '.[timm]'")
             continue
@@ -27,7 +27,7 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
 
 
 def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
-    """Return how many outputs *model* must have; None if no class map says it yet."""
+    """Return how many outputs *model* must have; None if no class map says so yet."""
     from tta_pipeline.labels.label_files import read_classes
 
     pinned = locations.class_map(benchmark.name)

@@ -1,4 +1,4 @@
-"""Everything the doctor looks at, in the order in which it is told."""
+"""Everything the doctor checks, in the order of its report."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tta_pipeline.locations import Locations
 
 
 def examine(locations: Locations) -> Iterator[Finding]:
-    """Yield what is found, each thing as soon as it is looked at."""
+    """Yield each finding as soon as it is made."""
     looks = (data_root, room, file_locks, left_overs, shard_checksums, result_records, benchmark_files)
     for subject, findings in (
         *((look.__name__, look(locations)) for look in looks),
@@ -25,6 +25,6 @@ def examine(locations: Locations) -> Iterator[Finding]:
             where = error.filename or locations.root
             yield fault(
                 subject.replace("_", " "),
-                f"{where} cannot be looked at ({error.strerror})",
-                "make it readable, or take it away",
+                f"{where} cannot be checked ({error.strerror})",
+                "make it readable, or remove it",
             )

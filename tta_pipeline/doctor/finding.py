@@ -1,4 +1,4 @@
-"""One line of the doctor."""
+"""One line of the doctor's report."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _NUM_SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What was looked at, what was found, and what to do if something is to be done."""
+    """What was checked, what was found, and what to do if anything."""
 
     mark: Literal["ok", "note", "fault"]
     """A note is worth knowing; with a fault, work cannot go on."""

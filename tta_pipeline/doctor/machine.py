@@ -1,4 +1,4 @@
-"""What the machine offers: a place to write to, room, locks that hold, devices, optional packages."""
+"""Checks of the machine: a place to write to, room, locks that hold, devices, optional packages."""
 
 import fcntl
 import os
@@ -21,23 +21,23 @@ EXTRAS = {
 _USES = {
     "timm": "models of kind timm",
     "remote": "shard sets at http, https and s3 URLs",
-    "loaders": "other people's loaders in loader-bench",
+    "loaders": "other loaders in loader-bench",
 }
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200
-"""Of 75 cells: a folder, one or two tars of 1 GB, four small files, and the records of three experiments."""
+"""Files of 75 cells: for each a folder, one or two tars of 1 GB, four small files, and records of three experiments."""
 _LEAST_BYTES = 10**9
 _LEAST_FILES = 100
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def data_root(locations: Locations) -> Iterator[Finding]:
-    """Look whether data can be written."""
+    """Check whether data can be written."""
     subject, root = "data root", locations.root
     origin = "TTA_DATA_ROOT" if "TTA_DATA_ROOT" in os.environ else "the default, data/ in the working directory"
     there = existing(root)
     if not there.is_dir():
-        yield fault(subject, f"{there} ({origin}) is no folder", "set TTA_DATA_ROOT to a folder")
+        yield fault(subject, f"{there} ({origin}) is not a folder", "set TTA_DATA_ROOT to a folder")
     elif not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         owner = there.stat().st_uid
         yield fault(
@@ -50,12 +50,12 @@ def data_root(locations: Locations) -> Iterator[Finding]:
 
 
 def room(locations: Locations) -> Iterator[Finding]:
-    """Look how many bytes and files still fit, beside what 75 cells of ImageNet-C take."""
+    """Compare the bytes and files that still fit with what 75 cells of ImageNet-C take."""
     status = os.statvfs(existing(locations.root))
     free_bytes, free_files = status.f_bavail * status.f_frsize, status.f_favail
     found = f"{free_bytes / 1e9:,.0f} GB free; 75 cells of ImageNet-C take {_IMAGENET_C_BYTES / 1e9:.0f} GB as shards"
     if free_bytes < _LEAST_BYTES:
-        yield fault("disk", found, "free some, or set TTA_DATA_ROOT to a larger disk")
+        yield fault("disk", found, "free some space, or set TTA_DATA_ROOT to a larger disk")
     elif free_bytes < _IMAGENET_C_BYTES:
         yield note("disk", found, "for ImageNet-C set TTA_DATA_ROOT to a larger disk, or run fewer cells at once")
     else:
@@ -65,7 +65,7 @@ def room(locations: Locations) -> Iterator[Finding]:
 
 def _files_that_fit(free_files: int, *, is_counted: bool) -> Finding:
     if not is_counted:
-        return ok("inodes", "not counted by this file system; a quota of yours may still count them")
+        return ok("inodes", "not counted by this file system; your quota may still count them")
     found = f"{free_files:,} free; 75 cells of ImageNet-C take about {_IMAGENET_C_FILES:,}, unpacked 3,750,000"
     if free_files < _LEAST_FILES:
         return fault("inodes", found, "remove files, or set TTA_DATA_ROOT to another disk")
@@ -75,7 +75,7 @@ def _files_that_fit(free_files: int, *, is_counted: bool) -> Finding:
 
 
 def file_locks(locations: Locations) -> Iterator[Finding]:
-    """Look on what file system the data lies, and take a lock there to see that it keeps another one out."""
+    """Check the file system of the data root, and take a lock there to see whether it keeps another one out."""
     subject = "file system"
     there = existing(locations.root)
     file_system = file_system_of(there)
@@ -102,7 +102,7 @@ def file_locks(locations: Locations) -> Iterator[Finding]:
 
 
 def _lock_problem(folder: Path) -> str:
-    """Return what is wrong with locks in *folder*, empty if nothing is; no file with a name is made if that can be."""
+    """Return what is wrong with locks in *folder*, empty if nothing is; if possible, no file with a name is made."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +121,7 @@ def _lock_problem(folder: Path) -> str:
 
 
 def accelerators() -> Iterator[Finding]:
-    """Look what torch computes on."""
+    """Check which devices torch computes on."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -138,14 +138,14 @@ def accelerators() -> Iterator[Finding]:
         yield note(
             "torch",
             f"{build}: no device, though an NVIDIA driver is loaded{why}",
-            "compare the driver in `nvidia-smi` with torch's CUDA, and look at CUDA_VISIBLE_DEVICES",
+            "compare the driver in `nvidia-smi` with torch's CUDA, and check CUDA_VISIBLE_DEVICES",
         )
     elif not devices:
         yield ok("torch", f"{build}: no CUDA device, evaluations run on {len(os.sched_getaffinity(0))} CPU cores")
 
 
 def extras() -> Iterator[Finding]:
-    """Look which optional packages are there."""
+    """Check which optional packages are installed."""
     for extra, packages in EXTRAS.items():
         missing = [package for package in packages if not is_installed(package)]
         if missing:

@@ -1,4 +1,4 @@
-"""On what file system a path lies, and whether its locks reach other machines."""
+"""Finds the file system of a path, and whether its locks reach other machines."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class FileSystem:
     """One mounted file system."""
 
     kind: str
-    """As the kernel calls it, such as ext4 or nfs4."""
+    """Kernel's name of the kind, such as ext4 or nfs4."""
     mounted_at: Path
     options: frozenset[str]
 
@@ -35,22 +35,22 @@ class FileSystem:
 
 
 def existing(path: Path) -> Path:
-    """Return *path*, or the nearest folder above it that is there."""
+    """Return *path*, or the nearest folder above it that exists."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 
 def file_system_of(path: Path) -> FileSystem | None:
-    """Return the file system that *path* lies on, or will lie on; None if this kernel does not tell."""
+    """Return the file system that *path* lies on, or will lie on; None if this kernel does not say."""
     return mounted_above(existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
 
 
 def mounted_above(path: Path, mounts: Path) -> FileSystem | None:
-    """Return the file system in the table *mounts* that *path*, without links, lies on."""
+    """Return the file system in the table *mounts* on which *path*, free of links, lies."""
     found = None
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         _, folder, kind, options, *_ = line.split(" ")
         mounted_at = Path(re.sub(r"\\(\d{3})", lambda code: chr(int(code[1], 8)), folder))
-        # Of two mounts at one place the later one is seen.
+        # Of two mounts at one place, the later one hides the earlier.
         if path.is_relative_to(mounted_at) and (not found or mounted_at.is_relative_to(found.mounted_at)):
             found = FileSystem(kind=kind, mounted_at=mounted_at, options=frozenset(options.split(",")))
     return found

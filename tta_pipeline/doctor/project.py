@@ -1,4 +1,4 @@
-"""What lies in the data root and beside it: left-overs, records, Dagster's storage."""
+"""Checks of what is in the data root and beside it: left-overs, records, Dagster's storage."""
 
 import fcntl
 import os
@@ -23,12 +23,12 @@ _WRITTEN_FOLDERS = (
     ".", "clean", "report", "source/*", "shards/*", "shards/*/*", "transformed/*/*", "transformed/*/*/*",
     "results/*/*", "results/*/*/*", "results/*/*/*/*", "states/*/*",
 )  # fmt: skip
-"""Below a benchmark's folder, where runs write something beside its place."""
+"""Folders below a benchmark's folder in which runs write something beside its final place."""
 _NUM_NAMED = 20
 
 
 def left_overs(locations: Locations) -> Iterator[Finding]:
-    """Look for what killed runs left behind, and tell it from what living ones are writing."""
+    """Look for what killed runs left behind, and distinguish it from what active runs are writing."""
     subject, root = "left-overs", locations.root
     found = [path for folder in _WRITTEN_FOLDERS for path in sorted(root.glob(f"*/{folder}/{_UNPUBLISHED}"))]
     folders = [path for path in found if path.is_dir()]
@@ -46,11 +46,11 @@ def left_overs(locations: Locations) -> Iterator[Finding]:
         yield note(subject, f"{len(files)} files of killed runs, {_size(files)}: {some(files)}", "remove them, with rm")
     if not abandoned and not files:
         busy = len(folders) - len(abandoned)
-        yield ok(subject, f"none{f'; runs at work hold {busy} temporary folders' if busy else ''}")
+        yield ok(subject, f"none{f'; active runs hold {busy} temporary folders' if busy else ''}")
 
 
 def result_records(locations: Locations) -> Iterator[Finding]:
-    """Read every result record whole, and look whether the database has each as it is."""
+    """Read every result record whole, and check whether the database has each as it is."""
     from tta_pipeline.metrics.listing import list_records
     from tta_pipeline.records.files import read_record
 
@@ -58,8 +58,8 @@ def result_records(locations: Locations) -> Iterator[Finding]:
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
         yield note(
             subject,
-            f"{log} was left by a write session of somebody's own",
-            "what it wrote is in no result record; remove it when nobody misses it",
+            f"{log} was left by a write session outside this project",
+            "what it wrote is in no result record; remove it when it is not needed",
         )
     listing, num_faults = list_records(locations.root), 0
     for record in listing:
@@ -79,7 +79,7 @@ def result_records(locations: Locations) -> Iterator[Finding]:
 
 
 def _compared(locations: Locations, listing: "Listing", num_faults: int) -> Iterator[Finding]:
-    """Compare the database with the records, of which *num_faults* are none."""
+    """Compare the database with the records, of which *num_faults* are damaged or foreign."""
     import duckdb
 
     from tta_pipeline.metrics.changes import compared
@@ -97,8 +97,8 @@ def _compared(locations: Locations, listing: "Listing", num_faults: int) -> Iter
         yield note(
             subject,
             f"of what is in metrics.duckdb {changes.undone}",
-            "put the records back; or the next run makes it anew from those that are there, and so does: tta-pipeline "
-            "rebuild-metrics",
+            "put the records back; or the next run rebuilds the database from those that are there, as does: "
+            "tta-pipeline rebuild-metrics",
         )
     num_missing = len(listing) if changes is None else len(changes.fresh)
     if num_missing:
@@ -114,21 +114,21 @@ def _compared(locations: Locations, listing: "Listing", num_faults: int) -> Iter
 
 
 def dagster_storage() -> Iterator[Finding]:
-    """Look where Dagster keeps the history of runs, which SQLite must be able to lock."""
+    """Check where Dagster keeps the history of runs, which SQLite must be able to lock."""
     subject = "Dagster"
     home = Path(os.environ["DAGSTER_HOME"]).expanduser() if os.environ.get("DAGSTER_HOME") else None
     if home and not (home.is_absolute() and home.is_dir()):
         yield fault(
             subject,
-            f"DAGSTER_HOME is {home}; expected the absolute path of a folder that is there",
-            "mkdir -p it, or unset DAGSTER_HOME and work in the project folder, whose dagster.yaml is then used",
+            f"DAGSTER_HOME is {home}; expected the absolute path of an existing folder",
+            "create it, or unset DAGSTER_HOME and work in the project folder, whose dagster.yaml is then used",
         )
         return
     settings_path = (home or Path.cwd()) / "dagster.yaml"
     if not home and not settings_path.exists():
         yield note(
             subject,
-            f"neither DAGSTER_HOME nor {settings_path} is there, so the history of runs is kept nowhere",
+            f"neither DAGSTER_HOME nor {settings_path} exists, so the history of runs is not kept",
             "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME",
         )
         return
@@ -152,14 +152,14 @@ def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Findi
     if file_system and file_system.is_network:
         return fault(
             "Dagster",
-            f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses or locks itself up",
+            f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses data or locks up",
             f"set storage.sqlite.base_dir in {settings_path} to a folder on a local disk, or storage to postgres",
         )
     made = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(made, os.W_OK | os.X_OK):
         return fault(
             "Dagster",
-            f"the history of runs is in {folder}, and {made} cannot be written",
+            f"the history of runs is in {folder}, and {made} cannot be written to",
             "make it writable, or set DAGSTER_HOME to a folder of yours",
         )
     return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")

@@ -1,4 +1,4 @@
-"""Shard sets whose samples have no fast checksums yet."""
+"""Finds shard sets whose samples have no fast checksums yet."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _SETS = ("*/shards/*/*", "*/transformed/*/*/*")
 
 
 def shard_checksums(locations: Locations) -> Iterator[Finding]:
-    """Look for shard sets that were made before samples had checksums, or have lost them."""
+    """Look for shard sets that were made before samples had checksums, or that have lost them."""
     from tta_pipeline.shards.checksums import CHECKSUMS_FILE
     from tta_pipeline.shards.manifest import MANIFEST_FILE
 

@@ -17,12 +17,12 @@ def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c")
     """Return the text of a benchmark file for what lies at *paths*, and the two commands to run next.
 
     Args:
-        name: Of the benchmark.
+        name: Name of the benchmark.
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
-        like: The published benchmark, a key of `EXAMPLES`, that a file with placeholders is for.
+        like: Published benchmark, a key of `EXAMPLES`, for which a file with placeholders is written.
 
     Raises:
-        BenchmarkFileError: *name* cannot be the name of one.
+        BenchmarkFileError: *name* cannot be the name of a benchmark.
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
@@ -40,7 +40,7 @@ def write_new(path: Path, text: str) -> None:
     """Write *text* to *path*, which must not be there yet.
 
     Raises:
-        BenchmarkFileError: it is there, or cannot be written.
+        BenchmarkFileError: the file exists, or cannot be written.
     """
     try:
         was_written = write_once(path, text.encode())

@@ -1,4 +1,4 @@
-"""A look into tar archives that unpacks nothing: the first members, and headers at places all over a large one."""
+"""Inspects tar archives without unpacking them: the first members, and headers all over a large archive."""
 
 import os
 import time
@@ -14,7 +14,7 @@ from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 from tta_pipeline.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
 
 MAX_MEMBERS = 60_000
-"""Looked at in each archive: more than a cell of ImageNet-C has, so that all its classes are seen."""
+"""Number of members read in each archive: more than a cell of ImageNet-C has, so that all its classes are seen."""
 MAX_S = 10.0
 _NUM_PLACES = 256
 _PLACE_BYTES = 2**18  # longer than most images, so that there is a header
@@ -23,21 +23,21 @@ _MAX_IMAGE_BYTES = 32 * 2**20
 
 @dataclass
 class Seen:
-    """What the names in archives tell."""
+    """What the names in archives show."""
 
     cells: set[tuple[str, int]] = field(default_factory=set)
     classes: set[str] = field(default_factory=set)
-    """Of the images in a cell."""
+    """Classes of the images in a cell."""
     loose_classes: set[str] = field(default_factory=set)
-    """Of the images in none."""
+    """Classes of the images in no cell."""
     foreign: set[str] = field(default_factory=set)
-    """What stands where a corruption does and is none."""
+    """Names in the place of a corruption that are not one."""
     arrays: set[str] = field(default_factory=set)
     image_size: tuple[int, int] | None = None
     remarks: list[str] = field(default_factory=list)
 
     def look_at_name(self, name: str) -> None:
-        """Add what the *name* of a member tells."""
+        """Add what the *name* of a member shows."""
         folder, _, file_name = name.rpartition("/")
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
         if file_name.startswith(".") or any(part.startswith(".") for part in parts):
@@ -75,18 +75,18 @@ class Seen:
 
 
 def look_at_archive(path: Path, seen: Seen, *, max_members: int = MAX_MEMBERS) -> None:
-    """Add to *seen* what the first members of *path* tell and, if there are more, headers at places all over it.
+    """Add to *seen* what the first members of *path* show and, if there are more, headers at places all over it.
 
     Raises:
-        SourceError: it is no tar or tar.gz, or is damaged where it was looked at.
+        SourceError: it is not a tar or tar.gz, or is damaged where it was read.
     """
     until = time.monotonic() + MAX_S
     with opened(path) as stream:
         for number, entry in enumerate(stream):
             if number == max_members or time.monotonic() > until:
                 seen.remarks.append(
-                    f"Of {path.name} only the first {number:,} files were looked at{_and_places(path, seen)}: there "
-                    "may be more cells and classes."
+                    f"Only the first {number:,} files of {path.name} were read{_and_places(path, seen)}: there may be "
+                    "more cells and classes."
                 )
                 return
             seen.look_at_name(entry.name)
@@ -98,7 +98,7 @@ def survey_archives(paths: Sequence[Path]) -> Survey:
     """Return what the archives at *paths* hold.
 
     Raises:
-        SourceError: nothing that a benchmark can be made of, or one cannot be read.
+        SourceError: they hold nothing that a benchmark can be made of, or one cannot be read.
     """
     seen = Seen()
     for path in paths:
@@ -131,7 +131,7 @@ def survey_archives(paths: Sequence[Path]) -> Survey:
 
 
 def _and_places(path: Path, seen: Seen) -> str:
-    """Look at headers at places all over an uncompressed tar, and return that it was done, in words."""
+    """Read headers at places all over an uncompressed tar, and return words that say so."""
     size_bytes = path.stat().st_size
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -154,7 +154,7 @@ def _look_at_headers(data: bytes, seen: Seen) -> None:
             continue
         try:
             header = read_header(block)
-        except ValueError:  # pixels that look like one
+        except ValueError:  # pixels that look like a header
             continue
         if header is not None and header.kind in FILE_KINDS:
             seen.look_at_name(header.name)

@@ -1,4 +1,4 @@
-"""A look into a folder: of corruptions, of shards, of array files, of archives, or of uncorrupted images."""
+"""Inspects a folder of corruptions, shards, array files, archives or uncorrupted images."""
 
 import os
 from dataclasses import replace
@@ -20,7 +20,7 @@ def survey_folder(root: Path) -> Survey:
     """Return what the folder *root* holds.
 
     Raises:
-        SourceError: nothing that a benchmark can be made of.
+        SourceError: it holds nothing that a benchmark can be made of.
     """
     inner = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
     for folder in (root, *(inner if len(inner) == 1 else ())):
@@ -29,7 +29,7 @@ def survey_folder(root: Path) -> Survey:
     for depth in (2, 3):
         tree = _tree(root, depth)
         if tree is not None:
-            # Around the cells of one archive lies a folder of its name; with that one left out the depth is 2.
+            # The cells of one archive lie in a folder of its name; below that folder the depth is 2.
             groups = {tree.folder(cell).parents[1] for cell in tree.cells}
             if len(groups) == 1:
                 return _cells(replace(tree, root=groups.pop()), group_depth=2)
@@ -39,7 +39,7 @@ def survey_folder(root: Path) -> Survey:
 
 
 def _tree(root: Path, depth: int) -> FolderTree | None:
-    """Return the cells *depth* levels under *root*, None if there is none with a severity."""
+    """Return the cells *depth* levels under *root*; None if none has a severity."""
     try:
         tree = discover(root, group_depth=depth)
     except SourceError:

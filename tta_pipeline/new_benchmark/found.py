@@ -1,4 +1,4 @@
-"""What a look at a source finds, and what is remarked of it."""
+"""What the inspection of a source finds, and the remarks on it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from tta_pipeline.sources.published import MD5_BY_ARCHIVE
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What was found."""
+    """What was found in a source."""
 
     kind: Literal["folder", "archive", "npy", "shards", "generated"]
-    """As `source.kind` in a benchmark file; generated: uncorrupted images, to be corrupted here."""
+    """Value of `source.kind` in a benchmark file; generated: uncorrupted images, to be corrupted here."""
     paths: tuple[Path, ...]
     corruptions: tuple[str, ...]
     severities: tuple[int, ...]
@@ -24,7 +24,7 @@ class Survey:
     """Height and width of the first image in pixels; None if no image was looked at."""
     group_depth: int = 2
     remarks: tuple[str, ...] = ()
-    """What a person should know, a sentence each."""
+    """What the user should know, a sentence each."""
 
     @property
     def is_square(self) -> bool:
@@ -33,7 +33,7 @@ class Survey:
 
     @property
     def published(self) -> str | None:
-        """The published data set whose archives have these names; only their md5 would tell."""
+        """The published data set whose archives have these names; only their md5 could prove it."""
         if self.kind != "archive":
             return None
         names = {path.name for path in self.paths}
@@ -62,13 +62,13 @@ def unknown_corruptions(where: Path, foreign: Sequence[str]) -> SourceError:
 
 
 def left_out(names: Sequence[str]) -> Iterator[str]:
-    """Yield the remark that corruptions of these *names* are not in the benchmark, if there are some."""
+    """Yield the remark that corruptions of these *names* are not in the benchmark, if there are any."""
     if names:
         yield f"Left out, since they are none of the {len(CORRUPTIONS)} known corruptions: {', '.join(names)}."
 
 
 def not_found(cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the remark that some pairs of the corruptions and severities of *cells* are missing, if so."""
+    """Yield a remark if some pairs of the corruptions and severities of *cells* are missing."""
     corruptions, severities = {cell.corruption for cell in cells}, {cell.severity for cell in cells}
     missing = sorted(
         f"{corruption}|{severity}"

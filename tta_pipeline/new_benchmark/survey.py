@@ -1,4 +1,4 @@
-"""What a folder or archives hold, found by looking at little of them."""
+"""Finds what a folder or archives hold by reading little of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ def survey(paths: Sequence[Path]) -> Survey:
     """Return what lies at *paths*, one folder or one or more archives.
 
     Raises:
-        SourceError: there is nothing, or nothing that a benchmark can be made of.
+        SourceError: there is nothing there, or nothing that a benchmark can be made of.
     """
     for path in paths:
         if not path.exists():

@@ -11,7 +11,7 @@ from tta_pipeline.new_benchmark.found import Survey
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 
 _WIDTH = 116
-_PLACEHOLDERS = ("These are placeholders; nothing was looked at. Put in your own paths.",)
+_PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)
 _CIFAR_STATISTICS = ("[0.4914, 0.4822, 0.4465]", "[0.2470, 0.2435, 0.2616]")
 _IMAGENET_STATISTICS = ("[0.485, 0.456, 0.406]", "[0.229, 0.224, 0.225]")
 
@@ -36,7 +36,7 @@ EXAMPLES: Mapping[str, Survey] = {
     "cifar10_c": _example("CIFAR-10-C", kind="npy", num_classes=10, image_size=32),
     "cifar100_c": _example("CIFAR-100-C", kind="npy", num_classes=100, image_size=32),
 }
-"""What the published benchmarks hold, for who has nothing on disk yet."""
+"""What the published benchmarks hold, for a user who has nothing on disk yet."""
 
 
 def benchmark_text(name: str, found: Survey) -> str:
@@ -59,7 +59,7 @@ def _head(name: str, found: Survey) -> Iterator[str]:
     yield f"# Benchmark {name}: {cells}, {found.num_classes:,} classes{size}."
     for remark in found.remarks:
         yield from _comment(f"- {remark}", "# ", "#   ")
-    yield "# Written by `tta-pipeline new-benchmark`. Change what you like: a mistake is told with field and choices."
+    yield "# Written by `tta-pipeline new-benchmark`. Change what you like: an error names field and choices."
     yield f"title: {name}  # as reports show it"
 
 
@@ -72,7 +72,7 @@ def _source(found: Survey) -> Iterator[str]:
         yield "  # The uncorrupted images: " + (
             "a folder of shards." if found.kind == "shards" else "a folder of class folders, or a tar."
         )
-        yield from _comment(f"They give the clean error, and these methods look at them: {using}.", "  # ", "  # ")
+        yield from _comment(f"They give the clean error, and these methods use them: {using}.", "  # ", "  # ")
         yield "  # clean: /path/to/val"
 
 
@@ -83,8 +83,8 @@ def _source_of_kind(found: Survey) -> Iterator[str]:
         yield "  archives:  # each cell in one of them"
         yield from (f"    - {_quoted(archive)}" for archive in found.paths)
         if found.published:
-            yield f"  # The names are those of the published {found.published}. If that is what these are, say so, and"
-            yield "  # the md5 of each archive is checked while it is read:"
+            yield f"  # The names are those of the published {found.published}. If these are its archives, say so, and"
+            yield "  # the md5 of each is checked while it is read:"
             yield f"  # published: {found.published}"
     elif found.kind == "folder":
         yield "  kind: folder"
@@ -119,7 +119,7 @@ def _cells(found: Survey) -> Iterator[str]:
     yield f"severities: {list(found.severities)}"
     yield ""
     yield "# The label of a class is its place among the sorted class folders of the whole source, pinned at the first"
-    yield "# use; or in a JSON list of names, or the devkit's meta.mat, with which archives need not be read for it."
+    yield "# use; or in a JSON list of names, or the devkit's meta.mat: then archives need not be read for the classes."
     yield "class_map: folders"
 
 
@@ -127,12 +127,12 @@ def _images(found: Survey) -> Iterator[str]:
     yield (
         f"image_size: {_size(found)}  # height and width of every image that is evaluated, in pixels"
         if found.image_size
-        else f"image_size: {_size(found)}  # no image was looked at: put in the height and width of yours, in pixels"
+        else f"image_size: {_size(found)}  # no image was read: put in the height and width of yours, in pixels"
     )
     yield ""
     if found.kind == "shards":
         if _is_fitted(found):
-            yield "# The first image is no square, so a second shard set is made, resized and cropped, and evaluated."
+            yield "# The first image is not square, so a second shard set is made, resized and cropped, and evaluated."
             yield "transforms:"
             yield f"  fitted: {{resize: {_size(found) * 8 // 7}, center_crop: {_size(found)}}}"
         else:
@@ -141,8 +141,8 @@ def _images(found: Survey) -> Iterator[str]:
     yield "# How shards are written. The bytes of the images stay as they are, unless they are resized or cropped."
     yield "shards:"
     if _is_fitted(found):
-        yield "  samples_per_shard: 10000  # or num_shards; in bytes nobody knows before images are resized"
-        yield f"  resize: {_size(found) * 8 // 7}  # the first image is no square: shorter side, in pixels, and then"
+        yield "  samples_per_shard: 10000  # or num_shards; the bytes are not known before images are resized"
+        yield f"  resize: {_size(found) * 8 // 7}  # the first image is not square: shorter side, in pixels, and then"
         yield f"  center_crop: {_size(found)}"
     else:
         yield "  max_shard_bytes: 1000000000  # or num_shards, or samples_per_shard"
@@ -191,8 +191,8 @@ def _experiments(found: Survey) -> Iterator[str]:
     yield f"    preset: {preset}  # settings that the authors published: imagenet or cifar"
     yield "    batch_size: 64  # it changes the results of methods that adapt"
     yield "    # hyperparameters: {lr: 0.00025}  # in place of the preset's"
-    yield "    # protocol: continual  # one stream of all corruptions of a severity; without it each cell starts anew"
-    yield "    # seeds: [0, 1, 2]  # a stream of its own order for each"
+    yield "    # protocol: continual  # one stream of all corruptions of a severity; without it each cell starts over"
+    yield "    # seeds: [0, 1, 2]  # a stream in its own order for each"
 
 
 def _size(found: Survey) -> int:
@@ -201,7 +201,7 @@ def _size(found: Survey) -> int:
 
 
 def _is_fitted(found: Survey) -> bool:
-    """Whether images must be resized and cropped before they can make a batch; generating does it by itself."""
+    """Return whether images must be resized and cropped before they can make a batch; generating does so by itself."""
     return not found.is_square and found.kind != "generated"
 
 

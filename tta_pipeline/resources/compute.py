@@ -1,4 +1,4 @@
-"""What computes: the device, the threads that feed it, and how further processes are started."""
+"""Compute settings: the device, the threads that feed it, and how further processes are started."""
 
 import os
 from typing import TYPE_CHECKING
@@ -19,24 +19,24 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     decode_threads: int = Field(default=0, ge=0, description="Threads that decode images; 0: one for each core")
     launch: str = Field(
         default="",
-        description="Command that starts evaluating processes when `-m <module>` is put behind it, such as "
+        description="Command that starts evaluating processes when `-m <module>` is appended to it, such as "
         "`torchrun --nproc-per-node 4` or `srun --quit-on-interrupt python`; empty: none, this process evaluates",
     )
     stage_folder: str = Field(
         default="",
-        description="Where a cell's shards are copied before they are read, the next cell's meanwhile: `$TMPDIR`, or "
-        "another folder on node-local disk; empty: nowhere, they are read in their place",
+        description="Folder to which a cell's shards are copied before they are read, while the cell before it "
+        "computes: `$TMPDIR`, or another folder on node-local disk; empty: none, shards are read in place",
     )
-    stage_limit_gib: float = Field(default=64.0, gt=0, description="Most that lies there, in GiB")
+    stage_limit_gib: float = Field(default=64.0, gt=0, description="Most that is kept there, in GiB")
     decoded_folder: str = Field(
         default="",
-        description="Where cells are kept as decoded pixels for the next experiment on them: a folder on local disk, "
-        "or below /dev/shm for memory; empty: nowhere",
+        description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
+        "or below /dev/shm for memory; empty: none",
     )
-    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Most that lies there, in GiB")
+    decoded_limit_gib: float = Field(default=16.0, gt=0, description="Most that is kept there, in GiB")
 
     def machine(self) -> "Machine":
-        """Return the same as plain values."""
+        """Return the same settings as plain values."""
         from tta_pipeline.evaluation.machine import Machine
 
         return Machine(

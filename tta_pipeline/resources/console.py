@@ -1,4 +1,4 @@
-"""The log on the terminal: one short line for each thing a person wants to know, without Dagster's own events."""
+"""The log on the terminal: one short line for each thing the user wants to know, without Dagster's own events."""
 
 import logging
 
@@ -27,7 +27,7 @@ class _ShortFormatter(logging.Formatter):
 
 
 def _cause(event: dg.DagsterEvent | None) -> str | None:
-    """Return what made a step fail, in the words of the error that began it; the whole trace is in the history."""
+    """Return the message of the error that first made a step fail; the whole trace is in the history."""
     error = event.step_failure_data.error if event and event.is_step_failure else None
     while error and error.cause:
         error = error.cause

@@ -35,7 +35,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
-        """Bring the database up to the records; return which are set aside, as the last of a run also logs."""
+        """Bring the database up to date with the records; return those set aside, which the last call also logs."""
         from tta_pipeline.metrics.database import publish_metrics
 
         publication = publish_metrics(self.locations)

@@ -20,7 +20,7 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
 
     def workers(self) -> "Workers":
-        """Return the processes, to be entered; they start when there is enough to do."""
+        """Return the worker processes as a context manager; they start when there is enough to do."""
         from tta_pipeline.processes import Workers
 
         return Workers(self.processes or len(os.sched_getaffinity(0)))

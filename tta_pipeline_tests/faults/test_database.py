@@ -179,7 +179,7 @@ def test_a_name_that_is_too_long_needs_no_room(tmp_path: Path):
     """What is said of it is what to do about it."""
     line = refused(tmp_path / ("x" * 256))
 
-    assert "take shorter names" in line
+    assert "use shorter names" in line
     assert "make room" not in line
 
 
