@@ -266,7 +266,7 @@ def test_a_damaged_record_is_a_fault(locations: Locations):
 
     assert ["fault", "note"] == [finding.mark for finding in before]
     assert ["fault"] == [finding.mark for finding in after]
-    assert "000001.json is no result record" in after[0].found
+    assert "000001.json is not a result record" in after[0].found
 
 
 def test_a_database_of_somebody_elses_is_a_note(locations: Locations):

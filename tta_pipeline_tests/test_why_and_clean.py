@@ -46,7 +46,7 @@ def test_why_says_that_a_finished_cell_is_finished(project: Locations):
     short, whole = asked("why", "small", "tent", "contrast|5"), asked("why", "small", "tent", "contrast|5", "--all")
 
     assert 0 == short.exit_code == whole.exit_code, short.output
-    assert "tent/contrast-5: finished: nothing that decides its predictions has changed" in short.output
+    assert "tent/contrast-5: finished: nothing that determines its predictions has changed" in short.output
     assert "differs" not in whole.output
     for part in ("model.mean", "model.weights_sha256", "method.hyperparameters.lr", "code", "arithmetic.cudnn_conv"):
         assert part in whole.output

@@ -31,19 +31,18 @@ def build(
 
     Args:
         method: A name in `METHODS`, or the import path `<module>:<name>` of a `MethodEntry`.
-        model: Takes float images (B, 3, H, W) in [0, 1], its own normalisation being its first layer, and gives
-            logits (B, *num_classes*). The method owns it from here on.
+        model: Maps float images (B, 3, H, W) in [0, 1] to logits (B, *num_classes*); its first layer normalises. The
+            method owns it from here on.
         num_classes: Number of classes.
         preset: The benchmark family whose settings the method's authors published, "imagenet" or "cifar".
         source_data: Batches of clean images and their labels, for methods that need some; see `method`.
-        seed: Of all random draws of the method.
-        batch_size: Images in a batch of the stream to come, where that is known: a method that it is too small for is
-            refused.
-        hyperparameters: Changes to the preset.
+        seed: Seed of all random draws of the method.
+        batch_size: Images in a batch of the stream, if known; a method that needs larger batches is refused.
+        hyperparameters: Hyperparameters that replace those of the preset.
 
     Raises:
-        AdaptationError: the method or the preset is unknown, a hyperparameter is wrong, or the model, the source data
-            or the size of the batches do not suit.
+        AdaptationError: the method or the preset is unknown, a hyperparameter is invalid, or the method cannot
+            use the model, the source data or the batch size.
     """
     if preset not in PRESETS:
         raise AdaptationError(f"found preset {preset!r}; expected one of {', '.join(PRESETS)}")
@@ -64,12 +63,12 @@ def implementation_of(entry: MethodEntry) -> "type[Method]":
     """Import the class that *entry* names.
 
     Raises:
-        AdaptationError: its module raised when it was imported, or has no such class.
+        AdaptationError: the module of the class raised on import, or lacks the class.
     """
     module, _, name = entry.implementation.partition(":")
     try:
         implementation: type[Method] = getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever a user's module raises when it is imported
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise AdaptationError(
             f"importing {entry.implementation!r} raised {error!r}; expected the class of a method: correct it"
         ) from error

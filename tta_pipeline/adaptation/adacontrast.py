@@ -2,17 +2,17 @@
 
 Chen et al. 2022, "Contrastive test-time adaptation", section 3:
 
-- Pseudo labels: of the weak view; once 1024 samples were seen, the class of greatest mean probability among the 10
+- Pseudo labels: predicted for the weak view; after 1024 samples, the class of greatest mean probability among the 10
   nearest neighbours by cosine in a bank of the latest 16384 features and probabilities (equations 1 and 2).
 - Loss (equation 8): cross entropy of a strong view with the pseudo label, plus InfoNCE (equations 4 and 5, temperature
-  0.07) of that view's features with those that the key model has of another strong view, against a queue of 16384 keys
-  of which those with the same pseudo label are left out, plus the negative entropy of the mean prediction (equation 7).
-- The key model follows with momentum 0.999; it also fills the bank, from the weak view, after the update.
+  0.07) of that view's features with the key model's features of another strong view, against a queue of 16384 keys
+  without those of the same pseudo label, plus the negative entropy of the mean prediction (equation 7).
+- The key model follows with momentum 0.999; after the update, it also fills the bank from the weak view.
 
 All parameters are adapted. Batch norm is in training mode for views, so that running statistics move, and in
-evaluation mode for the prediction, which is made after the update. Constants from the authors' code; the queue begins
-with random directions and labels, as there. Both banks are those of the stream alone. The authors put a batch's pseudo
-labels into the queue before they take its loss, and so leave keys out by labels of others; here the loss comes first.
+evaluation mode for the prediction, which is made after the update. Constants from the authors' code; the queue starts
+with random directions and labels, as there. Both banks hold only the stream. The authors put a batch's pseudo labels
+into the queue before they compute its loss, and so exclude keys by labels of others; here the loss comes first.
 """
 
 from copy import deepcopy
@@ -66,7 +66,7 @@ class AdaContrast(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         for layer in self._norms:
-            layer.training = True  # and not what is within, which may be dropout
+            layer.training = True  # not its submodules, which may be dropout
         self._learn(images)
         for layer in self._norms:
             layer.training = False
@@ -76,7 +76,7 @@ class AdaContrast(GradientMethod):
         return logits
 
     def _learn(self, images: torch.Tensor) -> None:
-        """Take one step on views of *images*, and remember them."""
+        """Take one step on views of *images*, and store their keys and features."""
         weak = weak_view(images, self.generator)
         labels = self._pseudo_labels(weak)
         logits = self._forward(moco_view(images, self.generator)).float()
@@ -91,7 +91,7 @@ class AdaContrast(GradientMethod):
 
     @torch.no_grad()
     def _pseudo_labels(self, weak: torch.Tensor) -> torch.Tensor:
-        """Return the classes, int64 (B,), of the views *weak*."""
+        """Return pseudo labels, int64 (B,), for the views *weak*."""
         votes = self._forward(weak)
         features = normalize(self._features.take().float(), dim=1)
         if self._num_seen >= self._settings.min_seen:
@@ -104,12 +104,12 @@ class AdaContrast(GradientMethod):
 
     @torch.no_grad()
     def _key_forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features of length 1 (B, D) and logits (B, K) of the key model."""
+        """Return the key model's unit-length features (B, D) and logits (B, K)."""
         logits = self._forward(images, self._key_model).float()
         return normalize(self._key_features.take().float(), dim=1), logits
 
     def _instance_loss(self, queries: torch.Tensor, keys: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean InfoNCE of *queries* and *keys*, both (B, D), against remembered keys of other classes."""
+        """Return the mean InfoNCE of *queries* and *keys*, both (B, D), against stored keys of other classes."""
         others, their_labels = self._keys.rows()
         positive = (queries * keys).sum(1, keepdim=True)
         negative = (queries @ others.T).masked_fill(labels.unsqueeze(1) == their_labels, float("-inf"))

@@ -1,8 +1,8 @@
 """Random views of images, as the methods' authors make them.
 
-Every view takes images, float (B, 3, H, W) in [0, 1], and a generator on their device, draws for each image by itself,
-and returns float32 images of the same shape in [0, 1]. Whole batches are changed at once, on their device. All that
-moves pixels in one step is one affine map with bilinear interpolation.
+Every view takes images, float (B, 3, H, W) in [0, 1], and a generator on their device, draws independently for each
+image, and returns float32 images of the same shape in [0, 1]. Whole batches are changed at once, on their
+device. One affine map with bilinear interpolation does all that moves pixels in one step.
 """
 
 import math
@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import affine_grid, conv2d, grid_sample, pad
 
 Crop = Literal["resized", "padded"]
-"""Of ImageNet, a part of at least 8% of the area made as large as the image; of CIFAR, a shift by up to 4 pixels."""
+"""Kind of crop: for ImageNet, at least 8% of the area resized to the image; for CIFAR, a shift by up to 4 pixels."""
 
 _AUGMIX_CHAINS = 3
 _AUGMIX_MAX_DEPTH = 3
@@ -22,7 +22,7 @@ _AUGMIX_MAX_DEPTH = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Jitter:
-    """How far each factor may lie from 1, and the hue from where it is, as a part of the circle."""
+    """Largest distance of each factor from 1, and largest shift of the hue as a fraction of the circle."""
 
     brightness: float
     contrast: float
@@ -40,7 +40,7 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
 
     Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. They draw
-    once for a batch and in random order of the colour steps; here each image has draws of its own, in fixed order.
+    once per batch, with colour steps in random order; here each image has its own draws, in fixed order.
     """
     moved = _jittered_and_moved(images, generator, padding="border")
     blurred = _gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)
@@ -59,7 +59,7 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
     """Return the view of MEMO: a random crop and flip, mixed with three chains of one to three simple operations.
 
     Hendrycks et al. 2020, "AugMix", algorithm 1, of width 3 with Dirichlet(1, 1, 1) and Beta(1, 1) weights; operations
-    at severity 1, as Zhang et al. 2022, "MEMO", appendix A, with the crop that is usual for the benchmark.
+    at severity 1, as in Zhang et al. 2022, "MEMO", appendix A, with the crop that is usual for the benchmark.
     """
     count = len(images)
     crops = _resized_crop(count, generator, min_area=0.08) if crop == "resized" else _padded_crop(images, generator)
@@ -75,7 +75,7 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
 
 @torch.no_grad()
 def weak_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return AdaContrast's weak view: a crop of 7/8 of each side (224 of 256 pixels) made as large again, and a flip.
+    """Return AdaContrast's weak view: a crop of 7/8 of each side (224 of 256 pixels) resized back, and a flip.
 
     Chen et al. 2022, "Contrastive test-time adaptation", section 3.2; constants from the authors' code.
     """
@@ -108,7 +108,7 @@ def _sometimes(
     return torch.where(_uniform(0, 1, len(images), generator) < probability, changed, images)
 
 
-# Affine maps, (B, 2, 3): where in the input, in coordinates from -1 to 1, each point of the output comes from.
+# Affine maps, (B, 2, 3), from points of the output to points of the input, in coordinates from -1 to 1.
 
 
 def _warp(
@@ -123,13 +123,13 @@ def _matrices(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -
 
 
 def _flipped(matrices: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Mirror every other output, by chance, left to right."""
+    """Mirror each output left to right with probability 1/2."""
     sign = torch.where(_uniform(0, 1, len(matrices), generator).view(-1, 1) < 0.5, -1.0, 1.0)
     return torch.stack([matrices[:, :, 0] * sign, matrices[:, :, 1], matrices[:, :, 2]], 2)
 
 
 def _crop(width: torch.Tensor, height: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the map that makes a part of these shares of the sides, (B,) each, anywhere, as large as the image."""
+    """Return the map of a random crop with *width* and *height* as fractions of the sides, (B,) each, to full size."""
     count = len(width)
     nothing = torch.zeros_like(width)
     across = _uniform(-1, 1, count, generator).flatten() * (1 - width)
@@ -138,7 +138,7 @@ def _crop(width: torch.Tensor, height: torch.Tensor, generator: torch.Generator)
 
 
 def _resized_crop(count: int, generator: torch.Generator, *, min_area: float) -> torch.Tensor:
-    """Szegedy et al. 2015, "Going deeper with convolutions", section 6: any area, aspect ratio from 3/4 to 4/3."""
+    """Return the crop of Szegedy et al. 2015, "Going deeper with convolutions", section 6: aspect ratio 3/4 to 4/3."""
     area = _uniform(min_area, 1, count, generator).flatten()
     ratio = _uniform(math.log(3 / 4), math.log(4 / 3), count, generator).flatten().exp()
     return _crop((area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1), generator)
@@ -152,7 +152,7 @@ def _padded_crop(images: torch.Tensor, generator: torch.Generator) -> torch.Tens
 
 
 def _rotation(angle: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the four entries of a rotation in pixels, written in coordinates from -1 to 1."""
+    """Return the four entries of a rotation in pixel space, in coordinates from -1 to 1."""
     aspect = images.shape[2] / images.shape[3]
     return angle.cos(), angle.sin() * aspect, -angle.sin() / aspect, angle.cos()
 
@@ -164,7 +164,7 @@ def _jittered_and_moved(
     jittered = _jittered(images.float().clamp(0, 1), _COTTA_JITTER, generator)
     a, b, c, d = _rotation(_uniform(-1, 1, count, generator) * math.radians(15), images)
     zoom = 1 / _uniform(0.9, 1.1, count, generator)
-    # One sixteenth of the image after it was padded to twice its size, as the authors do it.
+    # One sixteenth of the image padded to twice its size, as in the authors' code.
     across, down = (_uniform(-2 / 8, 2 / 8, count, generator) for _ in range(2))
     matrices = _matrices(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
     return _warp(jittered, _flipped(matrices, generator), padding=padding)
@@ -191,7 +191,7 @@ def _jittered(images: torch.Tensor, jitter: _Jitter, generator: torch.Generator)
 
 
 def _shifted_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-    """Turn the hue by *shift*, a part of the circle, at the same value and saturation in HSV."""
+    """Shift the hue by *shift*, a fraction of the circle, at constant value and saturation in HSV."""
     value, largest = images.max(1, keepdim=True)
     chroma = value - images.amin(1, keepdim=True)
     # Where the largest channel is c, the hue lies (next - next but one) / chroma beside c / 3 of the circle.
@@ -216,11 +216,11 @@ def _gaussian_blur(images: torch.Tensor, sigma: torch.Tensor, *, radius: int) ->
     return planes.view_as(images)
 
 
-# AugMix: what each operation does to images (B, 3, H, W) at levels (B, 1, 1, 1) from -0.1 to 0.1, severity 1.
+# AugMix: operations on images (B, 3, H, W) at levels (B, 1, 1, 1) from -0.1 to 0.1, severity 1.
 
 
 def _augmix_chain(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Apply one to three operations, drawn for each image, one after another."""
+    """Apply one to three operations, drawn for each image, in sequence."""
     shape, device = (_AUGMIX_MAX_DEPTH, len(images)), images.device
     chosen = torch.randint(len(_OPERATIONS), shape, generator=generator, device=device)
     depth = torch.randint(1, _AUGMIX_MAX_DEPTH + 1, shape[1:], generator=generator, device=device)
@@ -228,7 +228,7 @@ def _augmix_chain(images: torch.Tensor, generator: torch.Generator) -> torch.Ten
     levels *= torch.randint(2, shape, generator=generator, device=device) * 2 - 1
     steps = torch.arange(_AUGMIX_MAX_DEPTH, device=device).unsqueeze(1)
     images = images.clone()
-    # The host knows the choice, so that each operation is done to its own images alone.
+    # The host knows the choice, so that each operation runs only on its own images.
     for step, choice in enumerate(chosen.masked_fill(steps >= depth, -1).tolist()):
         for number, operation in enumerate(_OPERATIONS):
             rows = [row for row, name in enumerate(choice) if name == number]
@@ -238,7 +238,7 @@ def _augmix_chain(images: torch.Tensor, generator: torch.Generator) -> torch.Ten
 
 
 def _affine(images: torch.Tensor, **entries: torch.Tensor) -> torch.Tensor:
-    """Move pixels by the map [[a, b, across], [c, d, down]], of which the identity's entries need not be given."""
+    """Move pixels by the map [[a, b, across], [c, d, down]], whose omitted entries are those of the identity."""
     nothing = torch.zeros(len(images), device=images.device)
     names = (("a", "b", "across"), ("c", "d", "down"))
     rows = [[entries.get(name, nothing + (name in "ad")) for name in row] for row in names]
@@ -276,13 +276,13 @@ def _posterized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
 
 
 def _autocontrast(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Stretch each channel to [0, 1]; one of a single value stays."""
+    """Stretch each channel to [0, 1]; a constant channel stays unchanged."""
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     return torch.where(high > low, (images - low) / (high - low).clamp(min=1e-8), images)
 
 
 def _equalized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-    """Spread the 256 levels of each channel so that all are about equally frequent; one of a single value stays."""
+    """Spread the 256 levels of each channel so that all are about equally frequent; a constant channel stays."""
     levels = (images * 255).round().long().clamp(0, 255).flatten(2)
     counts = torch.zeros(*levels.shape[:2], 256, device=images.device)
     counts.scatter_add_(2, levels, torch.ones_like(levels, dtype=counts.dtype))

@@ -15,7 +15,7 @@ from tta_pipeline.adaptation.norm_layers import require_batch_norm, use_mixed_st
 
 
 class BnAlpha(Method):
-    """Corrects the source statistics by those of the current batch; nothing is kept from one batch to the next."""
+    """Corrects the source statistics by those of the current batch; it keeps no state between batches."""
 
     is_stateless = True
     name = "bn_alpha"

@@ -1,7 +1,7 @@
-"""Batch norm whose running statistics go on running at test time (BN-EMA).
+"""Batch norm whose running statistics keep updating at test time (BN-EMA).
 
-Every batch first moves the running statistics, running = (1 - momentum) * running + momentum * batch, in a forward pass
-whose layers normalise by the batch as in training; a second pass normalises with the moved statistics and predicts.
+Every batch first updates the running statistics, running = (1 - momentum) * running + momentum * batch, in a forward
+pass whose layers normalise by the batch as in training; a second pass normalises with the new statistics and predicts.
 The default momentum is that of PyTorch's batch norm.
 """
 
@@ -16,7 +16,7 @@ from tta_pipeline.adaptation.norm_layers import require_batch_norm
 
 
 class BnEma(Method):
-    """Follows the stream with the running statistics, and predicts with them."""
+    """Updates the running statistics with the stream, and predicts with them."""
 
     name = "bn_ema"
     keeps = ("model",)
@@ -35,7 +35,7 @@ class BnEma(Method):
 
     def _follow(self, images: torch.Tensor) -> None:
         for layer in self._layers:
-            layer.training = True  # and not what is within, which may be dropout
+            layer.training = True  # not its submodules, which may be dropout
         self._forward(images)
         for layer in self._layers:
             layer.training = False

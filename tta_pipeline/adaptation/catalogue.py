@@ -1,7 +1,7 @@
-"""The methods by name, with their hyperparameters: everything a benchmark file needs to know, and no torch.
+"""The methods by name, with their hyperparameters: everything that a benchmark file needs, without torch.
 
-A new method is a file beside this one and an entry in `METHODS`; outside the package, a `MethodEntry` in a module of
-the user's own, which is then named by import path.
+A new method is a file beside this one and an entry in `METHODS`; outside the package, a `MethodEntry` in the user's
+own module, named by its import path.
 """
 
 import importlib
@@ -18,11 +18,11 @@ from tta_pipeline.source_code import source_sha256
 
 
 class Hyperparameters(Section):
-    """What a method can be told; a method without hyperparameters uses this class itself."""
+    """Hyperparameters of a method; a method without any uses this class itself."""
 
 
 class GradientHyperparameters(Hyperparameters):
-    """What every method with a gradient step can be told."""
+    """Hyperparameters of every method with a gradient step."""
 
     lr: float = Field(gt=0, allow_inf_nan=False)
     """Learning rate."""
@@ -32,11 +32,11 @@ class GradientHyperparameters(Hyperparameters):
     nesterov: bool = False
     """Whether the momentum of SGD is Nesterov's."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Of the adapted parameters, towards zero."""
+    """Weight decay of the adapted parameters, towards zero."""
     steps: int = Field(default=1, ge=1, le=MOST)
-    """Updates for each batch."""
+    """Number of updates for each batch."""
     episodic: bool = False
-    """Reset before every batch."""
+    """Whether the method is reset before every batch."""
 
     @model_validator(mode="after")
     def _has_momentum(self) -> "GradientHyperparameters":
@@ -66,16 +66,16 @@ class RplHyperparameters(GradientHyperparameters):
     """What RPL can be told."""
 
     q: float = Field(default=0.8, gt=0, le=1)
-    """Of the generalised cross entropy: near 0 it is the cross entropy, at 1 the distance of the probability from 1."""
+    """Exponent of the generalised cross entropy: near 0, the cross entropy; at 1, 1 minus the probability."""
 
 
 class EtaHyperparameters(GradientHyperparameters):
     """What ETA can be told."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample is reliable, as a part of ln K."""
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
     d_margin: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """Cosine to the samples before, from which on a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
+    """Cosine to earlier samples at or above which a sample is redundant; 0.4 for CIFAR-10, 0.1 for CIFAR-100."""
 
 
 class EataHyperparameters(EtaHyperparameters):
@@ -84,163 +84,163 @@ class EataHyperparameters(EtaHyperparameters):
     fisher_alpha: float = Field(default=2000.0, ge=0, allow_inf_nan=False)
     """Weight of the penalty on forgetting."""
     fisher_size: int = Field(default=2000, ge=1, le=MOST)
-    """Clean samples that the Fisher information is computed from."""
+    """Number of clean samples that the Fisher information is computed from."""
 
 
 class RdumbHyperparameters(EtaHyperparameters):
     """What RDumb can be told."""
 
     reset_every: int = Field(default=1000, ge=1, le=MOST)
-    """Steps after which it starts over."""
+    """Number of steps after which the method resets itself."""
 
 
 class SarHyperparameters(GradientHyperparameters):
     """What SAR can be told."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample is reliable, as a part of ln K."""
+    """Entropy below which a sample is reliable, as a fraction of ln K."""
     rho: float = Field(default=0.05, gt=0, allow_inf_nan=False)
-    """How far uphill the second gradient is taken."""
+    """Distance uphill at which the second gradient is computed."""
     reset_margin: float = Field(default=0.2, ge=0, allow_inf_nan=False)
-    """Moving average of the entropy, in nats, below which the model starts over."""
+    """Moving average of the entropy, in nats, below which the model is reset."""
 
 
 class DeyoHyperparameters(GradientHyperparameters):
     """What DeYO can be told."""
 
     deyo_margin: float = Field(default=0.5, gt=0, allow_inf_nan=False)
-    """Entropy below which a sample may be adapted on, as a part of ln K."""
+    """Entropy below which a sample may be adapted on, as a fraction of ln K."""
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
-    """Entropy at which a sample's weight is 1, as a part of ln K."""
+    """Entropy at which a sample's weight is 1, as a fraction of ln K."""
     plpd_threshold: float = Field(default=0.2, ge=-1, le=1)
-    """Loss of probability by shuffling from which on a label depends on the shape."""
+    """Drop in probability by shuffling above which a label depends on the shape."""
     patch_len: int = Field(default=4, ge=2, le=MOST)
-    """Patches in a row and in a column."""
+    """Number of patches in a row and in a column."""
 
 
 class LameHyperparameters(Hyperparameters):
     """What LAME can be told."""
 
     affinity: Literal["rbf", "knn"] = "rbf"
-    """Likeness of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
+    """Affinity of two samples: a Gaussian of their distance, or 1 for the nearest neighbours and 0 for others."""
     knn: int = Field(default=5, ge=2, le=MOST)
-    """Neighbours; for "rbf", the one whose mean distance is the width, each sample being its own first neighbour."""
+    """Number of neighbours; for "rbf", the one whose mean distance is the width. A sample is its own first."""
     force_symmetry: bool = False
-    """Whether the likeness is made the same in both directions."""
+    """Whether the affinity is made symmetric."""
     max_steps: int = Field(default=100, ge=1, le=MOST)
-    """Steps towards the assignment at most."""
+    """Largest number of steps of the assignment."""
 
 
 class T3aHyperparameters(Hyperparameters):
     """What T3A can be told."""
 
     filter_k: int = Field(default=100, ge=1, le=MOST)
-    """Features of least entropy that are kept for each class (M in the paper)."""
+    """Number of features of lowest entropy that are kept for each class (M in the paper)."""
 
 
 class ViewsHyperparameters(Hyperparameters):
-    """What test-time augmentation can be told."""
+    """Hyperparameters of test-time augmentation."""
 
     num_augmentations: int = Field(default=32, ge=1, le=MOST)
-    """Random views of each image."""
+    """Number of random views of each image."""
     crop: Literal["resized", "padded"] = "resized"
-    """What a view begins with: a part of at least 8% of the area made as large again, or a shift by up to 4 pixels."""
+    """First step of a view: at least 8% of the area resized to full size, or a shift by up to 4 pixels."""
     prior_strength: float = Field(default=16, ge=0, allow_inf_nan=False)
-    """Weight of the source statistics in batch norm, where those of one image and its views weigh 1."""
+    """Weight of the source statistics in batch norm; those of one image and its views weigh 1."""
 
 
 class MemoHyperparameters(GradientHyperparameters, ViewsHyperparameters):
     """What MEMO can be told."""
 
     episodic: bool = True
-    """Reset before every image."""
+    """Whether the method is reset before every image."""
 
 
 class CottaHyperparameters(GradientHyperparameters):
     """What CoTTA can be told."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
-    """Weight of what the teacher was before a step."""
+    """Weight of the teacher before a step."""
     restore_probability: float = Field(default=0.01, ge=0, le=1)
-    """Of each weight, to go back to the source model's after a step."""
+    """Probability of each weight to be restored to the source model's after a step."""
     anchor_threshold: float = Field(default=0.92, ge=0, le=1)
-    """Mean confidence of the source model below which the teacher looks at views; 0.72 for CIFAR-100."""
+    """Mean confidence of the source model below which the teacher uses views; 0.72 for CIFAR-100."""
     num_augmentations: int = Field(default=32, ge=1, le=MOST)
-    """Random views of each batch."""
+    """Number of random views of each batch."""
     symmetric: bool = False
-    """Whether the cross entropy is taken in both directions."""
+    """Whether the cross entropy is symmetric."""
 
 
 class RottaHyperparameters(GradientHyperparameters):
     """What RoTTA can be told."""
 
     steps: Literal[1] = 1
-    """There is one update for every `update_frequency` images."""
+    """Number of updates for every `update_frequency` images."""
     memory_size: int = Field(default=64, ge=1, le=MOST)
-    """Images in the memory bank."""
+    """Number of images in the memory bank."""
     update_frequency: int = Field(default=64, ge=1, le=MOST)
-    """Images of the stream from one update to the next."""
+    """Number of images of the stream from one update to the next."""
     nu: float = Field(default=0.001, ge=0, le=1)
     """Weight of the student in the teacher's moving average."""
     alpha: float = Field(default=0.05, ge=0, le=1)
     """Weight of the bank's statistics in those of batch norm."""
     lambda_t: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Weight of age in what leaves the bank."""
+    """Weight of age in the choice of images to remove from the bank."""
     lambda_u: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Weight of uncertainty in what leaves the bank."""
+    """Weight of uncertainty in the choice of images to remove from the bank."""
 
 
 class CertaintyHyperparameters(GradientHyperparameters):
     """What ROID and CMF can be told."""
 
     momentum_probs: float = Field(default=0.9, ge=0, le=1)
-    """Of the moving average of the batches' mean probabilities."""
+    """Momentum of the moving average of the batches' mean probabilities."""
     temperature: float = Field(default=1 / 3, gt=0, allow_inf_nan=False)
-    """Of the samples' weights."""
+    """Temperature of the samples' weights."""
     prior_correction: Literal["probabilities", "logits"] = "probabilities"
-    """What the class prior is multiplied with: as Bayes' rule asks for, or as the authors' code does."""
+    """What the class prior multiplies: probabilities, as in Bayes' rule, or logits, as in the authors' code."""
 
 
 class RoidHyperparameters(CertaintyHyperparameters):
     """What ROID can be told."""
 
     momentum_src: float = Field(default=0.99, ge=0, le=1)
-    """Weight of the adapted model where it is averaged with the source model."""
+    """Weight of the adapted model in its average with the source model."""
 
 
 class CmfHyperparameters(CertaintyHyperparameters):
     """What CMF can be told."""
 
     alpha: float = Field(default=0.99, ge=0, le=1)
-    """Weight of the hidden model where it is averaged with the source model."""
+    """Weight of the hidden model in its average with the source model."""
     gamma: float = Field(default=0.99, ge=0, le=1)
-    """Weight of the adapted model where it is averaged with the hidden model."""
+    """Weight of the adapted model in its average with the hidden model."""
     q: float = Field(default=0.005, gt=0, allow_inf_nan=False)
-    """Variance that the hidden model gains in a step, for 38400 adapted parameters; in proportion for others."""
+    """Variance that the hidden model gains per step for 38400 adapted parameters; proportional for other numbers."""
 
 
 class AdaContrastHyperparameters(GradientHyperparameters):
     """What AdaContrast can be told."""
 
     queue_size: int = Field(default=16384, ge=1, le=MOST)
-    """Keys, and features for neighbours, that are remembered."""
+    """Number of stored keys, and of stored features for neighbours."""
     num_neighbors: int = Field(default=10, ge=1, le=MOST)
-    """Neighbours that vote on a pseudo label."""
+    """Number of neighbours that vote on a pseudo label."""
     min_seen: int = Field(default=1024, ge=1, le=MOST)
-    """Images to have seen before neighbours vote."""
+    """Number of images seen before neighbours vote."""
     temperature: float = Field(default=0.07, gt=0, allow_inf_nan=False)
-    """Of the contrastive loss."""
+    """Temperature of the contrastive loss."""
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
-    """Weight of what the key model was before a step."""
+    """Weight of the key model before a step."""
 
 
 class RmtHyperparameters(GradientHyperparameters):
     """What RMT can be told."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
-    """Weight of what the teacher was before a step."""
+    """Weight of the teacher before a step."""
     temperature: float = Field(default=0.1, gt=0, allow_inf_nan=False)
-    """Of the contrastive loss."""
+    """Temperature of the contrastive loss."""
     projection_dim: int = Field(default=128, ge=1, le=MOST)
     """Size of the features in the contrastive loss."""
     lambda_ce_src: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -250,30 +250,30 @@ class RmtHyperparameters(GradientHyperparameters):
     lambda_cont: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of the contrastive loss."""
     num_samples_warm_up: int = Field(default=50_000, ge=0, le=MOST)
-    """Source samples that student and teacher are trained on before the stream."""
+    """Number of source samples that train student and teacher before the stream."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodEntry:
-    """One method: where its code is and what its authors use on which benchmark."""
+    """One method: its code, and its authors' settings by benchmark."""
 
     implementation: str
     """`<module>:<class>`, imported only when an evaluation starts."""
     summary: str
-    """One sentence for people."""
+    """Summary in one sentence, for the user."""
     presets: Mapping[str, Hyperparameters]
-    """The authors' settings by benchmark family."""
+    """Settings of the authors by benchmark family."""
     source_data: Literal["unused", "optional", "required"] = "unused"
-    """Whether clean batches are read while the method is built."""
+    """Whether the method reads clean batches while it is built."""
     min_batch_size: int = 1
-    """A stream of smaller batches is refused; a last batch may be smaller all the same."""
+    """Smallest batch size of a stream that is accepted; the last batch may be smaller."""
 
     def configure(self, preset: str, changes: Mapping[str, object]) -> Hyperparameters:
-        """Return the preset's hyperparameters with *changes* made and validated.
+        """Return the preset's hyperparameters with *changes* applied and validated.
 
         Raises:
             pydantic.ValidationError: a change names no hyperparameter, or its value is out of range.
-            ValueError: the method has no such preset.
+            ValueError: the method lacks the preset.
         """
         if preset not in self.presets:
             raise ValueError(f"preset is {preset!r}; expected one of {', '.join(self.presets)}, which the method has")
@@ -281,13 +281,13 @@ class MethodEntry:
         return type(defaults).model_validate({**defaults.model_dump(), **changes})
 
     def require_batch_size(self, batch_size: int | None) -> None:
-        """Refuse a stream of batches that are too small; None is a size that is not known.
+        """Refuse a stream with batches that are too small; None is an unknown size.
 
         Raises:
-            ValueError: the method says nothing about so few images.
+            ValueError: *batch_size* is below `min_batch_size`.
         """
         if batch_size is not None and batch_size < self.min_batch_size:
-            raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: another method")
+            raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: use another method")
 
 
 PRESETS = ("imagenet", "cifar")
@@ -312,7 +312,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "bn_ema": MethodEntry(
         implementation="tta_pipeline.adaptation.bn_ema:BnEma",
-        summary="Batch norm whose running statistics go on running.",
+        summary="Batch norm whose running statistics keep updating.",
         presets=dict.fromkeys(PRESETS, BnEmaHyperparameters()),
         min_batch_size=2,
     ),
@@ -351,7 +351,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "rdumb": MethodEntry(
         implementation="tta_pipeline.adaptation.rdumb:Rdumb",
-        summary="ETA that starts over every thousand steps.",
+        summary="ETA that resets itself every thousand steps.",
         presets={
             "imagenet": RdumbHyperparameters(lr=2.5e-4),
             "cifar": RdumbHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
@@ -375,7 +375,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "lame": MethodEntry(
         implementation="tta_pipeline.adaptation.lame:Lame",
-        summary="Predictions of a batch corrected by the likeness of its features; the model stays.",
+        summary="Predictions of a batch corrected by the affinity of its features; the model stays unchanged.",
         presets=dict.fromkeys(PRESETS, LameHyperparameters()),
         min_batch_size=2,
     ),
@@ -391,7 +391,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "memo": MethodEntry(
         implementation="tta_pipeline.adaptation.memo:Memo",
-        summary="For each image by itself, entropy minimisation of the mean prediction over random views.",
+        summary="Entropy minimisation of the mean prediction over random views, for each image separately.",
         presets={
             "imagenet": MemoHyperparameters(lr=2.5e-4, momentum=0, num_augmentations=64),
             "cifar": MemoHyperparameters(lr=0.005, momentum=0, crop="padded"),
@@ -399,7 +399,7 @@ METHODS: Mapping[str, MethodEntry] = {
     ),
     "cotta": MethodEntry(
         implementation="tta_pipeline.adaptation.cotta:Cotta",
-        summary="A mean teacher that looks at many views, and weights that go back to the source by chance.",
+        summary="A mean teacher that uses many views, and weights that are randomly restored to the source.",
         presets={
             "imagenet": CottaHyperparameters(
                 lr=0.01, nesterov=True, restore_probability=0.001, anchor_threshold=0.1, symmetric=True
@@ -461,11 +461,11 @@ def find_method(method: str) -> MethodEntry:
     if not separator:
         raise ValueError(f"method is {method!r}; expected {choices}")
     if module not in sys.modules:
-        with suppress(ValueError):  # what cannot be hashed cannot be imported either, which is said below
-            source_sha256(method)  # from now on known as it is imported
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
+            source_sha256(method)  # records the code as imported
     try:
         entry = getattr(importlib.import_module(module), name)
-    except (Exception, SystemExit) as error:  # whatever a user's module raises when it is imported
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise ValueError(f"method is {method!r}, whose import raised {error!r}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):
         raise ValueError(f"method is {method!r}, which is a {type(entry).__name__}; expected {choices}")  # noqa: TRY004 - a bad value to pydantic

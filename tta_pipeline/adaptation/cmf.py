@@ -1,4 +1,4 @@
-"""CMF: ROID's losses, with a filtered model in place of the source model to step back to.
+"""CMF: ROID's losses, but weights are averaged with a filtered model instead of the source model.
 
 Lee and Chang 2024, "Continual momentum filtering on parameter space for online test-time adaptation", section 3: a
 hidden model is estimated over the stream by a Kalman filter whose state decays towards the source model and whose
@@ -42,7 +42,7 @@ class Cmf(CertaintyMethod):
         torch._foreach_lerp_(self._adapted, self._hidden, 1 - self._filter.gamma)
 
     def _gain(self) -> float:
-        """Return beta, and take the filter's variance one step on."""
+        """Return beta, and advance the filter's variance by one step."""
         self._variance = self._filter.alpha**2 * self._variance + self._q
         noise = 1 - self._q
         beta = max(noise / (self._variance + noise), 0.89)

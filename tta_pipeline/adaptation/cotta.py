@@ -1,13 +1,13 @@
-"""CoTTA: a student taught by its own moving average, which sees many views, and by chance restored to the source.
+"""CoTTA: a student taught by its own moving average over many views, and randomly restored to the source.
 
 Wang et al. 2022, "Continual test-time domain adaptation", section 3 and algorithm 1:
 
-- Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). Its prediction is
-  the method's, that of before the update.
-- Views (equations 3 and 4): where the source model's mean confidence in the batch is below a threshold, the target is
-  the mean of the teacher's logits over 32 random views, elsewhere its logits for the images.
-- Loss: cross entropy of student and target (equation 1), on ImageNet-C the symmetric one, as in the authors' code.
-- Restoration (equations 7 and 8): after each step every weight goes back to the source model's with probability p.
+- Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). Its prediction
+  before the update is the method's.
+- Views (equations 3 and 4): if the source model's mean confidence in the batch is below a threshold, the target is
+  the mean of the teacher's logits over 32 random views, otherwise its logits for the images.
+- Loss: cross entropy of student and target (equation 1), symmetric on ImageNet-C, as in the authors' code.
+- Restoration (equations 7 and 8): after each step, every weight is restored to the source model's with probability p.
 
 Constants from the authors' code: threshold 0.92 and p 0.01 for CIFAR-10-C, 0.1 and 0.001 for ImageNet-C. Batch norm
 uses batch statistics in all three models.
@@ -56,7 +56,9 @@ class Cotta(GradientMethod):
     def _target(self, images: torch.Tensor) -> torch.Tensor:
         """Return the teacher's logits, (B, K), for the images or their views."""
         confidence = self._forward(images, self._anchor).softmax(1).amax(1).mean()
-        if confidence >= self._settings.anchor_threshold:  # The host waits: dozens of passes depend on it.
+        if (
+            confidence >= self._settings.anchor_threshold
+        ):  # The host waits for the device: dozens of passes depend on the result.
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)

@@ -1,10 +1,10 @@
-"""DeYO: entropy is not enough; what a prediction owes to the shape of the object decides too.
+"""DeYO: selects samples by entropy and by how much the prediction depends on the shape of the object.
 
 Lee et al. 2024, "Entropy is not enough for test-time adaptation: from the perspective of disentangled factors": a
 sample is adapted on if its entropy H is below tau = deyo_margin * ln K and its pseudo-label probability difference
 PLPD = p_y(x) - p_y(x') is above `plpd_threshold`, y being the predicted label and x' the image with its patches
 shuffled; the loss is the mean over these samples of [exp(E0 - H) + exp(PLPD)] * H, the weight being a constant and E0
-= e_margin * ln K. Parameters are SAR's. x' of the samples below tau are a batch of their own, with its own batch
+= e_margin * ln K. Parameters are SAR's. The x' of the samples below tau form a separate batch, with its own batch
 statistics, as in the authors' code.
 """
 
@@ -40,7 +40,7 @@ class Deyo(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        # The host waits, here and below: the patches of these samples are a batch of their own.
+        # The host waits for the device, here and below: the patches of these samples form a separate batch.
         certain = (entropy(logits.detach()) < self._tau).nonzero().squeeze(1)
         if len(certain):
             plpd = self._plpd(images[certain], logits[certain].detach())
@@ -62,9 +62,9 @@ class Deyo(GradientMethod):
 
 
 def shuffle_patches(images: torch.Tensor, patch_len: int, generator: torch.Generator) -> torch.Tensor:
-    """Return *images* (B, C, H, W), each cut into *patch_len* x *patch_len* patches and put together in another order.
+    """Return *images* (B, C, H, W), each cut into *patch_len* x *patch_len* patches and reassembled in random order.
 
-    An image that does not divide is made smaller first and as large as it was again, bilinearly.
+    If the patches do not divide an image, it is first reduced and finally restored to its size, bilinearly.
     """
     count, channels, height, width = images.shape
     rows, columns = height // patch_len, width // patch_len

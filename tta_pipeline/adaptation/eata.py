@@ -2,9 +2,9 @@
 
 Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation: ETA's loss plus
 fisher_alpha * sum over parameters of F * (theta - theta_0)^2, F being the diagonal Fisher information of the source
-model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and EATA is ETA, as its
-authors name it. The constants for ImageNet are theirs, fisher_alpha for CIFAR is that of the benchmark of Doebler et
-al.
+model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and EATA becomes ETA, as
+its authors call it. The constants for ImageNet are theirs, fisher_alpha for CIFAR is that of the benchmark of Doebler
+et al.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from tta_pipeline.errors import AdaptationError
 
 
 class Eata(Eta):
-    """Adapts as ETA and is held back where the source model's predictions depend on a parameter."""
+    """Adapts as ETA, with a penalty on changes of parameters that matter to the source model's predictions."""
 
     name = "eata"
 

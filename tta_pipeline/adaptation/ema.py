@@ -8,13 +8,13 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 def frozen_copy(model: nn.Module) -> nn.Module:
-    """Return a copy of *model* whose parameters take no gradients."""
+    """Return a copy of *model* whose parameters require no gradients."""
     return deepcopy(model).requires_grad_(False)
 
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, *, momentum: float) -> None:
-    """Move the parameters of *teacher*: teacher = momentum * teacher + (1 - momentum) * student; buffers stay.
+    """Update the parameters of *teacher*: teacher = momentum * teacher + (1 - momentum) * student; buffers stay.
 
     Tarvainen and Valpola 2017, "Mean teachers are better role models", section 2.
     """

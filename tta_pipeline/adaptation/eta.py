@@ -1,9 +1,9 @@
 """ETA: entropy minimisation on reliable samples that are not redundant.
 
 Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on sample-efficient entropy minimisation: a
-sample is adapted on if its entropy H is below E0 = e_margin * ln K and it is unlike those before (`DiverseSamples`);
+sample is adapted on if its entropy H is below E0 = e_margin * ln K and it is unlike earlier ones (`DiverseSamples`);
 the loss is the mean over these samples of exp(E0 - H) * H, the weight being a constant. Parameters, statistics and the
-order of prediction and update are Tent's. The whole batch is run backwards, as in the authors' code;
+order of prediction and update are Tent's. The backward pass covers the whole batch, as in the authors' code;
 `num_adapted_samples` counts what the paper calls backwards. A reset also forgets the samples seen.
 """
 

@@ -1,4 +1,4 @@
-"""Features of a classifier: what its last linear layer is given."""
+"""Features of a classifier: the input of its last linear layer."""
 
 import torch
 from torch import nn
@@ -7,10 +7,10 @@ from tta_pipeline.errors import AdaptationError
 
 
 def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
-    """Return the last linear layer of *model* that gives *num_classes* numbers.
+    """Return the last linear layer of *model* with *num_classes* outputs.
 
     Raises:
-        AdaptationError: there is none.
+        AdaptationError: *model* has no such layer.
     """
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_classes]
     if not layers:
@@ -22,15 +22,15 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
 
 
 class Features:
-    """Keeps what *layer* was given in the latest forward pass, (B, D), for as long as nobody took it."""
+    """Keeps the input of *layer* in the latest forward pass, (B, D), until it is taken."""
 
     def __init__(self, layer: nn.Linear) -> None:
         self._latest: torch.Tensor | None = None
-        # For good, since compiled code does not see hooks that come later.
+        # The hook is permanent, since compiled code ignores hooks added later.
         layer.register_forward_pre_hook(self._keep)
 
     def take(self) -> torch.Tensor:
-        """Return the features of the latest forward pass, (B, D), and let go of them."""
+        """Return the features of the latest forward pass, (B, D), and release them."""
         assert self._latest is not None, "no forward pass since the last call"
         latest, self._latest = self._latest, None
         return latest

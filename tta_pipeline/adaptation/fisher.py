@@ -13,11 +13,11 @@ def diagonal_fisher(
 ) -> torch.Tensor:
     """Return the mean over *batches* of the squared gradient of the cross entropy to the predicted label.
 
-    Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation; that
-    a gradient is one of a batch's mean loss, and not of a sample's, is as in the authors' code.
+    Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation. As in
+    the authors' code, each gradient is of a batch's mean loss, not of a sample's loss.
 
     Returns:
-        All of *parameters*, flat and one after the other, (P,).
+        The values for all *parameters*, flattened and concatenated, (P,).
     """
     fisher = torch.zeros_like(parameters_to_vector(parameters))
     num_batches = 0

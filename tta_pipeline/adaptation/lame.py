@@ -1,10 +1,10 @@
-"""LAME: predictions of a batch that agree with the model and with each other.
+"""LAME: corrects a batch's predictions so that samples with similar features get similar predictions.
 
-Boudiaf et al. 2022, "Parameter-free online test-time adaptation", section 4: the model stays as it is; the assignments
-of a batch minimise KL(y_i || p_i) - sum_j w_ij y_i . y_j, a Laplacian that draws samples of like features together, by
-the concave-convex steps of equation 8, Y = softmax(log p + W Y). Constants (5 neighbours, 100 steps, relative change of
-1e-8, 1e-10 within the logarithm) and the radial kernel, whose width is the mean distance to the fifth of the nearest,
-itself being one, come from the authors' code.
+Boudiaf et al. 2022, "Parameter-free online test-time adaptation", section 4: the model stays unchanged; the assignments
+of a batch minimise KL(y_i || p_i) - sum_j w_ij y_i . y_j, a Laplacian that draws similar samples together, by the
+concave-convex steps of equation 8, Y = softmax(log p + W Y). Constants (5 neighbours, 100 steps, relative change of
+1e-8, 1e-10 within the logarithm) and the radial kernel, whose width is the mean distance to the fifth neighbour,
+counting the sample itself, come from the authors' code.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from tta_pipeline.adaptation.method import Method
 
 
 class Lame(Method):
-    """Corrects the predictions of the source model by the likeness of the batch's features."""
+    """Corrects the predictions of the source model by the affinity of the batch's features."""
 
     is_stateless = True
     name = "lame"
@@ -36,7 +36,7 @@ class Lame(Method):
             return self._assign((probabilities + 1e-10).log(), self._affinity(features))
 
     def _affinity(self, features: torch.Tensor) -> torch.Tensor:
-        """Return w, (B, B), of *features* (B, D) of length 1."""
+        """Return the affinities w, (B, B), of unit-length *features* (B, D)."""
         distances = torch.cdist(features, features)
         count = len(features)
         if self._settings.affinity == "knn":
@@ -55,7 +55,7 @@ class Lame(Method):
             agreement = weights @ assigned.exp()
             assigned = (log_probabilities + agreement).log_softmax(1)
             previous, energy = energy, _energy(assigned, log_probabilities, agreement)
-            # The host waits for the energy in each step: most batches need a tenth of the steps.
+            # The host waits for the energy in each step, since most batches need only a tenth of the steps.
             if step > 1 and abs(energy - previous) <= 1e-8 * abs(previous):
                 break
         return assigned

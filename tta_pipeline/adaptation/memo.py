@@ -1,10 +1,10 @@
-"""MEMO: each image by itself, adapted to be predicted alike in all its views.
+"""MEMO: adapts to each image separately, so that all its views get the same prediction.
 
 Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 3: the loss is the entropy of
 the mean of the probabilities over AugMix views of one image (equation 3); one step on all parameters; then the image is
-predicted, and the model starts over for the next. Batch norm mixes source statistics, of prior strength 16, with those
-of what is passed through: alpha is 1 / (16 + 1), of the image alone for the prediction, of all its views for the loss.
-The step is one of SGD without momentum, as in the authors' code.
+predicted, and the model is reset for the next. Batch norm mixes source statistics, of prior strength 16, with those
+of its input, with alpha = 1 / (16 + 1): of the image alone for the prediction, of all its views for the loss.
+The step is SGD without momentum, as in the authors' code.
 """
 
 from typing import Any
@@ -45,5 +45,5 @@ class Memo(GradientMethod):
 
 def _marginal_entropy(logits: torch.Tensor) -> torch.Tensor:
     """Return the entropy of the mean probabilities of *logits* (N, K), a scalar."""
-    total = logits.log_softmax(1).logsumexp(0, keepdim=True)  # as logits it is the mean: a constant makes no difference
+    total = logits.log_softmax(1).logsumexp(0, keepdim=True)  # logits of the mean, up to a constant
     return entropy(total).sum()

@@ -1,4 +1,4 @@
-"""What methods remember of the stream: a class-balanced bank of images, and a queue of the latest rows."""
+"""Memories of the stream: a class-balanced bank of images, and a queue of the latest rows."""
 
 import math
 from dataclasses import astuple, dataclass
@@ -21,11 +21,11 @@ class Queue(Keeper):
         return self._size
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows."""
         self._size = self._next = 0
 
     def append(self, *rows: torch.Tensor) -> None:
-        """Add *rows*, (B, ...) for each tensor, of the same shapes each time; the oldest make room."""
+        """Append *rows*, (B, ...) for each tensor, with the same shapes each time; the oldest rows are dropped."""
         if not self._tensors:
             self._tensors = [
                 torch.empty((self._capacity, *part.shape[1:]), dtype=part.dtype, device=self._device) for part in rows
@@ -39,15 +39,15 @@ class Queue(Keeper):
         self._size = min(self._size + count, self._capacity)
 
     def rows(self) -> list[torch.Tensor]:
-        """Return what is kept of each tensor, (N, ...) with N <= capacity, in no particular order."""
+        """Return the kept rows of each tensor, (N, ...) with N <= capacity, in no particular order."""
         return [tensor[: self._size] for tensor in self._tensors]
 
     def state_dict(self) -> StateDict:
-        """Return copies of the rows, in place of which others come next, and where."""
+        """Return copies of the rows, and the position of the next one to replace."""
         return {"rows": [rows.clone() for rows in self.rows()], "next": self._next}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Put the rows back where they were."""
+        """Restore the rows and their positions."""
         self.clear()
         if state["rows"]:
             self.append(*(rows.to(self._device) for rows in state["rows"]))
@@ -66,7 +66,7 @@ class BalancedBank(Keeper):
     """At most *capacity* images, about equally many of each predicted class, young and certain ones preferred.
 
     Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3.3 (category-balanced sampling with
-    timeliness and uncertainty), equation 7 and algorithm 1. Images lie on the device, all that decides on the host.
+    timeliness and uncertainty), equation 7 and algorithm 1. Images are on the device, all else on the host.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class BalancedBank(Keeper):
         return len(self._entries)
 
     def state_dict(self) -> StateDict:
-        """Return a copy of the images, and what is known of each."""
+        """Return a copy of the images and their entries."""
         images = None if self._images is None else self._images[: len(self)].clone()
         return {"images": images, "entries": [list(astuple(entry)) for entry in self._entries]}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Put the images back."""
+        """Restore the images and their entries."""
         self._entries = [_Entry(*fields) for fields in state["entries"]]
         for slot, image in enumerate(() if state["images"] is None else state["images"]):
             self._write(slot, image)
@@ -115,11 +115,11 @@ class BalancedBank(Keeper):
         return self._images[[entry.slot for entry in self._entries]]
 
     def ages(self) -> torch.Tensor:
-        """Return how many images were offered since each kept one came, over the capacity, (N,) on the host."""
+        """Return the number of images offered since each kept one was added, over the capacity, (N,) on the host."""
         return torch.tensor([entry.age / self._capacity for entry in self._entries])
 
     def _make_room(self, new: _Entry) -> bool:
-        """Whether *new* may come in; if another must go for it, that one is removed and its slot taken."""
+        """Return whether *new* is accepted; if it replaces another entry, remove that entry and take its slot."""
         counts = [0] * self._num_classes
         for entry in self._entries:
             counts[entry.label] += 1

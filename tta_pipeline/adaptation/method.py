@@ -1,26 +1,25 @@
-"""What every method is: predictions for a stream of batches, counters, and a way back to the source model.
+"""Interface of every method: predictions for a stream of batches, counters, and a reset to the source model.
 
-What all methods share, each thing once:
+What all methods share:
 
-- **Building.** `Method.__init__` takes what `adaptation.build` was given. A method that cannot apply to the model, or
-  lacks source data that it cannot do without, raises `AdaptationError` while it is built, before any image is read.
-- **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; batch norm is told what
-  to normalise with by `norm_layers`. It belongs to the method: a second model is a `frozen_copy` (`ema`).
+- **Building.** `Method.__init__` takes the arguments of `adaptation.build`. A method that does not fit the model, or
+  lacks source data that it needs, raises `AdaptationError` while it is built, before any image is read.
+- **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; `norm_layers` sets what
+  batch norm normalises with. It belongs to the method: a second model is a `frozen_copy` (`ema`).
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
   any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
   method uses it.
-- **Randomness.** Only `self.generator`, which lies on the model's device and starts from the seed; never the global
-  one.
-- **What is kept.** A method that keeps something over batches names it once, in `keeps` (`snapshot`). From this follow
-  `state_dict()` and `load_state_dict()`, with which a killed run goes on where it was, and the way back: `reset()`
-  returns to the moment after building, model, optimiser and memory, and the generator starts anew. A reset that a
-  method does itself (episodic, RDumb, SAR) is `_start_over()`: counted, but the generator goes on, so that no two
-  batches share their draws.
-- **Gradient steps.** A `GradientMethod` says which loss (`_loss`), and which parameters (`_select`) if not those of all
-  norm layers; one that adapts on some samples only also says which (`SelectiveMethod._reliable`); one with another kind
-  of step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is that of before the update.
+- **Randomness.** Only `self.generator`, which is on the model's device and starts from the seed; never the global
+  generator.
+- **State.** A method that keeps state between batches names it once, in `keeps` (`snapshot`). From this follow
+  `state_dict()` and `load_state_dict()`, with which a killed run continues where it was, and `reset()`, which restores
+  model, optimiser, memory and generator to the moment after building. A reset by the method itself (episodic, RDumb,
+  SAR) is `_start_over()`: it is counted, but the generator continues, so that no two batches share their draws.
+- **Gradient steps.** A `GradientMethod` defines the loss (`_loss`), and the parameters (`_select`) if not those of all
+  norm layers; one that adapts only on some samples selects them (`SelectiveMethod._reliable`); one with another kind of
+  step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is the one before the update.
 - **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
-  of the last linear layer; `ema`: teacher; `memory_bank`: what is remembered of the stream.
+  of the last linear layer; `ema`: teacher; `memory_bank`: memories of the stream.
 """
 
 from abc import ABC, abstractmethod
@@ -43,14 +42,14 @@ SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
 class Method(Keeper, ABC):
     """A model that may change while it predicts.
 
-    Counters begin with the first prediction and run on over resets. `num_forwards` and `num_backwards` are the samples
-    that the model was run on, `num_adapted_samples` those that a loss was taken of, which is what papers call
+    Counters start with the first prediction and continue over resets. `num_forwards` and `num_backwards` count samples
+    in forward and backward passes, `num_adapted_samples` those that entered a loss, which papers call
     backwards; `num_updates`, `num_resets` and `num_nonfinite_batches` are events.
     """
 
     is_stateless: ClassVar[bool] = False
-    """Whether each batch is treated by itself, so that several processes can share a stream: random draws, which
-    depend on those before, count as state."""
+    """Whether each batch is treated independently, so that several processes can share a stream; random draws, which
+    depend on earlier ones, count as state."""
 
     keeps: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
@@ -58,7 +57,7 @@ class Method(Keeper, ABC):
     )  # fmt: skip
 
     name: str
-    """As the catalogue has it; for messages."""
+    """Name of the method in the catalogue; for messages."""
 
     def __init__(
         self,
@@ -81,13 +80,13 @@ class Method(Keeper, ABC):
         self.num_adapted_samples = 0
         self.num_updates = 0
         self.num_resets = 0
-        # Summed up on the device: to look at each batch would let the device wait for the host.
+        # Summed on the device: fetching each batch's count would make the device wait for the host.
         self._num_nonfinite_batches = torch.zeros((), dtype=torch.int64, device=self.device)
         self._start: StateDict | None = None
 
     @property
     def num_nonfinite_batches(self) -> int:
-        """Batches with a logit that is no finite number; reading it waits for the device."""
+        """Number of batches with a non-finite logit; reading it waits for the device."""
         return int(self._num_nonfinite_batches)
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -103,13 +102,13 @@ class Method(Keeper, ABC):
         self.generator.manual_seed(self.seed)
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where the method was that gave *state*: later logits and counters are the same, bit for bit.
+        """Restore *state* from `state_dict`: later logits and counters are the same, bit for bit.
 
-        That method was built alike: same model, source data in the same order, seed and settings. *state* is what
-        `torch.load(path, map_location="cpu", weights_only=True)` reads; what belongs on the model's device is moved.
+        *state* must come from a method with the same model, source data in the same order, seed and settings. It is the
+        result of `torch.load(path, map_location="cpu", weights_only=True)`; tensors are moved to the model's device.
 
         Raises:
-            AdaptationError: *state* is that of another method or model.
+            AdaptationError: *state* belongs to another method or model.
         """
         if set(state) != set(self.all_kept()):
             raise AdaptationError(
@@ -122,21 +121,21 @@ class Method(Keeper, ABC):
             raise AdaptationError(f"the state does not fit {self.name} on this model: {error}") from error
 
     def _remember_start(self) -> None:
-        """Copy what is kept, for the way back; before anything changes it, and after all constructors."""
+        """Copy the kept state for resets, after all constructors and before any change."""
         if self._start is None:
             self._start = {name: value for name, value in self.state_dict().items() if name not in Method.keeps}
 
     def _start_over(self) -> None:
-        """Return to the source model, as the method itself may ask for; random draws and counters go on."""
+        """Reset to the source model at the method's own request; random draws and counters continue."""
         self.num_resets += 1
-        if self._start is not None:  # else nothing was predicted yet
+        if self._start is not None:  # otherwise nothing was predicted yet
             Keeper.load_state_dict(self, self._start)
 
     @abstractmethod
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
 
     def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
-        """Return the logits of *model*, which is the method's unless it has a second one, and count."""
+        """Return the logits of *model*, by default the method's own, and count the samples."""
         self.num_forwards += len(images)
         logits: torch.Tensor = (model or self.model)(images)
         return logits
@@ -175,15 +174,15 @@ class GradientMethod(Method):
         self._optimizer = _optimizer(self._select(self.model), hyperparameters)
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        """Prepare *model* for adaptation, freeze what stays, and return the parameters to adapt.
+        """Prepare *model* for adaptation, freeze the other parameters, and return those to adapt.
 
-        Unless overridden, as in Tent: batch statistics, and the affine parameters of all norm layers.
+        The default is Tent's: batch statistics, and the affine parameters of all norm layers.
         """
         use_batch_statistics(model)
         return affine_parameters(model, self.name)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the loss, a scalar, of *logits* (B, K); a method with an `_adapt` of its own has none."""
+        """Return the loss, a scalar, of *logits* (B, K); a method with its own `_adapt` needs none."""
         raise NotImplementedError
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -195,13 +194,13 @@ class GradientMethod(Method):
         return logits.detach()
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits for *images*, those of before the update, and take one step; gradients are enabled."""
+        """Return the logits for *images* from before the update, and take one step; gradients are enabled."""
         logits = self._forward(images)
         self._step(self._loss(logits), num_samples=len(images))
         return logits
 
     def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
-        """Take a step down *loss*, of *num_samples* run forward, of which *num_adapted* (None: all) are in the loss."""
+        """Take a step on *loss* over a forward pass of *num_samples*; *num_adapted* of them (None: all) entered it."""
         self._backward(loss, num_samples=num_samples, num_adapted=num_adapted)
         self._update()
 
@@ -217,15 +216,15 @@ class GradientMethod(Method):
 
 
 class SelectiveMethod(GradientMethod):
-    """A gradient method that adapts on some samples of each batch only; no step is taken on a batch without any."""
+    """A gradient method that adapts only on some samples of each batch; a batch without any causes no step."""
 
     @abstractmethod
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the indices, int64 (M,) with M <= B, of the samples to adapt on by their *logits* (B, K)."""
+        """Return the indices, int64 (M,) with M <= B, of the samples to adapt on, given their *logits* (B, K)."""
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        # The host waits for the indices: whether a step is taken, momentum included, and the counters are up to it.
+        # The host waits for the indices: the step, including momentum, and the counters depend on them.
         kept = self._reliable(logits.detach())
         if len(kept):
             self._step(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))

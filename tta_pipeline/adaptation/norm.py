@@ -13,7 +13,7 @@ from tta_pipeline.adaptation.norm_layers import require_batch_norm, use_batch_st
 
 
 class Norm(Method):
-    """Normalises each batch by its own mean and variance; nothing is kept from one batch to the next."""
+    """Normalises each batch by its own mean and variance; it keeps no state between batches."""
 
     is_stateless = True
     name = "norm"

@@ -1,4 +1,4 @@
-"""Norm layers of a model, and what batch norm normalises with in place of its running statistics."""
+"""Norm layers of a model, and replacements for batch norm's running statistics."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ def require_batch_norm(model: nn.Module, method: str) -> None:
     """Refuse a model without batch norm.
 
     Raises:
-        AdaptationError: *model* has none, so *method* would change nothing.
+        AdaptationError: *model* has no batch norm, so *method* would change nothing.
     """
     if not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise AdaptationError(
@@ -26,7 +26,7 @@ def require_batch_norm(model: nn.Module, method: str) -> None:
 
 
 def use_batch_statistics(model: nn.Module) -> None:
-    """Make every batch norm layer normalise with its current batch alone, in training and evaluation mode."""
+    """Make every batch norm layer normalise with its current batch only, in training and evaluation mode."""
     for layer in model.modules():
         if isinstance(layer, _BatchNorm):
             layer.track_running_stats = False
@@ -39,7 +39,7 @@ def use_mixed_statistics(model: nn.Module, *, alpha: float) -> None:
 
 
 def replace_batch_norm(model: nn.Module, replacement: Callable[[_BatchNorm], nn.Module]) -> None:
-    """Put *replacement* of it in the place of every batch norm layer of *model*."""
+    """Replace every batch norm layer of *model* by the result of *replacement*."""
     for parent in list(model.modules()):
         for name, layer in parent.named_children():
             if isinstance(layer, _BatchNorm):
@@ -47,9 +47,9 @@ def replace_batch_norm(model: nn.Module, replacement: Callable[[_BatchNorm], nn.
 
 
 class OwnBatchNorm(_BatchNorm):
-    """A batch norm layer that takes weight, bias and running statistics over from *layer*; any number of dimensions.
+    """A batch norm layer for any number of dimensions, with weight, bias and running statistics from *layer*.
 
-    What it normalised goes through the layers within it, as in timm's `BatchNormAct2d`, which ends with an activation.
+    Its output passes through the layers within it, as in timm's `BatchNormAct2d`, which ends with an activation.
 
     Raises:
         AdaptationError: *layer* has no running statistics.
@@ -61,11 +61,11 @@ class OwnBatchNorm(_BatchNorm):
                 f"{type(layer).__name__} has no running statistics; expected those of the source data to start from: "
                 "use another model, or a method that needs none, such as norm"
             )
-        nn.Module.__init__(self)  # nothing of its own to allocate
+        nn.Module.__init__(self)  # allocates no parameters
         self.__dict__.update(layer.__dict__)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return *inputs* (B, C, ...) normalised, and passed through the layers within."""
+        """Return *inputs* (B, C, ...), normalised and passed through the layers within."""
         outputs = self._normalized(inputs)
         for layer in self.children():
             outputs = layer(outputs)
@@ -76,7 +76,7 @@ class OwnBatchNorm(_BatchNorm):
         raise NotImplementedError
 
     def _check_input_dim(self, _: Any) -> None:
-        """Every number of dimensions is right."""
+        """Accept any number of dimensions."""
 
 
 class MixedBatchNorm(OwnBatchNorm):
@@ -96,6 +96,6 @@ class MixedBatchNorm(OwnBatchNorm):
         assert self.running_var is not None
         mean, var = self.running_mean.clone(), self.running_var.clone()
         with torch.no_grad():
-            # Mixes as running statistics do; its result is of no use, its reduction is many times faster than var_mean.
+            # Mixes like running statistics; the result is unused, but the reduction is many times faster than var_mean.
             batch_norm(inputs, mean, var, training=True, momentum=self._alpha)
         return batch_norm(inputs, mean, var, self.weight, self.bias, training=False, eps=self.eps)

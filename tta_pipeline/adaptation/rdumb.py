@@ -1,8 +1,8 @@
-"""RDumb: ETA that starts over every thousand steps.
+"""RDumb: ETA that resets itself every thousand steps.
 
 Press et al. 2023, "RDumb: A simple approach that questions our progress in continual test-time adaptation": model,
-optimiser and ETA's memory return to the source model every T = 1000 steps, those without a sample to adapt on among
-them.
+optimiser and ETA's memory return to the source model every T = 1000 steps, including steps without a sample to
+adapt on.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from tta_pipeline.adaptation.eta import Eta
 
 
 class Rdumb(Eta):
-    """Adapts as ETA and forgets at regular intervals."""
+    """Adapts as ETA and resets at regular intervals."""
 
     name = "rdumb"
     keeps = ("_num_steps",)

@@ -5,12 +5,12 @@ Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time ad
 - Mean teacher: symmetric cross entropy of the student's predictions, for the images and for a random view of them, with
   the teacher's (equations 3 to 5); the teacher follows with momentum 0.999.
 - Contrastive loss (equation 6): each image, its view and the source prototype nearest to its features are positives of
-  each other, all else in the batch is negative; through a projector of two linear layers, at temperature 0.1.
+  each other, everything else in the batch is negative; through a projector of two linear layers, at temperature 0.1.
 - Source replay: cross entropy of one labelled source batch in each step.
 - Warm-up: before the stream, the mean teacher is trained on 50,000 source samples, the learning rate rising linearly.
 
-The prediction is the sum of student's and teacher's logits, both of before the update. Source batches with labels are
-needed throughout; the authors have no variant without. Batch norm uses batch statistics; constants are the authors'.
+The prediction is the sum of the student's and teacher's logits before the update. Source batches with labels are
+always needed; the authors have no variant without them. Batch norm uses batch statistics; constants are the authors'.
 """
 
 from copy import deepcopy
@@ -80,7 +80,7 @@ class Rmt(GradientMethod):
         return self._forward(images), self._features.take().float()
 
     def _contrastive_loss(self, features: torch.Tensor, features_of_view: torch.Tensor) -> torch.Tensor:
-        """Return the mean over 3 B anchors of -log(probability of each of its two positives)."""
+        """Return the mean over 3 B anchors of -log(probability) of each anchor's two positives."""
         with torch.no_grad():
             nearest = (normalize(features, dim=1) @ self._directions.T).argmax(1)
         projected = self._projector(torch.cat([self._prototypes[nearest], features, features_of_view]))
@@ -114,7 +114,7 @@ class Rmt(GradientMethod):
         return total / count.unsqueeze(1)
 
     def _warm_up(self) -> None:
-        """Train the mean teacher on source samples; this is before the stream and not counted."""
+        """Train the mean teacher on source samples; this precedes the stream and is not counted."""
         planned, seen = self._settings.num_samples_warm_up, 0
         groups = self._optimizer.param_groups
         batches = _Replay(self._source, self.device)
@@ -136,7 +136,7 @@ class Rmt(GradientMethod):
 
 
 class _Replay(Keeper):
-    """Source batches on *device*, over and over; what is kept is the place in the source data."""
+    """Source batches on *device*, repeated endlessly; its state is the position in the source data."""
 
     def __init__(self, source: SourceData, device: torch.device) -> None:
         self._source = source
@@ -154,11 +154,11 @@ class _Replay(Keeper):
         return images.to(self._device), labels.to(self._device)
 
     def state_dict(self) -> StateDict:
-        """Return how many batches of the source data were taken since it began anew."""
+        """Return the number of batches taken since the source data last started over."""
         return {"place": self._place}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go to that place, which reads the batches before it."""
+        """Restore the position by reading the batches before it."""
         self._go_to(state["place"])
 
     def _go_to(self, place: int) -> None:
@@ -167,7 +167,7 @@ class _Replay(Keeper):
 
 
 def _projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:
-    """Return two linear layers with PyTorch's usual first weights, drawn from *seed*."""
+    """Return two linear layers with PyTorch's default initialisation, drawn from *seed*."""
     generator = torch.Generator(device).manual_seed(seed)
     layers = []
     for inputs in (num_features, size):

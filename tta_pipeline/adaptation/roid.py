@@ -1,21 +1,21 @@
-"""ROID: certainty and diversity weights, a step back to the source model, and correction of the class prior.
+"""ROID: certainty and diversity weights, weight averaging with the source model, and class prior correction.
 
 Marsden et al. 2024, "Universal test-time adaptation through weight ensembling, diversity weighting, and prior
 correction", section 4:
 
 - Weights: w = exp(d * c / T), T = 1/3, with the diversity d = 1 - cos(p, m), m the moving average (0.9) of the batches'
-  mean probabilities, and the certainty c = -entropy, both scaled to [0, 1] within the batch; samples of less than mean
+  mean probabilities, and the certainty c = -entropy, both scaled to [0, 1] within the batch; samples below mean
   diversity are left out.
 - Loss: w times the soft likelihood ratio, -sum_k p_k log(p_k / (1 - p_k)), probabilities clipped at 0.99 and 1e-5
   within the logarithm, plus w times the symmetric cross entropy of the prediction for a random view; summed over the
   kept samples, and divided by the size of the batch.
-- Weight ensembling: after the step, theta = 0.99 theta + 0.01 theta of the source.
+- Weight ensembling: after the step, theta = 0.99 theta + 0.01 theta_source.
 - Prior correction: probabilities times the smoothed mean q = (mean(p) + s) / (1 + s K) of the batch, with
   s = max(1/B, 1/K) / max(mean(p)).
 
 Constants from the authors' code, which differs in two points. It multiplies logits by q: that scales them down by about
-K, so that no confidence is left. Here probabilities are multiplied, as the derivation by Bayes' rule asks for, unless
-`prior_correction` is "logits". And it divides by the size that batches should have, here by the one they have.
+K, so that no confidence is left. Here probabilities are multiplied, as the derivation by Bayes' rule requires, unless
+`prior_correction` is "logits". It also divides by the nominal batch size; here the actual size is used.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ from tta_pipeline.adaptation.method import GradientMethod
 
 
 class CertaintyMethod(GradientMethod):
-    """What ROID and CMF share: all but the model that they step back to."""
+    """Common part of ROID and CMF: everything except the model that weights are averaged with."""
 
     keeps: ClassVar[tuple[str, ...]] = ("_marginal",)
 
@@ -46,12 +46,12 @@ class CertaintyMethod(GradientMethod):
 
     @abstractmethod
     def _ensemble(self) -> None:
-        """Move the adapted parameters back a little, after a step."""
+        """Move the adapted parameters back slightly after a step."""
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images).float()
         weights, kept = self._choose(logits.detach())
-        # The host waits for the indices: the view of the kept samples is a batch of its own, with its own statistics.
+        # The host waits for the indices: the view of the kept samples is a separate batch, with its own statistics.
         of_view = self._forward(roid_view(images[kept], self.generator)).float()
         loss = soft_likelihood_ratio(logits[kept]) + symmetric_cross_entropy(of_view, logits[kept])
         self._step((weights * loss).sum() / len(images), num_samples=len(images) + len(kept), num_adapted=len(kept))
@@ -59,23 +59,23 @@ class CertaintyMethod(GradientMethod):
         return self._corrected(logits.detach())
 
     def _corrected(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return *logits* (B, K) with the class prior of their batch."""
+        """Return *logits* (B, K) corrected by the class prior of their batch."""
         prior = smoothed_prior(logits)
         return logits * prior if self._weighting.prior_correction == "logits" else logits + prior.log()
 
     @torch.no_grad()
     def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weights (M,) and indices (M,) of the samples to adapt on, and remember the batch's mean."""
+        """Return weights (M,) and indices (M,) of the samples to adapt on, and update the moving average."""
         probabilities = logits.softmax(1)
         diversity = _scaled(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
         certainty = _scaled(-entropy(logits))
         self._marginal.lerp_(probabilities.mean(0), 1 - self._weighting.momentum_probs)
-        kept = (~(diversity < diversity.mean())).nonzero().squeeze(1)  # all, where a collapse leaves nothing to compare
+        kept = (~(diversity < diversity.mean())).nonzero().squeeze(1)  # all, if a collapse makes it NaN
         return (diversity * certainty / self._weighting.temperature).exp()[kept], kept
 
 
 class Roid(CertaintyMethod):
-    """Adapts the affine parameters of all norm layers on certain and diverse samples, never far from the source."""
+    """Adapts the affine parameters of all norm layers on certain and diverse samples, and stays close to the source."""
 
     name = "roid"
 
@@ -95,7 +95,7 @@ def soft_likelihood_ratio(logits: torch.Tensor) -> torch.Tensor:
 
 
 def smoothed_prior(logits: torch.Tensor) -> torch.Tensor:
-    """Return the class prior, (K,), of the batch of *logits* (B, K), the smoother the fewer the samples."""
+    """Return the class prior, (K,), of the batch of *logits* (B, K), smoother for fewer samples."""
     count, num_classes = logits.shape
     prior = logits.softmax(1).mean(0)
     smoothing = max(1 / count, 1 / num_classes) / prior.max()
@@ -103,6 +103,6 @@ def smoothed_prior(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _scaled(values: torch.Tensor) -> torch.Tensor:
-    """Map *values* (B,) to [0, 1]; where all are the same, as for a batch of one, to 0."""
+    """Scale *values* (B,) to [0, 1]; if all are equal, as in a batch of one, to 0."""
     low, high = values.aminmax()
     return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)

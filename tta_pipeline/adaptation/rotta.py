@@ -2,14 +2,14 @@
 
 Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 3:
 
-- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 with the memory's, in training and for
-  the prediction both models normalise with the running ones.
+- Robust batch norm (equations 3 and 4): running statistics move by alpha = 0.05 with the memory's; both models
+  normalise with the running statistics in training and for the prediction.
 - Memory: 64 images, see `BalancedBank`; the teacher's predictions give classes and uncertainties.
 - Every 64 images of the stream, one step: the cross entropy of the student for random views of the memory with the
-  teacher's predictions for the memory itself, weighted by timeliness, exp(-age) / (1 + exp(-age)) (equations 8 and 9).
-- The teacher follows with nu = 0.001 (equation 6), and predicts, before the update.
+  teacher's predictions for the memory, weighted by timeliness, exp(-age) / (1 + exp(-age)) (equations 8 and 9).
+- The teacher follows with nu = 0.001 (equation 6), and predicts before the update.
 
-Constants are the authors'. The affine parameters of the norm layers are adapted; without batch norm all the rest
+Constants are the authors'. The affine parameters of the norm layers are adapted; without batch norm, everything else
 applies, as in the benchmark of Doebler et al.
 """
 
@@ -32,7 +32,7 @@ from tta_pipeline.adaptation.selection import affine_parameters
 
 
 class Rotta(GradientMethod):
-    """Adapts to a teacher on images that are remembered, and predicts with the teacher."""
+    """Adapts to a teacher on images in memory, and predicts with the teacher."""
 
     name = "rotta"
     keeps = ("_teacher", "_bank", "_num_seen")
@@ -57,7 +57,7 @@ class Rotta(GradientMethod):
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             logits = self._forward(images, self._teacher)
-            # One row of labels and one of entropies, so that the host waits once.
+            # One row of labels and one of entropies, so that the host waits only once.
             labels, uncertainties = torch.stack([logits.argmax(1).double(), entropy(logits).double()]).tolist()
         for image, label, uncertainty in zip(images, labels, uncertainties, strict=True):
             self._bank.add(image, label=int(label), uncertainty=uncertainty)
@@ -80,7 +80,7 @@ class Rotta(GradientMethod):
 
 
 class RobustBatchNorm(OwnBatchNorm):
-    """Normalises with running statistics, which in training mode are moved by the batch before, gradients and all."""
+    """Normalises with running statistics; in training mode the batch first updates them, with gradients."""
 
     def __init__(self, layer: _BatchNorm, *, alpha: float) -> None:
         super().__init__(layer)
@@ -107,4 +107,4 @@ def _follow_statistics(*models: nn.Module, follows: bool) -> None:
     for model in models:
         for layer in model.modules():
             if isinstance(layer, RobustBatchNorm):
-                layer.training = follows  # and not what is within, which may be dropout
+                layer.training = follows  # not its submodules, which may be dropout

@@ -1,4 +1,4 @@
-"""The ascent of sharpness-aware minimisation, and the way back."""
+"""The ascent step of sharpness-aware minimisation, and its undoing."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from torch.nn.utils import get_total_norm
 
 
 class Ascent:
-    """Moves parameters to about the worst place nearby, where the gradient of the next step is taken.
+    """Moves parameters to approximately the worst point nearby, where the gradient of the next step is computed.
 
     Foret et al. 2021, "Sharpness-aware minimization for efficiently improving generalization", equation 2 with p = 2:
-    w + rho * g / ||g||, the norm being over all parameters together.
+    w + rho * g / ||g||, with the norm over all parameters together.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, rho: float) -> None:
@@ -21,7 +21,7 @@ class Ascent:
 
     @torch.no_grad()
     def climb(self) -> None:
-        """Follow the gradients uphill by rho and drop them."""
+        """Move the parameters uphill by rho along the gradients, and drop the gradients."""
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         scale = self._rho / (get_total_norm(gradients) + 1e-12)
         for parameter, original in zip(self._parameters, self._originals, strict=True):
@@ -32,6 +32,6 @@ class Ascent:
 
     @torch.no_grad()
     def come_back(self) -> None:
-        """Put the parameters where they were; gradients stay."""
+        """Restore the parameters; the gradients stay."""
         for parameter, original in zip(self._parameters, self._originals, strict=True):
             parameter.copy_(original)

@@ -2,13 +2,13 @@
 
 Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", algorithm 1: samples with entropy below
 E0 = e_margin * ln K; a first backward pass on their mean entropy moves the parameters to w + rho * g / ||g||; a second
-one there, on those of them that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
-this second loss below `reset_margin` means that the model collapsed, and it starts over, the average with it. The top
+one there, on the samples that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
+this second loss below `reset_margin` means that the model collapsed; model and average are reset. The top
 layers stay frozen (`selection`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a
 ViT-B and batches of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
 
-Where no sample is left, nothing is done; the authors' code then lets the momentum move the parameters. It also keeps
-the average over a reset, so that several follow each other; that of Doebler et al. does not.
+If no sample is left, no step is taken; in the authors' code, the momentum still moves the parameters. Their code also
+keeps the average over a reset, so that several resets follow each other; that of Doebler et al. does not.
 """
 
 import math
@@ -48,7 +48,9 @@ class Sar(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        reliable = self._reliable(logits)  # The host waits, here and below: what is done depends on it.
+        reliable = self._reliable(
+            logits
+        )  # The host waits for the device, here and below: the steps depend on the indices.
         if len(reliable):
             self._backward(self._loss(logits[reliable]), num_samples=len(images), num_adapted=len(reliable))
             self._ascent.climb()

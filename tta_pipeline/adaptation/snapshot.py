@@ -1,4 +1,4 @@
-"""Copies of what adaptation changes: to come back to, and to write to a file."""
+"""Copies of what adaptation changes, to restore and to write to a file."""
 
 from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias
@@ -7,29 +7,29 @@ import torch
 from torch import nn
 
 StateDict: TypeAlias = dict[str, Any]
-"""As torch's own: names with what `torch.save` writes and `torch.load(weights_only=True)` reads."""
+"""Like torch's state dicts: names with values that `torch.save` writes and `torch.load(weights_only=True)` reads."""
 
 
 class Keeper:
-    """Something that keeps more than its settings, and names it; `state_dict()` copies that."""
+    """An object with state besides its settings; it names the state, and `state_dict()` copies it."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes, beside those of its base classes, that change and decide what comes.
+    """Names of the attributes, besides those of base classes, that change and affect later results.
 
     Tensors of a fixed shape, numbers or None, modules, optimisers, generators, other keepers, and lists of these.
     """
 
     @classmethod
     def all_kept(cls) -> tuple[str, ...]:
-        """Return the names of this class and of its base classes."""
+        """Return the names in `keeps` of this class and its base classes."""
         return tuple(name for base in reversed(cls.__mro__) for name in vars(base).get("keeps", ()))
 
     def state_dict(self) -> StateDict:
-        """Return a copy of everything that is kept: dicts, lists, numbers and tensors, as `torch.save` writes them."""
+        """Return a copy of the kept state: dicts, lists, numbers and tensors, for `torch.save`."""
         return {name: _copied(getattr(self, name)) for name in self.all_kept()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Put back what `state_dict()` gave, in whole or in part; tensors stay where they are and are written to."""
+        """Restore the result of `state_dict()`, in whole or in part; tensors are overwritten in place."""
         for name, value in state.items():
             setattr(self, name, _put_back(getattr(self, name), value))
 
@@ -54,7 +54,7 @@ def _copied(kept: Any) -> Any:  # noqa: PLR0911 - one line for each kind
 
 @torch.no_grad()
 def _put_back(kept: Any, value: Any) -> Any:
-    """Return *kept* as it was when *value* was copied of it; what can be written to stays the same object."""
+    """Return *kept* restored from its copy *value*; mutable objects are restored in place."""
     match kept:
         case torch.Tensor():
             if kept.shape != value.shape:
@@ -63,7 +63,7 @@ def _put_back(kept: Any, value: Any) -> Any:
         case nn.Module():
             _put_back(_changing(kept), value)
         case torch.optim.Optimizer():
-            kept.load_state_dict(deepcopy(value))  # which may take the tensors themselves over
+            kept.load_state_dict(deepcopy(value))  # the callee may keep the tensors
         case torch.Generator():
             kept.set_state(value.cpu())
         case Keeper():

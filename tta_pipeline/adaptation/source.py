@@ -1,4 +1,4 @@
-"""The source model as it is (BN-0)."""
+"""The unchanged source model (BN-0)."""
 
 import torch
 
@@ -6,7 +6,7 @@ from tta_pipeline.adaptation.method import Method
 
 
 class Source(Method):
-    """Predicts with the source model in evaluation mode; the lower bound every method is held against."""
+    """Predicts with the source model in evaluation mode; the lower bound that every method is compared with."""
 
     is_stateless = True
     name = "source"

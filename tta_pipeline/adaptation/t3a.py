@@ -3,8 +3,8 @@
 Iwasawa and Matsuo 2021, "Test-time classifier adjustment module for model-agnostic domain generalization", section 4:
 the support set of class k begins with the classifier's weight for k (equation 3) and takes each feature that is
 predicted as k (equation 4); only the M of least entropy stay (equation 6); the logit of a class is the product of the
-feature with the mean of its support (equation 5), so that a batch is predicted after it was taken in. All members have
-length 1, and so has the mean, as in the authors' code.
+feature with the mean of its support (equation 5), so that a batch is predicted after it was added. All members have
+length 1, and so does the mean, as in the authors' code.
 """
 
 from typing import Any
@@ -34,9 +34,9 @@ class T3a(Method):
 
     @torch.no_grad()
     def _first_supports(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the supports (K, M, D), of which the first of each class is its weight, and their entropies (K, M)."""
+        """Return the supports (K, M, D), starting with each class's weight, and their entropies (K, M)."""
         weight, bias = self._classifier.weight, self._classifier.bias
-        # Places that are still free have an infinite entropy, so that everything is preferred to them.
+        # Free places have infinite entropy, so that any feature is preferred to them.
         entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
         entropies[:, 0] = entropy(weight @ weight.T + (0 if bias is None else bias))
         supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
@@ -53,11 +53,11 @@ class T3a(Method):
             return features @ centroids.T
 
     def _take_in(self, features: torch.Tensor, logits: torch.Tensor) -> None:
-        """Add *features* (B, D) to the supports of their classes, and keep those of least entropy."""
+        """Add *features* (B, D) to the supports of their classes, and keep those of lowest entropy."""
         classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
         candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))
         entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)
-        # What stays has its place within the class's supports; what is new comes after the supports of all classes.
+        # Kept supports have indices within their class; new features come after the supports of all classes.
         rows = torch.where(chosen < self._size, chosen + classes * self._size, chosen + (len(classes) - 1) * self._size)
         supports = torch.cat([self._supports.flatten(0, 1), features])
         torch.index_select(supports, 0, rows.flatten(), out=self._supports.flatten(0, 1))

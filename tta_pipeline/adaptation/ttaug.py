@@ -1,7 +1,7 @@
 """Test-time augmentation: the mean prediction over random views, without adaptation.
 
-What Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4, compare their method
-with: logits of the image and of AugMix views of it are averaged. As in MEMO, batch norm mixes source statistics with
+The baseline of Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4: logits of
+the image and of AugMix views of it are averaged. As in MEMO, batch norm mixes source statistics with
 those of one image and its views.
 """
 

@@ -1,1 +1,1 @@
-"""The benchmark files and what they say."""
+"""Benchmark files and their fields."""

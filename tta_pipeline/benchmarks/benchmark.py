@@ -1,4 +1,4 @@
-"""A benchmark file as a whole: its parts, and what must hold between them."""
+"""A benchmark file as a whole: its parts, and the constraints between them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -27,16 +27,16 @@ class Benchmark(Section):
     corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
     severities: tuple[Severity, ...] = SEVERITIES
     class_map: Literal["folders"] | Path = "folders"
-    """The sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
+    """Sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
-    """How shards are made; None for a source of shards, which are there."""
+    """How shards are made; None for a source that consists of shards."""
     transforms: dict[Name, Transform] = Field(default_factory=dict)
-    """Further shard sets made from the first, each image changed."""
+    """Further shard sets, made from the first by changing each image."""
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
-    """By name. `protocols: [reset_each_shift, mixed]` in one of them stands for two, `<name>` and `<name>_mixed`."""
+    """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
@@ -59,7 +59,7 @@ class Benchmark(Section):
         if len(trained) > 1:
             yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
         if trained and not self.has_train:
-            yield f"models.{trained[0]}.kind is 'trained' and source.kind {self.source.kind!r} has no training images"
+            yield f"models.{trained[0]}.kind is 'trained' but source.kind {self.source.kind!r} has no training images"
         yield from self._inconsistent_shards()
 
     def _confusable_names(self) -> Iterator[str]:
@@ -67,10 +67,10 @@ class Benchmark(Section):
             names = Counter(name.lower() for name in getattr(self, field))
             alike = [name for name in getattr(self, field) if names[name.lower()] > 1]
             if alike:
-                yield f"{field} {', '.join(alike)} differ in case alone; expected names that any disk tells apart"
+                yield f"{field} {', '.join(alike)} differ only in case; expected names that differ on any file system"
         for name in self.experiments:
             if f"{name}_checks" in self.experiments:
-                yield f"experiments {name} and {name}_checks; expected another name than that of the former's checks"
+                yield f"experiments {name} and {name}_checks; expected a name other than that of the former's checks"
 
     def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
         unknown = set(experiment.severities or ()) - set(self.severities)
@@ -88,12 +88,12 @@ class Benchmark(Section):
         if self.shards is None and not isinstance(self.source, ShardsSource):
             yield "shards is missing"
         if self.shards is not None and isinstance(self.source, ShardsSource):
-            yield "shards is given, but source.kind is 'shards', which are there; expected transforms to change them"
+            yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
         if "shards" in self.transforms:
-            yield "transforms.shards has the name of the set that it is made from; expected another"
+            yield "transforms.shards has the name of the set that it is made from; expected another name"
         for name, experiment in self.experiments.items():
             if experiment.shards is not None and experiment.shards not in self.transforms:
-                known = ", ".join(self.transforms) or "none, there are no transforms"
+                known = ", ".join(self.transforms) or "none, since there are no transforms"
                 yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
 
     @property
@@ -106,18 +106,18 @@ class Benchmark(Section):
         return tuple(sorted(self.experiments[experiment_name].severities or self.severities))
 
     def cells_of(self, experiment_name: str) -> tuple[Cell, ...]:
-        """Return the cells that *experiment_name* evaluates, the clean images apart."""
+        """Return the cells that *experiment_name* evaluates, without the clean images."""
         severities = self.severities_of(experiment_name)
         return tuple(cell for cell in self.cells if cell.severity in severities)
 
     @property
     def experiments_by_cell(self) -> tuple[str, ...]:
-        """The experiments whose streams are cells."""
+        """Names of the experiments whose streams are single cells."""
         return tuple(name for name, spec in self.experiments.items() if spec.protocol.partitioned_by == "cell")
 
     @property
     def experiments_of_streams(self) -> tuple[str, ...]:
-        """The experiments whose streams go over several cells."""
+        """Names of the experiments whose streams have several cells."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
     def image_size_of(self, experiment_name: str) -> int:
@@ -137,19 +137,19 @@ class Benchmark(Section):
 
     @property
     def has_shards(self) -> bool:
-        """Whether the source is shards, which are linked to and adopted."""
+        """Whether the source consists of shards, which are linked to and adopted."""
         return isinstance(self.source, ShardsSource)
 
     def uses_clean_images(self, experiment_name: str) -> bool:
-        """Whether the method of *experiment_name* looks at clean images before the stream."""
+        """Return whether the method of *experiment_name* uses clean images before the stream."""
         return self.has_clean and self.experiments[experiment_name].entry.source_data != "unused"
 
     @property
     def is_generated(self) -> bool:
-        """Whether the corrupted images are made here; results on them are not those of a published data set."""
+        """Whether this project makes the corrupted images; results on them are not those of a published data set."""
         return isinstance(self.source, DigitsSource | GeneratedSource)
 
     @property
     def trained_model(self) -> TrainedModel | None:
-        """The model that the asset `source_model` trains, if any."""
+        """Model that the asset `source_model` trains; None if there is none."""
         return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)

@@ -1,7 +1,7 @@
-"""The YAML of a benchmark file as plain values: of bounded size, and never another value than what stands there.
+"""The YAML of a benchmark file as plain values, of bounded size and without surprising conversions.
 
-YAML 1.1, which PyYAML reads, makes `on` and `no` booleans, `010` eight, `1:30` ninety and `1e-3` a text. Here plain
-values are those of YAML 1.2's core schema; whole numbers with a zero in front stay text, which fields read as decimal.
+YAML 1.1, which PyYAML reads, reads `on` and `no` as booleans, `010` as 8, `1:30` as 90 and `1e-3` as text. Here plain
+values follow YAML 1.2's core schema; integers with a leading zero stay text, which fields read as decimal.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-try:  # libyaml is ten times as fast; a build of PyYAML without it reads the same
+try:  # libyaml is ten times as fast; without it, PyYAML gives the same result
     from yaml import CSafeLoader as SafeLoader
 except ImportError:
     from yaml import SafeLoader  # type: ignore[assignment]
@@ -38,12 +38,12 @@ _PLAIN_VALUES = {
 
 
 class _Loader(SafeLoader):
-    """Refuses a field that stands twice, of which YAML's own loader would drop the first without a word."""
+    """Refuses a repeated field; YAML's own loader would silently drop the first."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - filled below, once
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
-        """Return the mapping of *node*."""
+        """Return *node* as a dict, without repeated names."""
         seen: set[str] = set()
         for name in (key for key, _ in node.value if key.tag != _MERGE):
             line = _line(name)
@@ -51,7 +51,7 @@ class _Loader(SafeLoader):
                 what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
                 raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
             if name.value in seen:
-                raise yaml.YAMLError(f"{name.value} stands twice, again in line {line}")
+                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected it once")
             seen.add(name.value)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
@@ -62,11 +62,11 @@ for _tag, (_pattern, _first) in _PLAIN_VALUES.items():
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return the fields of the benchmark file *path* as they stand there.
+    """Return the fields of the benchmark file *path*.
 
     Raises:
-        BenchmarkFileError: it cannot be read, is no regular file or no YAML, is too large or too deep, has something
-            other than text for a name, or holds no fields.
+        BenchmarkFileError: the file cannot be read, is not a regular file, is not YAML, is too large or too deep, has a
+            name that is not text, or holds no fields.
     """
     try:
         text = read_file(path, limit_bytes=LIMIT_BYTES).decode("utf-8-sig")
@@ -74,9 +74,12 @@ def read_document(path: Path) -> dict[str, Any]:
         content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except OSError as error:
         raise BenchmarkFileError(
-            f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct it, or take it away"
+            f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
         ) from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or a number of more digits than Python reads
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # ValueError: not UTF-8, or a number with more digits than Python reads
         raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}; see {_EXAMPLE}") from error
     if not isinstance(content, dict):
         found = "nothing" if content is None else f"a {type(content).__name__}"
@@ -85,8 +88,11 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def _require_small(text: str) -> None:
-    """Refuse what is deep, or what is many values once every alias stands for all that it names."""
-    num_values, open_nodes = 0, list[tuple[str | None, int]]()  # of each its anchor, and how many came before it
+    """Refuse text that is nested too deeply, or has too many values once its aliases are expanded."""
+    num_values, open_nodes = (
+        0,
+        list[tuple[str | None, int]](),
+    )  # for each node: its anchor, and the number of values before it
     sizes: dict[str, int] = {}
     for event in yaml.parse(text, SafeLoader):
         if isinstance(event, yaml.NodeEvent):
@@ -108,7 +114,7 @@ def _require_small(text: str) -> None:
 
 def _size(sizes: dict[str, int], alias: yaml.AliasEvent) -> int:
     if alias.anchor not in sizes:
-        raise yaml.YAMLError(f"line {_line(alias)} has *{alias.anchor}, which stands for nothing or for what it is in")
+        raise yaml.YAMLError(f"line {_line(alias)} has *{alias.anchor}, which names nothing or contains itself")
     return sizes[alias.anchor]
 
 
@@ -117,7 +123,7 @@ def _require_plain(event: yaml.NodeEvent) -> None:
     if tag is not None:
         raise yaml.YAMLError(f"line {_line(event)} has the tag {tag}; expected plain values")
     value = getattr(event, "value", "")
-    value.encode()  # half of a surrogate pair, which \u can name, is no text
+    value.encode()  # \u can name half of a surrogate pair, which is not text
     if "\0" in value:
         raise yaml.YAMLError(f"line {_line(event)} has a character of code 0; expected text")
 

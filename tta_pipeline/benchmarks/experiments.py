@@ -1,4 +1,4 @@
-"""The experiments of a benchmark, as its file says: a model, a method and a protocol each."""
+"""The experiments in a benchmark file, each of a model, a method and a protocol."""
 
 from typing import Any, Literal
 
@@ -19,31 +19,31 @@ class Experiment(Section):
 
     model: str
     shards: str | None = None
-    """Name of the transform whose shards are evaluated; None: the shards as they were made."""
+    """Name of the transform whose shards are evaluated; None: the original shards."""
     group: Name | None = None
-    """Of its asset, `<benchmark>_<group>`, for what is materialized together; None: `<benchmark>`. Streams over several
-    cells, which have other partitions, are in `<benchmark>_<group>_streams` and `<benchmark>_streams`."""
+    """Group of its asset, `<benchmark>_<group>`, for assets materialized together; None: `<benchmark>`. Streams over
+    several cells, which have other partitions, are in `<benchmark>_<group>_streams` and `<benchmark>_streams`."""
     method: str
-    """A name of the catalogue, or `<module>:<name>` of a `MethodEntry` of your own."""
+    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     protocol: Protocol = Protocol()
-    """How its streams are made of cells; a name alone will do, such as `continual`."""
+    """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
-    """Some samples of each cell; None: all."""
+    """Samples of each cell to evaluate; None: all."""
     severities: tuple[Severity, ...] | None = None
-    """Of the benchmark's, those that this experiment evaluates; None: all."""
+    """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
-    """1 to 100,000."""
+    """Samples in a batch, 1 to 100,000."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Of the forward pass; anything but fp32 casts where PyTorch's autocast holds that to be safe."""
+    """Precision of the forward pass; other than fp32, PyTorch's autocast casts where it considers that safe."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. The last, smaller batch is not
-    compiled for."""
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. A smaller last batch runs
+    uncompiled."""
     seed: Seed = 0
-    """Of the method's random draws, and of the stream's order unless that is the stored one: 0 to 2^63 - 1."""
+    """Seed of the method's random draws, and of the stream's order unless it is stored: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
-    """Several seeds instead of one, each with a stream of its own order: the stored order is then shuffled by them."""
+    """Several seeds instead of one, each with its own stream order: they also shuffle the stored order."""
 
     @model_validator(mode="after")
     def _configured(self) -> "Experiment":
@@ -59,31 +59,31 @@ class Experiment(Section):
         except ValidationError as error:
             raise ValueError("; ".join(mistakes(error, f"{self.method} hyperparameters"))) from None
         except (TypeError, AttributeError, LookupError) as error:
-            # An entry of the user's own that is not what it should be, or whose hyperparameters raise.
+            # The user's own entry is malformed, or its hyperparameters raise.
             raise ValueError(f"method is {self.method!r}, whose entry raised {error!r}; expected another") from error
         return self
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
-        """The seeds, of which each gives a stream of its own."""
+        """Seeds of the experiment; each has its own stream."""
         return self.seeds or (self.seed,)
 
     @property
     def entry(self) -> MethodEntry:
-        """What is known of the method.
+        """Catalogue entry of the method.
 
         Raises:
-            ValueError: there is no such method.
+            ValueError: the method does not exist.
         """
         return find_method(self.method)
 
     def configured(self) -> Hyperparameters:
-        """Return the method's hyperparameters, the preset's where the file names none."""
+        """Return the method's hyperparameters: those in the file, and the preset's for the rest."""
         return self.entry.configure(self.preset, self.hyperparameters)
 
 
 def one_for_each_protocol(experiments: Any) -> Any:
-    """Return *experiments* as they stand in the file, with one for each protocol where several are named."""
+    """Return *experiments* of the file, with one per protocol where `protocols` lists several."""
     if not isinstance(experiments, dict):
         return experiments
     found: dict[Any, Any] = {}

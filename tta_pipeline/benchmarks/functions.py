@@ -1,4 +1,4 @@
-"""Python functions that a benchmark file names, `module:name`: found without being imported until they run."""
+"""Python functions that a benchmark file names, `module:name`: found without importing them until they run."""
 
 import importlib
 import re
@@ -21,7 +21,7 @@ def function_file(reference: str) -> Path:
     Modules are looked for where Python looks, and in the working directory.
 
     Raises:
-        ValueError: *reference* is of another form, or there is no such module, or it is no Python source.
+        ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
     if not _REFERENCE.fullmatch(reference):
         raise ValueError(f"found {reference!r}; expected module:name, such as my_transforms:grey")
@@ -34,7 +34,7 @@ def function_file(reference: str) -> Path:
 
 @cache
 def load_function(reference: str) -> Callable[..., Any]:
-    """Import what *reference* names.
+    """Import the function that *reference* names.
 
     Raises:
         ShardError: the module cannot be imported, or has no function of this name.
@@ -42,12 +42,12 @@ def load_function(reference: str) -> Callable[..., Any]:
     module, _, name = reference.partition(":")
     import_from_here()
     if module not in sys.modules:
-        with suppress(ValueError):  # what cannot be hashed cannot be imported either, which is said below
-            source_sha256(reference)  # from now on known as it is imported
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
+            source_sha256(reference)  # records the code as imported
     try:
         function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a user's module raises when it is imported
+    except Exception as error:  # a user's module can raise anything on import
         raise ShardError(f"importing {reference!r} raised {error!r}; expected a function: correct it") from error
     if not callable(function):
         raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function: correct it")
-    return function  # type: ignore[no-any-return] # nothing is known of a user's module
+    return function  # type: ignore[no-any-return] # the types of a user's module are unknown

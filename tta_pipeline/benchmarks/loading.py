@@ -1,4 +1,4 @@
-"""All benchmark files: what is right in them is read, and what is not is named and left out."""
+"""Loads all benchmark files; faulty files and experiments are reported and left out."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tta_pipeline.locations import Locations
 
 ENDING = ".yaml"
 EMBEDDED = Path(__file__).parent
-"""Of the benchmarks that come with the project."""
+"""Folder of the benchmarks that come with the project."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,29 +25,29 @@ class Fault:
 
     path: Path
     experiment: str | None = None
-    """None: the whole file."""
+    """Name of the experiment that is left out; None: the whole file."""
     sentence: str
-    """What was found, with the path, what was expected and what to do; a line for each mistake."""
+    """Message with the path: what was found, what was expected and what to do; a line per mistake."""
 
     @property
     def benchmark(self) -> str:
-        """The file's name without its ending, which need not be fit for a benchmark."""
+        """Name of the file without its suffix; it may be invalid as a benchmark name."""
         return self.path.stem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What folders of benchmark files hold."""
+    """Content of folders of benchmark files."""
 
     benchmarks: Mapping[str, Benchmark]
-    """By name, each with those of its experiments that are right."""
+    """Benchmarks by name, each with its valid experiments."""
     faults: tuple[Fault, ...]
 
     def benchmark(self, name: str) -> Benchmark:
         """Return the benchmark *name*.
 
         Raises:
-            BenchmarkFileError: its file is wrong, or there is none.
+            BenchmarkFileError: its file is faulty, or there is none.
         """
         if name in self.benchmarks:
             return self.benchmarks[name]
@@ -58,18 +58,18 @@ class Loaded:
         """Return the experiment *name* of *benchmark_name*.
 
         Raises:
-            BenchmarkFileError: it or the whole file is wrong, or there is none of this name.
+            BenchmarkFileError: the experiment or the whole file is faulty, or the experiment does not exist.
         """
         experiments = self.benchmark(benchmark_name).experiments
         if name in experiments:
             return experiments[name]
-        known = ", ".join(experiments) or "none, there are no experiments"
+        known = ", ".join(experiments) or "none, since there are no experiments"
         raise self._left_out(benchmark_name, name) or BenchmarkFileError(
             f"found no experiment {name!r} of {benchmark_name}; expected one of {known}"
         )
 
     def faults_of(self, benchmark_name: str) -> tuple[Fault, ...]:
-        """Return why experiments of *benchmark_name*, which itself is there, are left out."""
+        """Return the faults of experiments that are left out of the loaded benchmark *benchmark_name*."""
         return tuple(
             fault for fault in self.faults if fault.benchmark == benchmark_name and fault.experiment is not None
         )
@@ -87,14 +87,14 @@ def load_all(locations: Locations) -> Loaded:
 
 
 def load_benchmarks(*folders: Path) -> Loaded:
-    """Read every benchmark file in *folders*; of two whose names any disk might confuse, the former counts."""
+    """Read every benchmark file in *folders*; of two names that differ only in case, the first counts."""
     benchmarks: dict[str, Benchmark] = {}
     faults: list[Fault] = []
     paths: dict[str, Path] = {}
     for path in _files(*folders, faults=faults):
         same = paths.setdefault(path.stem.lower(), path)
         if same != path:
-            sentence = f"{path} and {same} have one name; expected another: rename one"
+            sentence = f"{path} and {same} have the same name; expected different names: rename one"
             faults.append(Fault(path=path, sentence=sentence))
             continue
         try:
@@ -108,23 +108,25 @@ def load_benchmarks(*folders: Path) -> Loaded:
 
 
 def load_benchmark(path: Path) -> Benchmark:
-    """Read one benchmark file, which must be right as a whole; see `load_benchmarks` for what is right of many.
+    """Read one benchmark file, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
 
     Raises:
-        BenchmarkFileError: the file is no YAML, or a field is missing, unknown or out of range; the message names
+        BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
             every such field, its value and the choices.
     """
     return validated(path, read_document(path))
 
 
 def validated(path: Path, content: dict[str, Any]) -> Benchmark:
-    """Return the benchmark that *content*, of the file *path*, is.
+    """Return the benchmark defined by *content* of the file *path*.
 
     Raises:
-        BenchmarkFileError: as `load_benchmark`.
+        BenchmarkFileError: see `load_benchmark`.
     """
     if content.get("name", path.stem) != path.stem:
-        raise BenchmarkFileError(f"{path}: name is {shortened(content['name'])}; expected none, the file's is taken")
+        raise BenchmarkFileError(
+            f"{path}: name is {shortened(content['name'])}; expected no name: the file name is used"
+        )
     try:
         return Benchmark.model_validate({**content, "name": path.stem})
     except ValidationError as error:
@@ -132,10 +134,10 @@ def validated(path: Path, content: dict[str, Any]) -> Benchmark:
 
 
 def load_what_is_right(path: Path) -> tuple[Benchmark, tuple[Fault, ...]]:
-    """Read one benchmark file, and leave out the experiments that are wrong.
+    """Read one benchmark file, and leave out its faulty experiments.
 
     Raises:
-        BenchmarkFileError: something else in it is wrong; the message says everything that is.
+        BenchmarkFileError: anything else in the file is faulty; the message lists all mistakes.
     """
     content = read_document(path)
     try:
@@ -167,7 +169,7 @@ def _without_faulty_experiments(path: Path, content: dict[str, Any]) -> tuple[Be
 
 
 def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
-    """Yield the paths of benchmark files; hidden ones are what editors and archives leave."""
+    """Yield the paths of benchmark files; hidden files, which editors and archives leave, are skipped."""
     for folder in folders:
         try:
             found = sorted(path for path in folder.iterdir() if path.suffix == ENDING and path.name[0] != ".")
@@ -181,5 +183,5 @@ def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
 
 
 def _printable(error: BenchmarkFileError) -> str:
-    """Return what *error* says; a path can hold bytes that are no text."""
+    """Return the message of *error* as printable text; a path can hold bytes that are not text."""
     return str(error).encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""What is wrong in a benchmark file, a sentence for each mistake."""
+"""Mistakes in a benchmark file, a sentence for each."""
 
 import re
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ from tta_pipeline.benchmarks.naming import NAME_PATTERN
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
-    """Yield what *error* says of each field, whose name begins with *prefix*."""
+    """Yield a sentence for each field in *error*; field names get *prefix*."""
     for problem in error.errors():
         field = ".".join(str(part) for part in (prefix, *problem["loc"]) if part != "")
         message = re.sub(r"^Value error, |^Input should be |^String should (have|match) ", "", problem["msg"])
         if problem["type"] == "missing":
             yield f"{field} is missing"
         elif problem["type"] == "int_parsing_size":
-            yield f"{field} is {shortened(problem['input'])}; expected a whole number of fewer digits"
+            yield f"{field} is {shortened(problem['input'])}; expected a whole number with fewer digits"
         elif problem.get("ctx", {}).get("pattern") == NAME_PATTERN:
             yield f"{field} is {shortened(problem['input'])}; expected letters, digits and _, a letter first"
         elif problem["type"] == "value_error":
@@ -26,6 +26,6 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
 
 
 def shortened(value: object, limit: int = 80) -> str:
-    """Return *value* as Python writes it, cut after *limit* characters."""
+    """Return the repr of *value*, cut to *limit* characters."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

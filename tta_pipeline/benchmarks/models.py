@@ -1,4 +1,4 @@
-"""The models of a benchmark, as its file says."""
+"""The models in a benchmark file."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,9 +17,9 @@ class TrainedModel(Section):
 
     kind: Literal["trained"]
     epochs: int = Field(default=20, ge=1, le=100_000)
-    """1 to 100,000."""
+    """Training epochs, 1 to 100,000."""
     batch_size: int = Field(default=64, ge=2, le=LARGEST_BATCH)
-    """2 to 100,000."""
+    """Samples in a training batch, 2 to 100,000."""
     lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     """Learning rate."""
     width: int = Field(default=16, ge=1, le=4_096)
@@ -28,15 +28,15 @@ class TrainedModel(Section):
 
 
 class TorchvisionModel(Section):
-    """A classifier of torchvision with the preprocessing its weights were trained for."""
+    """A classifier of torchvision with the preprocessing that its weights were trained with."""
 
     kind: Literal["torchvision"]
     architecture: Name
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
     classes: Path | None = None
-    """JSON or `meta.mat` with the names of the model's classes in the order of its outputs, for a benchmark that has
-    some of them only: the other outputs are left out."""
+    """JSON or `meta.mat` with the names of the model's classes in the order of its outputs, for a benchmark with only
+    some of them: the other outputs are left out."""
 
 
 class TimmModel(Section):
@@ -44,27 +44,27 @@ class TimmModel(Section):
 
     kind: Literal["timm"]
     architecture: str
-    """With the tag of the weights, such as `resnet50.a1_in1k`."""
+    """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
     classes: Path | None = None
-    """As of a torchvision model."""
+    """Names of the model's classes, as for a torchvision model."""
 
 
 class CheckpointModel(Section):
-    """An architecture of torchvision or timm with the weights of a file of yours."""
+    """An architecture of torchvision or timm with weights from your own file."""
 
     kind: Literal["checkpoint"]
     library: Literal["torchvision", "timm"] = "torchvision"
     architecture: str
     path: Path
-    """safetensors, or what `torch.save` wrote of a state dict; no code in it is run."""
+    """safetensors file, or a state dict from `torch.save`; loading it runs no code."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """Of the file, as `sha256sum` gives it."""
+    """sha256 of the file, as printed by `sha256sum`."""
     mean: tuple[Mean, Mean, Mean]
-    """Of each channel, as parts of the brightest value: 0 to 1."""
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
     std: tuple[Deviation, Deviation, Deviation]
-    """What the model was trained with, above 0 and at most 1; wrong ones are a known cause of wrong papers."""
+    """Standard deviation of each channel, above 0 and at most 1; wrong values are a known cause of wrong papers."""
     classes: Path | None = None
-    """As of a torchvision model."""
+    """Names of the model's classes, as for a torchvision model."""
 
 
 AnyModel = Annotated[TrainedModel | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]

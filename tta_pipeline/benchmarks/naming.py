@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 LONGEST_NAME = 100
-"""Files are named after what has a name, with more behind it, and a file system takes 255 bytes."""
+"""Longest name; file names add a suffix to it, and file systems allow 255 bytes."""
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
 _RESERVED_NAMES = {"benchmarks", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
     "bool", "input", "output", "type",
 }  # fmt: skip
-"""The first is a folder of the data root; Dagster takes none of the others as the name of a group."""
+"""Reserved names: the first is a folder of the data root; Dagster accepts none of the others as a group name."""
 
 
 def is_name(text: str) -> bool:
@@ -23,14 +23,14 @@ def is_name(text: str) -> bool:
 
 
 def is_benchmark_name(text: str) -> bool:
-    """Return whether *text* can be the name of a benchmark: a `Name` with which nothing is wrong."""
+    """Return whether *text* can be the name of a benchmark: a `Name` without a `name_problem`."""
     return is_name(text) and name_problem(text) is None
 
 
 def name_problem(name: str) -> str | None:
-    """Return why *name*, which is a `Name`, cannot be that of a benchmark; None if it can."""
+    """Return why *name*, a `Name`, cannot be that of a benchmark; None if it can."""
     if name.lower() in _RESERVED_NAMES:
-        return f"name is {name!r}, which the data root or Dagster uses itself; expected another"
+        return f"name is {name!r}, which the data root or Dagster uses itself; expected another name"
     if "__" in name:
-        return f"name is {name!r}; expected none with two underscores in a row, which part names in Dagster"
+        return f"name is {name!r}; expected no two underscores in a row, which separate names in Dagster"
     return None

@@ -1,4 +1,4 @@
-"""How a stream is made of cells, and which samples of them it has: what papers differ in more than in methods."""
+"""How a stream is made of cells and which samples it has; papers differ more in this than in methods."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -14,32 +14,32 @@ _CORRELATED = "correlated"
 class Protocol(Section):
     """The protocol of an experiment.
 
-    In a benchmark file its name alone will do: one of the shifts; `correlated`, which is continual by class; or a shift
-    with `_correlated` behind it, such as `mixed_correlated`.
+    In a benchmark file, its name is enough: one of the shifts; `correlated`, which is continual by class; or a shift
+    followed by `_correlated`, such as `mixed_correlated`.
     """
 
     shift: Shift = "reset_each_shift"
-    """What follows on what, and when the method starts over.
+    """Order of the cells, and when the method is reset.
 
-    reset_each_shift: a cell, then from the source model again (Tent, EATA, SAR). episodic: from the source model before
-    each batch (MEMO). continual: all corruptions of a severity, one after the other, without a word (CoTTA). gradual:
-    each corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
-    shuffled (SAR). slow: each image once for each corruption, while the severity rises and falls sample by sample.
+    reset_each_shift: reset to the source model before each cell (Tent, EATA, SAR). episodic: reset before each batch
+    (MEMO). continual: all corruptions of a severity in turn, without notice of the shifts (CoTTA). gradual: each
+    corruption by severities 1 to 5 and down to 1 (CoTTA, appendix). mixed: all corruptions of a severity at once,
+    shuffled (SAR). slow: each image once per corruption, while the severity rises and falls sample by sample.
     """
     order: Literal["stored", "shuffled", "by_class", "dirichlet"] = "stored"
-    """Within a cell, or within the whole of a mixed stream; by_class and dirichlet are the correlated ones."""
+    """Order of samples in a cell, or in a whole mixed stream; by_class and dirichlet are correlated."""
     delta: float | None = Field(default=None, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     corruption_order: Literal["canonical", "seeded"] = "canonical"
-    """Of continual and gradual streams: as papers list them, or a permutation by the experiment's seed."""
+    """Order of corruptions in continual and gradual streams: as in papers, or permuted by the experiment's seed."""
     clean: Literal["never", "at_end", "after_each"] = "never"
-    """Where a continual stream comes back to clean images, which tells what was forgotten (EATA, section 4)."""
+    """When a continual stream returns to clean images, which measures forgetting (EATA, section 4)."""
     window: int = Field(default=1, ge=1, le=100_000)
-    """At batch size 1: so many of the newest images, at most 100,000, are given to the method, and the last is
+    """Number of newest images, at most 100,000, that the method gets at batch size 1; only the last is
     predicted."""
     stream_speed: float | None = Field(default=None, gt=0, le=1)
-    """Of a stream that does not wait (Alfarra et al. 2024, section 3): 1 brings a batch each time that the source model
-    needs for one. What comes while the method is busy is predicted by the model as it is, without adaptation."""
+    """Speed of a stream that does not wait (Alfarra et al. 2024, section 3): at 1, batches arrive as fast as the source
+    model predicts them. Batches that arrive while the method is busy are predicted without adaptation."""
 
     @model_validator(mode="before")
     @classmethod
@@ -60,35 +60,37 @@ class Protocol(Section):
         if self.clean != "never" and self.shift != "continual":
             raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
         if self.shift == "slow" and self.order != "stored":
-            raise ValueError(f"found order {self.order} with shift slow; expected stored, its severities are the order")
+            raise ValueError(
+                f"found order {self.order} with shift slow; expected stored, since the severities define the order"
+            )
         return self
 
     @property
     def name(self) -> str:
-        """What tables call it, as a benchmark file may."""
+        """Name of the protocol in tables; a benchmark file can use it too."""
         if self.order not in ("by_class", "dirichlet"):
             return self.shift
         return _CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}"
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:
-        """What a stream is of: a cell, a severity, or the whole benchmark."""
+        """What one stream covers: a cell, a severity, or the whole benchmark."""
         if self.shift in ("reset_each_shift", "episodic"):
             return "cell"
         return "severity" if self.shift in ("continual", "mixed") else "nothing"
 
 
 class Subset(Section):
-    """Some samples of each cell; tables never mix subsets."""
+    """Selection of samples of each cell; tables never mix subsets."""
 
     first: int | None = Field(default=None, ge=1, le=MOST)
-    """As many from the beginning of the stored order."""
+    """Number of samples from the beginning of the stored order."""
     random: int | None = Field(default=None, ge=1, le=MOST)
-    """As many by the seed, the same whatever the shards."""
+    """Number of samples drawn by the seed, independent of the shards."""
     seed: Seed = 0
-    """0 to 2^63 - 1."""
+    """Seed of the random samples, 0 to 2^63 - 1."""
     listed: Path | None = None
-    """File with a sample in each line, `<class>/<file name>` as in the source, such as RobustBench's 5,000."""
+    """File with one sample per line, `<class>/<file name>` as in the source, such as RobustBench's 5,000."""
 
     @model_validator(mode="after")
     def _one_of_three(self) -> "Subset":
@@ -99,7 +101,7 @@ class Subset(Section):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name of the subset in tables."""
         if self.listed:
             return f"listed in {self.listed.name}"
         return f"first {self.first}" if self.first else f"random {self.random}, seed {self.seed}"

@@ -1,4 +1,4 @@
-"""How shards are made, as a benchmark file says: from a source, or from shards that are there."""
+"""How shards are made, in a benchmark file: from a source, or from existing shards."""
 
 from typing import Literal, Self
 
@@ -8,30 +8,30 @@ from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.sections import MOST, Section, Seed
 
 LARGEST_IMAGE = 16_384
-"""Height and width in pixels: three gigabytes as the model's input."""
+"""Largest height and width in pixels; such an image takes three gigabytes as the model's input."""
 _LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
 
 
 class _ShardFields(Section):
-    """What can be said of shards, whatever they are made of."""
+    """Fields of shards, whether made from a source or from shards."""
 
     num_shards: int | None = Field(default=None, ge=1, le=100_000)
-    """At most 100,000."""
+    """Number of shards, at most 100,000."""
     samples_per_shard: int | None = Field(default=None, ge=1, le=MOST)
-    """At most 1,000,000,000."""
+    """Number of samples in each shard, at most 1,000,000,000."""
     max_shard_bytes: int | None = Field(default=None, ge=10240, le=10**15)
-    """10,240 to 10^15."""
+    """Largest size of a shard in bytes, 10,240 to 10^15."""
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted"
-    """Permuted is what i.i.d. streams need; by_class and dirichlet are for correlated ones; source is as listed."""
+    """Order of samples: permuted for i.i.d. streams; by_class and dirichlet for correlated ones; source as listed."""
     seed: Seed = 0
-    """Of the order: 0 to 2^63 - 1, as every seed."""
+    """Seed of the order: 0 to 2^63 - 1, as for every seed."""
     delta: float = Field(default=0.1, ge=1e-6, le=1e6)
     """Concentration of the Dirichlet order, 1e-6 to 1e6: the smaller, the fewer classes at a time."""
     format: Literal["raw", "tensor"] = "raw"
-    """Raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
+    """Format of samples: raw keeps the files' bytes; tensor stores decoded pixels as uint8 (H, W, 3) `.npy` members."""
     function: str | None = None
-    """`module:name` of a Python function that is given each decoded image, uint8 (H, W, 3), before it is resized and
-    cropped, and returns another one, uint8 (H', W', 3)."""
+    """`module:name` of a Python function that gets each decoded image, uint8 (H, W, 3), before resizing and cropping,
+    and returns another image, uint8 (H', W', 3)."""
     resize: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
     """Length of the shorter side after resizing, in pixels; at most 16,384."""
     center_crop: int | None = Field(default=None, ge=1, le=LARGEST_IMAGE)
@@ -41,11 +41,11 @@ class _ShardFields(Section):
     labels: bool = False
     """Whether each sample also has a `.cls` and a `.json` member."""
     damaged: Literal["stop", "skip"] = "stop"
-    """What to do with an image that is no intact image; what is skipped is named in the manifest."""
+    """What to do with a damaged image; the manifest names skipped images."""
     foreign_classes: Literal["refuse", "skip"] = "refuse"
-    """What to do with class folders that the class map lacks; what is skipped is counted and named in the manifest."""
+    """What to do with class folders that the class map lacks; the manifest counts and names skipped folders."""
     decode_all: bool = False
-    """Whether every image is decoded while sharding, and not only its header and end looked at."""
+    """Whether every image is decoded while sharding; otherwise only its header and end are checked."""
 
     @field_validator("function")
     @classmethod
@@ -66,17 +66,17 @@ class _ShardFields(Section):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """The limits that are given, by name."""
+        """Names of the limits that are given."""
         return tuple(name for name in _LIMITS if getattr(self, name))
 
     @property
     def changes_images(self) -> bool:
-        """Whether the stored bytes are others than the source's."""
+        """Whether the stored bytes differ from the source's."""
         return self.format == "tensor" or bool(self.function or self.resize or self.center_crop)
 
 
 class ShardSettings(_ShardFields):
-    """How a cell becomes shards: one of the three limits, the order, and what is done to the images."""
+    """How a cell becomes shards: one of the three limits, the order, and changes to the images."""
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:
@@ -86,7 +86,7 @@ class ShardSettings(_ShardFields):
 
 
 class Transform(_ShardFields):
-    """How a shard set becomes another one; without a limit, of as many shards as it has."""
+    """How a shard set becomes another one; without a limit, the number of shards stays the same."""
 
     order: Literal["permuted", "by_class", "dirichlet", "source"] = "source"
 
@@ -96,5 +96,5 @@ class Transform(_ShardFields):
         return ShardSettings(**given if self.limits else {**given, "num_shards": num_shards})
 
     def image_size(self, before: int) -> int:
-        """Return height and width of images that had *before* pixels; of what a function returns, those given here."""
+        """Return the image size after the transform, in pixels, for images of size *before*."""
         return self.center_crop or self.resize or before

@@ -1,4 +1,4 @@
-"""Where the images of a benchmark come from, as its file says."""
+"""The source of a benchmark's images, in its file."""
 
 import re
 from pathlib import Path
@@ -14,14 +14,14 @@ class CleanImages(Section):
     """The uncorrupted images, in a folder or an archive. A path alone is short for `{path: ...}`."""
 
     path: Path
-    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is taken), tar or tar.gz."""
+    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used), tar or tar.gz."""
     layout: Literal["classes", "nested", "flat"] = "classes"
-    """Of an archive: class folders; a tar for each class, as ILSVRC2012_img_train.tar; or files alone, as
-    ILSVRC2012_img_val.tar, whose classes the ground truth tells."""
+    """Layout of an archive: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as in
+    ILSVRC2012_img_val.tar, with classes from the ground truth."""
     ground_truth: Path | None = None
-    """Class of each file of a flat archive: a line for each file, or for each number of the validation images."""
+    """File with the classes of a flat archive: a line per file, or per number of a validation image."""
     devkit: Path | None = None
-    """The devkit's `meta.mat`, where the ground truth has its numbers."""
+    """The devkit's `meta.mat`, needed if the ground truth uses its numbers."""
 
     @model_validator(mode="after")
     def _consistent(self) -> "CleanImages":
@@ -41,7 +41,7 @@ def _pattern_with_a_group(pattern: str) -> str:
     try:
         num_groups = re.compile(pattern).groups
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
     if not num_groups:
         raise ValueError(f"{pattern!r} has no group; expected the class name in parentheses")
     return pattern
@@ -52,70 +52,71 @@ ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
 
 
 class _MadeHere(Section):
-    """Images that are corrupted and stored here."""
+    """Images that this project corrupts and stores."""
 
     kind: str
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
-    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
+    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
     encoding: Literal["jpeg", "lossless"] | None = None
-    """How the images are stored; by default as the table's authors stored theirs: lossless for cifar_c, jpeg for the
-    other two."""
+    """How the images are stored; by default as the table's authors did: lossless for cifar_c, jpeg for the other
+    two."""
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)
-    """Of images stored as jpeg; by default 85, as the authors'."""
+    """Quality of images stored as jpeg; by default 85, as the authors used."""
 
     @model_validator(mode="after")
     def _has_quality_of_jpeg_only(self) -> Self:
         if self.jpeg_quality is not None and self.stored_quality is None:
             raise ValueError(
-                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, as those of "
-                f"{self.severity_table} are by default; expected encoding: jpeg with it, or neither"
+                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, the default for "
+                f"{self.severity_table}; expected encoding: jpeg with it, or neither"
             )
         return self
 
     @property
     def stored_quality(self) -> int | None:
-        """The quality of the JPEG files; None: images are stored lossless."""
+        """Quality of the JPEG files; None: images are stored lossless."""
         encoding = self.encoding or ("lossless" if self.severity_table == "cifar_c" else "jpeg")
         return (self.jpeg_quality or 85) if encoding == "jpeg" else None
 
 
 class DigitsSource(_MadeHere):
-    """Handwritten digits of scikit-learn, corrupted by our own generators."""
+    """Handwritten digits of scikit-learn, corrupted by this project."""
 
     kind: Literal["digits"]
     severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
-    """Whose severity constants: those for images of 224, 64 or 32 pixels."""
+    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
     seed: Seed = 0
-    """Of the split into training and test images, and of the corruptions."""
+    """Seed of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
-    """Test images; the rest trains the source model."""
+    """Number of test images; the rest trains the source model."""
 
 
 class FolderSource(Section):
-    """Images that lie in folders, `<root>/<corruption>/<severity>/<class>/<name>`."""
+    """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`."""
 
     kind: Literal["folder"]
     root: Path
     group_depth: Literal[2, 3] = 2
-    """3 if each archive was unpacked into a folder of its own, `<root>/<archive>/<corruption>/<severity>/...`."""
+    """Depth of the severity folders; 3 for archives unpacked into one folder each,
+    `<root>/<archive>/<corruption>/<severity>/...`."""
     class_pattern: ClassPattern | None = None
-    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
 
 class ArchiveSource(Section):
-    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell where they lie.
+    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
-    Leave them there until the shards are written. A compressed one is copied while it is read.
+    Keep the archives until the shards are written. A compressed archive is copied while it is read.
     """
 
     kind: Literal["archive"]
     archives: tuple[Path, ...] = Field(min_length=1)
     published: Literal["imagenet_c", "tiny_imagenet_c"] | None = None
-    """Says that these are the published archives: their md5 sums are then checked."""
+    """Name of the published data set whose md5 sums the archives must have; None: not checked."""
     class_pattern: ClassPattern | None = None
-    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
@@ -130,12 +131,12 @@ class NpySource(Section):
 
 
 class GeneratedSource(_MadeHere):
-    """Corruptions made here from clean images: results compare with each other, and with no published table.
+    """Corruptions made here from clean images: results are comparable with each other, not with published tables.
 
-    How far they are from results on the published images is not known: these were not at hand to compare with. What the
-    encoding alone does was measured with a ResNet-20 on 1,000 images of CIFAR-10, themselves JPEG files of quality 75,
+    How much they differ from results on the published images is unknown: these were not available. The effect of the
+    encoding alone was measured with a ResNet-20 on 1,000 images of CIFAR-10, themselves JPEG files of quality 75,
     under the 15 corruptions of cifar_c at severity 5, in batches of 200. The mean error is 58.1 % (source) and 37.7 %
-    (norm) when they are stored lossless, 59.8 % and 41.2 % as JPEG of quality 85; under contrast norm has 32.7 % and
+    (norm) with lossless storage, 59.8 % and 41.2 % with JPEG of quality 85; under contrast, norm has 32.7 % and
     48.5 %.
     """
 
@@ -143,13 +144,13 @@ class GeneratedSource(_MadeHere):
     clean: Clean
     """The uncorrupted images."""
     seed: Seed = 0
-    """Of the corruptions."""
+    """Seed of the corruptions."""
     jobs: int = Field(default=1, ge=1, le=MOST_PROCESSES)
-    """Processes that generate."""
+    """Number of processes that generate images."""
 
 
 class ShardsSource(Section):
-    """Shards that somebody else made, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied."""
+    """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied."""
 
     kind: Literal["shards"]
     root: Path

@@ -1,4 +1,4 @@
-"""What an experiment evaluates in which order: streams, in each of which a method goes from cell to cell."""
+"""The streams of an experiment; in each, a method goes from cell to cell in a fixed order."""
 
 import random
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from tta_pipeline.partitions import CLEAN, WHOLE, Cell, PartitionKey, StreamKey
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A stretch of a stream after which the method can be left and found again as it was."""
+    """A part of a stream; after it, the state of the method can be saved and restored."""
 
     position: int
-    """In the stream, from 0."""
+    """Position of the segment in the stream, from 0."""
     cells: tuple[Cell, ...]
-    """One, or those that are mixed."""
+    """Cells of the segment: one, or those that are mixed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Plan:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """The cells that it goes over, each once."""
+        """Cells of the stream, each once."""
         return tuple(dict.fromkeys(cell for segment in self.segments for cell in segment.cells))
 
 
@@ -40,14 +40,14 @@ def partition_keys(benchmark: Benchmark, experiment_name: str) -> tuple[Partitio
 
 
 def stream_keys(benchmark: Benchmark, experiment_name: str) -> tuple[StreamKey, ...]:
-    """Return the keys of the streams of *experiment_name*, which go over several cells each."""
+    """Return the keys of the streams of *experiment_name*, each with several cells."""
     if benchmark.experiments[experiment_name].protocol.partitioned_by == "severity":
         return tuple(StreamKey(severity=severity) for severity in benchmark.severities_of(experiment_name))
     return (WHOLE,)
 
 
 def plans(benchmark: Benchmark, experiment_name: str, key: PartitionKey) -> tuple[Plan, ...]:
-    """Return the streams of *experiment_name* at *key*, one for each seed."""
+    """Return the streams of *experiment_name* at *key*, one per seed."""
     return tuple(
         Plan(key=key, seed=seed, segments=tuple(_segments(benchmark, experiment_name, key, seed)))
         for seed in benchmark.experiments[experiment_name].all_seeds
@@ -64,7 +64,7 @@ def _stretches(benchmark: Benchmark, experiment_name: str, key: StreamKey, seed:
     protocol = benchmark.experiments[experiment_name].protocol
     corruptions = list(benchmark.corruptions)
     if protocol.corruption_order == "seeded":
-        random.Random(seed).shuffle(corruptions)  # noqa: S311 - no secret
+        random.Random(seed).shuffle(corruptions)  # noqa: S311 - not a secret
     severities = benchmark.severities_of(experiment_name) if key.severity is None else (key.severity,)
     at_each = [[Cell(corruption=name, severity=severity) for severity in severities] for name in corruptions]
     if protocol.shift == "slow":

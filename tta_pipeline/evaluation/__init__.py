@@ -1,1 +1,1 @@
-"""Batches through a method: predictions, accuracy, calibration and timing."""
+"""Evaluation of a method over batches: predictions, accuracy, calibration and timing."""

@@ -1,4 +1,4 @@
-"""Devices that compute: choosing and leasing one, timing what it does, and how it computes. CUDA is named here only."""
+"""Devices: choice, leases, timing and arithmetic settings. Only this module names CUDA."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ _ASK_EVERY_S = 0.5
 
 
 def device_type(device: str) -> str:
-    """Return cpu or cuda, for a device as in `Machine`."""
+    """Return cpu or cuda for a device in the notation of `Machine`."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return device.partition(":")[0]
@@ -28,15 +28,15 @@ def device_type(device: str) -> str:
 
 @contextmanager
 def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | None = None) -> Iterator[torch.device]:
-    """Yield the device to compute on, which no other run of this machine is given meanwhile.
+    """Yield the device to compute on; meanwhile no other run on this machine gets it.
 
     Args:
-        device: As in `Machine`.
-        tell: Called when there is something to wait for.
-        folder: Of the locks, the same for all runs of this machine.
+        device: Device in the notation of `Machine`.
+        tell: Called with a message if the call has to wait.
+        folder: Folder of the locks, the same for all runs on this machine.
 
     Raises:
-        EvaluationError: there is no such device.
+        EvaluationError: the device does not exist.
     """
     if device_type(device) == "cpu":
         yield torch.device("cpu")
@@ -54,9 +54,9 @@ def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | No
 
 @contextmanager
 def leased(names: Sequence[str], tell: Callable[[str], None], *, folder: Path) -> Iterator[str]:
-    """Yield one of *names* that nobody else of this machine has, waiting for one if need be.
+    """Yield one of *names* that no other run on this machine has; wait for one if necessary.
 
-    A lease is a lock on a file, which the kernel frees when its holder ends, however it ends.
+    A lease is a file lock, which the kernel releases when its holder ends, even by a crash.
     """
     with ExitStack() as stack:
         files = {name: stack.enter_context(_lock_file(folder / f"tta_pipeline-{name}.lock")) for name in names}
@@ -71,7 +71,7 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, folder: Path) -
 
 
 def _lock_file(path: Path) -> BinaryIO:
-    # Whoever makes it, every user of the machine may lock it.
+    # Every user of the machine may lock the file, whichever user created it.
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
     return os.fdopen(descriptor, "r+b")
 
@@ -87,17 +87,17 @@ def _free(files: dict[str, BinaryIO]) -> str | None:
 
 
 Mark = float | torch.cuda.Event
-"""A moment: of the host's clock in seconds, or in the work of a CUDA device."""
+"""A moment: host clock in seconds, or an event in the work of a CUDA device."""
 
 
 class Clock:
-    """Marks moments in what a device does, without making the host wait for it."""
+    """Marks moments in the work of a device, without making the host wait for it."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
     def mark(self) -> Mark:
-        """Return the moment when the device is done with what it was asked so far."""
+        """Return the moment when the device has done all work submitted so far."""
         if self._device.type != "cuda":
             return time.perf_counter()
         event = timing_event()
@@ -105,17 +105,17 @@ class Clock:
         return event
 
     def wait_for(self, mark: Mark) -> None:
-        """Return when *mark* has come."""
+        """Block until the device has reached *mark*."""
         if isinstance(mark, torch.cuda.Event):
             mark.synchronize()
 
     def synchronize(self) -> None:
-        """Return when the device has nothing to do."""
+        """Block until the device is idle."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
     def seconds(self, begin: Mark, end: Mark) -> float:
-        """Return the time between two moments that have come."""
+        """Return the time between two moments that have passed."""
         if isinstance(begin, float):
             assert isinstance(end, float)
             return end - begin
@@ -124,7 +124,7 @@ class Clock:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Begin a new measurement of peak device memory."""
+    """Start a new measurement of peak device memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
 
@@ -135,7 +135,7 @@ def peak_cuda_gib(device: torch.device) -> float | None:
 
 
 def pins_memory(device: torch.device) -> bool:
-    """Return whether batches for *device* wait in pinned memory, from which they are copied while it computes."""
+    """Return whether batches for *device* wait in pinned memory, so that copies overlap computation."""
     return device.type == "cuda"
 
 
@@ -145,7 +145,7 @@ def name_of(device: torch.device) -> str | None:
 
 
 def device_of_rank(local_rank: int) -> torch.device:
-    """Return the device of the process *local_rank* of this machine, which is the process's current one from now on."""
+    """Return the device of process *local_rank* on this machine, and make it the current device of the process."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", local_rank)
@@ -154,7 +154,7 @@ def device_of_rank(local_rank: int) -> torch.device:
 
 
 def arithmetic_flags() -> dict[str, str | bool | None]:
-    """Return how torch computes with float32, and whether it is told to do so in one way only."""
+    """Return torch's settings for float32 arithmetic and for determinism."""
     if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9, where reading the older flags may raise
         precisions = {
             "cuda_matmul": _set_precision("cuda.matmul.", ""),
@@ -177,6 +177,6 @@ def arithmetic_flags() -> dict[str, str | bool | None]:
 
 
 def _set_precision(*places: str) -> str:
-    """Return the precision that is set at the innermost of *places*; IEEE's if none is."""
+    """Return the precision that is set at the innermost of *places*; ieee if none is."""
     found = (attrgetter(f"{place}fp32_precision")(torch.backends) for place in places)
     return next((str(precision) for precision in found if precision != "none"), "ieee")

@@ -1,4 +1,4 @@
-"""One method over one shard set without a benchmark file: for notebooks, and for who is writing a method."""
+"""Evaluation of one method on one shard set without a benchmark file: for notebooks and for authors of methods."""
 
 import json
 import os
@@ -32,7 +32,7 @@ from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized
 
 _PROTOCOL = "own"
-"""Nobody knows what the method has seen before."""
+"""Protocol of such a pass: what the method has seen before is unknown."""
 
 
 def evaluate(
@@ -46,28 +46,28 @@ def evaluate(
     num_threads: int | None = None,
     progress: Reporter = quiet,
 ) -> Evaluation:
-    """Let *method* predict every sample of *shards* once, and return what came of it; nothing is recorded.
+    """Let *method* predict every sample of *shards* once, and return the results; nothing is recorded.
 
-    The method goes on from where it is: call `method.reset()` before for the source model.
+    The method continues from its current state: call `method.reset()` first to start from the source model.
 
     Args:
-        method: As `build` makes it, on the device of its model.
-        shards: As `open_shards` gives it, or its folder.
+        method: A method from `build`, on the device of its model.
+        shards: The result of `open_shards`, or the folder.
         batch_size: Samples in a batch; the last may have fewer.
-        limit: Only so many samples, those that are stored first.
-        name: Of the experiment; None: the method's.
-        precision: Of the forward pass.
-        num_threads: Decoding threads; None: one for each core.
-        progress: Reports the images as they pass.
+        limit: Number of samples to evaluate, in stored order; None: all.
+        name: Name of the experiment; None: the method's name.
+        precision: Precision of the forward pass.
+        num_threads: Decoding threads; None: one per core.
+        progress: Reporter of the images that are done.
 
     Returns:
         The same record that the pipeline writes: `.error`, `.ece`, `.images_per_s`, `.order_hash` and so on.
 
     Raises:
-        ManifestError: the shards are not those that the manifest describes.
+        ManifestError: the shards do not match the manifest.
         StreamError: a sample cannot be read or decoded.
         EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
-            edited since it was imported.
+            edited after its import.
     """
     found = shards if isinstance(shards, Shards) else open_shards(shards)
     threads = num_threads or len(os.sched_getaffinity(0))
@@ -76,7 +76,7 @@ def evaluate(
         method=method, name=name or method.name, batch_size=batch_size, precision=precision, num_threads=threads,
         limit=limit, image_size=found.image_size,
     )  # fmt: skip
-    what_was_evaluated = about.record(found.manifest)  # the model as it is before it adapts
+    what_was_evaluated = about.record(found.manifest)  # the model before it adapts
     load = load_average()
     with timed() as setup:
         stream = Stream(
@@ -115,7 +115,7 @@ def _opened(shards: Shards, limit: int | None) -> OpenStream:
 
 @dataclass(frozen=True, kw_only=True)
 class _About:
-    """What is evaluated, and what decides the predictions as far as that can be known."""
+    """What is evaluated, and what determines the predictions, as far as this is known."""
 
     method: Method
     name: str
@@ -170,7 +170,7 @@ class _About:
     def _model(self) -> dict[str, Any]:
         model = self.method.model
         mean, std = (
-            # Of float32; seven digits are all that it holds.
+            # float32 holds only seven digits.
             tuple(round(value, 7) for value in getattr(model, name).flatten().tolist())
             if isinstance(model, Normalized)
             else ()
@@ -179,7 +179,7 @@ class _About:
         loaded = getattr(model, "weights", None)
         return {
             "architecture": getattr(model, "architecture", type(model).__name__),
-            # Its user may have trained it since; the hash is of the weights as they are.
+            # The user may have trained the model since; the hash is of its current weights.
             "weights": f"{loaded} when loaded" if isinstance(loaded, str) else "as they were given",
             "weights_sha256": state_sha256(model.state_dict()),
             "mean": mean,
@@ -187,10 +187,10 @@ class _About:
         }
 
     def _code_sha256(self) -> str | None:
-        """Return the hash of the method's source; None where it has no file, as in a notebook.
+        """Return the hash of the method's source; None if it has no file, as in a notebook.
 
         Raises:
-            EvaluationError: a file of it was edited since it was imported, or is none that can be hashed.
+            EvaluationError: a file of the source was edited after its import, or cannot be hashed.
         """
         kind = type(self.method)
         found = find_module(kind.__module__)

@@ -1,4 +1,4 @@
-"""Calibration as sums over bins, which add up exactly over batches, cells and machines."""
+"""Calibration as sums over bins, which can be added exactly over batches, cells and machines."""
 
 import numpy as np
 import numpy.typing as npt

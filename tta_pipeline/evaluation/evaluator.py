@@ -1,4 +1,4 @@
-"""One experiment, loaded once, over the segments of its streams."""
+"""Evaluation of one experiment, loaded once, over the segments of its streams."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,19 +34,19 @@ from tta_pipeline.streaming.reader import Stream
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which segment of which stream, and what decides its predictions."""
+    """Identity of a segment: its stream, and what determines its predictions."""
 
     stream: str
     position: int
     seed: int
     fingerprint: Fingerprint
     code_sha256: str
-    """Of the method's source."""
+    """sha256 of the method's source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CleanBatches:
-    """Clean images and their labels, for methods that look at some before the stream; can be iterated again."""
+    """Clean images and their labels, for methods that need some before the stream; can be iterated repeatedly."""
 
     stream: Stream
     device: torch.device
@@ -88,11 +88,11 @@ class Evaluator:
         self._driver: ProtocolDriver | None = None
 
     def start(self, manifest: Manifest, *, seed: int) -> None:
-        """Begin a stream: the method at the source model, and every source of randomness at *seed*.
+        """Start a stream: reset the method to the source model, and seed all randomness with *seed*.
 
         Args:
-            manifest: Of its first cell, whose classes are those of all.
-            seed: Of the stream.
+            manifest: Manifest of the stream's first cell, which has the classes of all cells.
+            seed: Seed of the stream.
         """
         torch.manual_seed(seed)
         if self._method is None or self._method.seed != seed:
@@ -118,15 +118,15 @@ class Evaluator:
     def evaluate(
         self, opened: OpenStream, identity: Identity, advance: Callable[[int], None]
     ) -> tuple[CellResult, ...]:
-        """Evaluate what was opened, a result for each of its cells; call *advance* with each batch's size.
+        """Evaluate an opened stream; return a result for each of its cells. Call *advance* with each batch's size.
 
-        The method goes on from where it is: `start` or `load_state_dict` comes before the first segment of a stream.
+        The method continues from its current state; call `start` before the first segment of a stream.
 
         Raises:
             StreamError: a sample cannot be read or decoded.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
-        assert self._driver is not None, "a stream begins with start"
+        assert self._driver is not None, "call start before a stream"
         load = load_average()
         with timed() as setup:
             stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
@@ -153,22 +153,22 @@ class Evaluator:
         )
 
     def state_dict(self) -> StateDict:
-        """Return a copy of what the next segment of the stream depends on, as `torch.save` writes it."""
-        assert self._driver is not None, "a stream begins with start"
+        """Return a copy of the state that the next segment of the stream depends on, for `torch.save`."""
+        assert self._driver is not None, "call start before a stream"
         return self._driver.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where the evaluator was that gave *state*, in the stream that was begun with `start`.
+        """Restore *state* from `state_dict`, in a stream begun with `start`.
 
         Raises:
-            AdaptationError: *state* is that of another method or model.
+            AdaptationError: *state* belongs to another method or model.
         """
-        assert self._driver is not None, "a stream begins with start"
+        assert self._driver is not None, "call start before a stream"
         self._driver.load_state_dict(state)
 
     @property
     def device(self) -> torch.device:
-        """What it computes on."""
+        """Device that the evaluator computes on."""
         return self._device
 
     def _stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
@@ -183,25 +183,25 @@ class Evaluator:
         )
 
     def _source_data(self, manifest: Manifest) -> "CleanBatches | None":
-        """Return the clean images for a method that uses some."""
+        """Return the clean images for the method; None if it uses none."""
         if self._source is None:
             return None
         if self._source.manifests[0].class_map_sha256 != manifest.class_map_sha256:
             raise EvaluationError(
                 f"{self._source.name} has other classes than {manifest.corruption} {manifest.severity}; "
-                "expected one class map: materialize both shard_manifests again"
+                "expected the same class map: materialize both shard_manifests again"
             )
         return CleanBatches(stream=self._stream(self._source, self._source.order), device=self._device)
 
     def _network(self) -> nn.Module:
-        """Return the model on the device, in the memory layout that images come in."""
+        """Return the model on the device, in the memory layout of the images."""
         network: nn.Module = self._model.make().to(self._device).to(memory_format=torch.channels_last)
         if self._experiment.compile != "off":
             network.compile(mode=self._experiment.compile, dynamic=False)
         return network
 
     def _described(self, manifest: Manifest, identity: Identity) -> partial[Evaluation]:
-        """Return the record of an evaluation with what is evaluated and on what, and nothing of what came of it."""
+        """Return a partial record of an evaluation: what is evaluated and on what, without results."""
         experiment = self._experiment
         return partial(
             Evaluation,
@@ -245,7 +245,7 @@ def measure(
     advance: Callable[[int], None],
     ranks: Ranks = ALONE,
 ) -> Measured:
-    """Make the pass, and count what the method does in it; of several processes, all of it together.
+    """Run the pass and count what the method does in it; several processes are counted together.
 
     Raises:
         StreamError: a sample cannot be read or decoded.

@@ -20,7 +20,7 @@ from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
 
 
 class Place(NamedTuple):
-    """A cell in a segment of a stream, of which there is one record."""
+    """A cell in a segment of a stream; each place has its own records."""
 
     plan: Plan
     segment: Segment
@@ -28,13 +28,13 @@ class Place(NamedTuple):
 
 
 def places_of(plan: Plan) -> Iterator[Place]:
-    """Yield each cell of *plan* in its order."""
+    """Yield each cell of *plan*, in order."""
     return (Place(plan, segment, cell) for segment in plan.segments for cell in segment.cells)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """An experiment of a benchmark: where its shards lie, which streams it has, and what is recorded of them."""
+    """An experiment of a benchmark: the folders of its shards, its streams, and their records."""
 
     benchmark: Benchmark
     experiment_name: str
@@ -42,7 +42,7 @@ class ExperimentResults:
 
     @property
     def spec(self) -> Experiment:
-        """What the benchmark file says of the experiment."""
+        """Definition of the experiment in the benchmark file."""
         return self.benchmark.experiments[self.experiment_name]
 
     def folder(self, cell: Cell) -> Path:
@@ -54,7 +54,7 @@ class ExperimentResults:
 
     @property
     def source_folder(self) -> Path | None:
-        """The folder of clean shards that the method looks at before the stream; None if it looks at none."""
+        """Folder of the clean shards that the method sees before the stream; None if it sees none."""
         if not self.benchmark.uses_clean_images(self.experiment_name):
             return None
         return self.locations.shards(self.benchmark.name, CLEAN)
@@ -63,21 +63,21 @@ class ExperimentResults:
         """Return the manifest of *cell*.
 
         Raises:
-            ManifestError: it cannot be read, or is that of something else.
+            ManifestError: the manifest cannot be read, or belongs to something else.
         """
         return read_manifest(self.folder(cell), self.belonging(cell))
 
     def belonging(self, cell: Cell) -> Belonging:
-        """Return what the shards of *cell* should be of."""
+        """Return what the shards of *cell* must belong to."""
         return belonging_of(self.locations, self.benchmark.name, cell)
 
     @property
     def keys(self) -> tuple[PartitionKey, ...]:
-        """The partition keys of its streams; cells come with the clean images last, if there are some."""
+        """Partition keys of the experiment's streams; if the keys are cells, clean images come last."""
         return partition_keys(self.benchmark, self.experiment_name)
 
     def plans(self, key: PartitionKey) -> tuple[Plan, ...]:
-        """Return the streams at *key*, one for each seed."""
+        """Return the streams at *key*, one per seed."""
         return plans(self.benchmark, self.experiment_name, key)
 
     def places(self, key: PartitionKey) -> tuple[Place, ...]:
@@ -85,10 +85,10 @@ class ExperimentResults:
         return tuple(place for plan in self.plans(key) for place in places_of(plan))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
-        """Return the newest evaluation of each cell in each stream at *key*; none is missing.
+        """Return the newest evaluation of each cell in each stream at *key*.
 
         Raises:
-            RecordError: a cell has none, or the newest is damaged.
+            RecordError: a cell has no evaluation, or its newest is damaged.
         """
         return tuple(self.row(place) for place in self.places(key))
 
@@ -96,7 +96,7 @@ class ExperimentResults:
         """Return the newest evaluation of *place*.
 
         Raises:
-            RecordError: it has none, or the newest is damaged.
+            RecordError: *place* has no evaluation, or its newest is damaged.
         """
         row = self.latest(place)
         if row is None:
@@ -106,11 +106,11 @@ class ExperimentResults:
         return row
 
     def record_name(self, place: Place) -> str:
-        """Return what the records of *place* are called."""
+        """Return the name of the records of *place*."""
         return self.record_name_of(self.experiment_name, place)
 
     def record_name_of(self, experiment_name: str, place: Place) -> str:
-        """Return what the records of *place* would be called if the experiment were called *experiment_name*."""
+        """Return the name of the records of *place* if the experiment were called *experiment_name*."""
         folders = [experiment_name, *([f"seed-{place.plan.seed}"] if self.spec.seeds else [])]
         name = f"{place.cell.corruption}-{place.cell.severity}"
         if isinstance(place.plan.key, Cell):
@@ -118,30 +118,30 @@ class ExperimentResults:
         return "/".join([*folders, place.plan.key.key, f"{place.segment.position:03d}-{name}"])
 
     def newest_record(self, place: Place) -> Record | None:
-        """Return the newest record of *place*, or None if it has none.
+        """Return the newest record of *place*, or None if there is none.
 
         Raises:
-            RecordError: it is damaged or foreign.
+            RecordError: the record is damaged or foreign.
         """
         return latest_record(self.folder_of_records, kind="evaluations", name=self.record_name(place))
 
     def latest(self, place: Place) -> Evaluation | None:
-        """Return the newest evaluation of *place*, or None if it has none.
+        """Return the newest evaluation of *place*, or None if there is none.
 
         Raises:
-            RecordError: its record is damaged or foreign.
+            RecordError: the newest record is damaged or foreign.
         """
         record = self.newest_record(place)
         return record.evaluation if record else None
 
     def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
-        """Return the record of *place* with *fingerprint* of an experiment that the benchmark file has no more."""
+        """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""
         evaluations = self.folder_of_records / "evaluations"
         names = sorted(path.name for path in evaluations.iterdir()) if evaluations.is_dir() else []
         for name in names:
             if name in self.benchmark.experiments:
                 continue
-            with suppress(RecordError):  # a damaged one is named when records are published
+            with suppress(RecordError):  # damaged records are reported when records are published
                 there = self.record_name_of(name, place)
                 record = latest_record(self.folder_of_records, kind="evaluations", name=there)
                 if record and record.evaluation and record.evaluation.fingerprint == fingerprint:
@@ -149,7 +149,7 @@ class ExperimentResults:
         return None
 
     def sample_problems(self, row: Evaluation) -> Iterator[str]:
-        """Yield what is wrong with the predictions that were kept with *row*: they are counted once more."""
+        """Recount the predictions kept with *row*, and yield what is wrong with them."""
         cell = Cell(corruption=row.corruption, severity=row.severity)
         if row.samples_sha256 is None:
             return
@@ -174,10 +174,10 @@ class ExperimentResults:
             )
 
     def samples_path(self, name: str, sha256: str) -> Path:
-        """Return where the predictions of each sample lie that hash to *sha256*, of the evaluation called *name*."""
+        """Return the path of the per-sample predictions with hash *sha256* for the evaluation called *name*."""
         return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"
 
     @property
     def folder_of_records(self) -> Path:
-        """The folder of the benchmark's result records."""
+        """Folder of the benchmark's result records."""
         return self.locations.results(self.benchmark.name)

@@ -1,4 +1,4 @@
-"""Why cells are finished or not, for a person: the parts of what decided a result beside those of now."""
+"""Explains to the user why cells are finished or not: the stored parts of a fingerprint beside the present ones."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,24 +21,24 @@ COLUMNS = ("part", "stored", "present", "means")
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """One cell of one stream."""
+    """Explanation for one cell of one stream."""
 
     name: str
     standing: Standing
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing to evaluate."""
+        """Whether the cell needs no evaluation."""
         return self.standing.is_finished
 
     @property
     def reason(self) -> str:
-        """Why, in a few words."""
+        """Reason why the cell is finished or not, in a few words."""
         return self.standing.reason
 
     @property
     def facts(self) -> JsonObject:
-        """All of it, as plain JSON."""
+        """Return the whole explanation as plain JSON."""
         stored = self.standing.stored
         return {
             "cell": self.name,
@@ -51,7 +51,7 @@ class Explained:
         }
 
     def rows(self, *, shows_all: bool) -> Iterator[tuple[str, str, str, str]]:
-        """Yield `COLUMNS` of the parts that differ, or of all, and of the libraries that have another version."""
+        """Yield `COLUMNS` for the parts that differ, or for all, and for libraries with another version."""
         differences = self.standing.differences
         for name, value in _flat(self.standing.present.parts) if shows_all else ():
             if name not in differences:
@@ -67,11 +67,11 @@ class Explained:
 def explain(
     benchmark: Benchmark, experiment_name: str, key: str, locations: Locations, *, device: str
 ) -> tuple[Explained, ...]:
-    """Return how each cell of the streams at *key* stands.
+    """Return the explanation for each cell of the streams at *key*.
 
     Raises:
-        PartitionKeyError: there is no such experiment, or it has no such cell or stream.
-        EvaluationError, ManifestError: model or shards, which decide the result, are not there.
+        PartitionKeyError: the experiment does not exist, or has no such cell or stream.
+        EvaluationError, ManifestError: the model or the shards, which determine the result, are missing.
     """
     if experiment_name not in benchmark.experiments:
         raise PartitionKeyError(

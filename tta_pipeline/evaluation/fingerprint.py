@@ -1,6 +1,6 @@
-"""What decides the predictions of a segment, by parts that a person can compare; equal means nothing to evaluate.
+"""What determines the predictions of a segment, in readable parts; if equal, there is nothing to evaluate.
 
-The version of a library is no part of it: records have it, `tta-pipeline why` names it, and it outdates nothing.
+Library versions are not part of it: records have them, `tta-pipeline why` names them, and they outdate nothing.
 """
 
 import hashlib
@@ -17,26 +17,26 @@ from tta_pipeline.shards.manifest import Manifest, file_sha256
 from tta_pipeline.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
-"""Of the code that no part names: streams, feeding, the wrapping of models."""
+"""Version of the code that no part names: streams, feeding, the wrapping of models."""
 _NETWORK_CODE = "tta_pipeline.training.network:Normalized"
 _UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters")
-"""Settings that have a part of their own, name what has one, or say which other streams there are."""
+"""Settings that have their own part, name something that has one, or only list other streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """The parts by name; each is plain JSON."""
+    """Parts of a fingerprint by name; each is plain JSON."""
 
     parts: JsonObject
 
     @cached_property
     def text(self) -> str:
-        """The parts as JSON, always in the same form."""
+        """Parts as canonical JSON."""
         return json.dumps(self.parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @cached_property
     def sha256(self) -> str:
-        """The identity of what decides the predictions."""
+        """sha256 that identifies everything that determines the predictions."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
@@ -52,18 +52,18 @@ def fingerprint(
     manifests: Sequence[Manifest],
     source: Manifest | None,
 ) -> Fingerprint:
-    """Return everything that decides the predictions.
+    """Return everything that determines the predictions.
 
     Args:
-        experiment: What is evaluated.
-        seed: The one of its seeds that it is about.
-        model: What it is besides its weights, too: normalisation, architecture, the outputs that are taken.
-        code_sha256: Of the method; see `method_code_sha256`.
-        arithmetic: How floats are computed with; see `arithmetic_flags`.
-        device: Its type.
+        experiment: The experiment to evaluate.
+        seed: The seed of the stream.
+        model: Identity of the model: weights, normalisation, architecture, selected outputs.
+        code_sha256: Hash of the method's code; see `method_code_sha256`.
+        arithmetic: Settings of float arithmetic; see `arithmetic_flags`.
+        device: Type of the device.
         image_size: Height and width in pixels.
-        manifests: Of all that the stream has had, the last being what is predicted.
-        source: What the method sees of clean images.
+        manifests: Manifests of all cells in the stream so far; the last is the one to predict.
+        source: Clean images that the method sees.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
     if experiment.subset and experiment.subset.listed:
@@ -91,14 +91,14 @@ def method_code_sha256(experiment: Experiment) -> str:
     """Return the hash of the source code that the method of *experiment* runs.
 
     Raises:
-        ValueError: a file of it cannot be parsed.
+        ValueError: a file of the source cannot be parsed.
     """
-    own = [experiment.method] if ":" in experiment.method else []  # with its defaults, which the catalogue's state
+    own = [experiment.method] if ":" in experiment.method else []  # a user's method, hashed with its defaults
     return source_sha256(experiment.entry.implementation, *own, _NETWORK_CODE)
 
 
 def differing(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:
-    """Return what is not the same in two fingerprints, by dotted name: what is stored, and what is present."""
+    """Return the differences of two fingerprints, by dotted name: the stored and the present value."""
     found: dict[str, tuple[Any, Any]] = {}
     for name in sorted(stored.keys() | present.keys()):
         before, now = stored.get(name), present.get(name)

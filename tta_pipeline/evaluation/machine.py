@@ -1,4 +1,4 @@
-"""The machine that evaluates: what it is told to use, and what it is."""
+"""The machine that evaluates: its settings and its hardware."""
 
 import os
 import platform
@@ -15,22 +15,22 @@ from tta_pipeline.evaluation.accelerator import name_of
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What evaluations run on; plain values, so that it can be told to another process."""
+    """Settings of the machine that evaluates; plain values, so that they can be sent to another process."""
 
     device: str = "auto"
-    """auto: a CUDA device that is free, else the CPU; cpu; cuda: a free one; cuda:1: that one."""
+    """Device: auto (a free CUDA device, else the CPU), cpu, cuda (a free CUDA device), or one such as cuda:1."""
     num_threads: int = 2
-    """Decoding threads."""
+    """Number of decoding threads."""
     decoded_folder: str = ""
-    """Where cells are kept as decoded pixels for the next experiment; nowhere if empty."""
+    """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0
     stage_folder: str = ""
-    """Where the shards of a cell are copied before they are read; read in their place if empty."""
+    """Folder that the shards of a cell are copied to before they are read; if empty, they are read in place."""
     stage_limit_bytes: int = 0
 
 
 class MachineFacts(TypedDict):
-    """What decides how fast a process computes, as the columns of an evaluation are called."""
+    """What determines the speed of a process, by the names of an evaluation's columns."""
 
     device: str
     gpu_name: str | None
@@ -40,7 +40,7 @@ class MachineFacts(TypedDict):
 
 
 def machine_facts(device: torch.device) -> MachineFacts:
-    """Return what decides how fast this process computes on *device*."""
+    """Return what determines the speed of this process on *device*."""
     gpu_name = name_of(device)
     return {
         "device": gpu_name or "cpu",
@@ -53,17 +53,17 @@ def machine_facts(device: torch.device) -> MachineFacts:
 
 @cache
 def cpu_model() -> str:
-    """Return the model of the processor, as the kernel calls it."""
+    """Return the kernel's name for the processor model."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()
-    return platform.processor() or platform.machine() or "unknown"  # some ARM kernels do not say
+    return platform.processor() or platform.machine() or "unknown"  # some ARM kernels do not give it
 
 
 def load_average() -> float | None:
-    """Return how many processes ran or waited over the last minute; None where the system does not say."""
+    """Return the average number of running or waiting processes over the last minute; None if unknown."""
     try:
         return os.getloadavg()[0]
     except OSError:

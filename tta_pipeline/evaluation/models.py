@@ -1,4 +1,4 @@
-"""Classifiers to evaluate, with everything a reader of a result must know about them."""
+"""Classifiers to evaluate, with everything that a reader of a result must know about them."""
 
 import hashlib
 import importlib
@@ -27,21 +27,21 @@ class LoadedModel:
 
     name: str
     make: Callable[[], nn.Module]
-    """Return a fresh copy, since methods change the model they are given."""
+    """Function that returns a fresh copy, since methods change the model they are given."""
     num_classes: int
     weights: str
-    """Where the weights come from, in words."""
+    """Description of the origin of the weights."""
     weights_sha256: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
     architecture: str
-    """With the library that it is of, such as `timm resnet50`."""
+    """Library and architecture, such as `timm resnet50`."""
     outputs: tuple[int, ...] | None = None
-    """The positions that are taken of the network's outputs; None: all as they come."""
+    """Positions of the network's outputs that are kept; None: all, in their order."""
 
     @property
     def identity(self) -> JsonObject:
-        """All that decides its logits, as plain JSON."""
+        """Return everything that determines the logits, as plain JSON."""
         return {
             "architecture": self.architecture,
             "weights_sha256": self.weights_sha256,
@@ -53,11 +53,11 @@ class LoadedModel:
 
 
 def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...]) -> LoadedModel:
-    """Load the model that *spec* describes; *source_model* is where the benchmark's trained one lies.
+    """Load the model that *spec* describes; *source_model* is the path of the benchmark's trained model.
 
     Raises:
-        EvaluationError: the weights are missing, unknown or others than they should be, or do not predict *classes*,
-            the class map's.
+        EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict *classes*, those
+            of the class map.
     """
     if isinstance(spec, TrainedModel):
         model = trained_model(name, source_model)
@@ -72,13 +72,13 @@ def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[
     if model.num_classes != len(classes):
         raise EvaluationError(
             f"model {name} predicts {model.num_classes} classes; expected the class map's {len(classes)}: "
-            "use a model of these classes, or name its classes in the file that `classes` points to"
+            "use a model for these classes, or name its classes in the file that `classes` points to"
         )
     return model
 
 
 class _SomeOutputs(nn.Module):
-    """A classifier without the outputs that a benchmark has no class for."""
+    """A classifier without the outputs for classes that the benchmark lacks."""
 
     def __init__(self, network: nn.Module, outputs: list[int]) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _SomeOutputs(nn.Module):
         self.register_buffer("outputs", torch.tensor(outputs))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K), K being the benchmark's classes."""
+        """Return logits (B, K) for the K classes of the benchmark."""
         logits: torch.Tensor = self.network(images)
         return logits[:, self.outputs]
 
@@ -95,7 +95,7 @@ class _SomeOutputs(nn.Module):
 def _of_some_classes(
     model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, path: Path
 ) -> LoadedModel:
-    """Return *model*, whose outputs are *own_classes*, with the outputs of *classes* in their order."""
+    """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in their order."""
     unknown = sorted(set(classes) - set(own_classes))
     if len(own_classes) != model.num_classes or unknown:
         raise EvaluationError(
@@ -112,9 +112,9 @@ def _of_some_classes(
 
 
 def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Module:
-    """Return *network*, a classifier of so many classes, with some of its outputs.
+    """Return *network*, a classifier with *of* outputs, with only *outputs*.
 
-    The last layer itself is cut where it is plain which one that is, so that methods which work on its input find it.
+    If the last layer can be identified, it is cut itself, so that methods that use its input can find it.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and layer.out_features == of]
     if len(layers) != 1:
@@ -128,15 +128,15 @@ def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Modu
 
 
 def trained_model(name: str, path: Path) -> LoadedModel:
-    """Return the source model that a benchmark has trained, with its description beside it.
+    """Return the source model that a benchmark has trained, with its description.
 
     Raises:
-        EvaluationError: it is missing, damaged or changed.
+        EvaluationError: the model is missing, damaged or changed.
     """
     network, facts = load_source_model(path)
     return LoadedModel(
         name=name,
-        make=lambda: deepcopy(network),  # not read again: another training may lie there by then
+        make=lambda: deepcopy(network),  # not read again: the file may be of another training by then
         num_classes=len(facts.classes),
         weights=path.name,
         weights_sha256=facts.weights_sha256,
@@ -180,7 +180,7 @@ def timm_model(name: str, spec: TimmModel) -> LoadedModel:
     timm = _imported_timm()
     try:
         network = timm.create_model(spec.architecture, pretrained=True)
-    except Exception as error:  # of whatever kind its hub client raises
+    except Exception as error:  # its hub client raises errors of any kind
         raise EvaluationError(
             f"timm cannot make {spec.architecture!r} ({error}); expected one of timm.list_models(pretrained=True), and "
             "a connection or its file in the cache of huggingface_hub"
@@ -215,10 +215,10 @@ def model_of_state(
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> LoadedModel:
-    """Return the architecture with the weights *state*, or with those of no training if it is None.
+    """Return the architecture with the weights *state*, or untrained if *state* is None.
 
     Raises:
-        EvaluationError: there is no such architecture, or the weights are others than it has.
+        EvaluationError: the architecture does not exist, or the weights do not fit it.
     """
     if state is None:
         weights, state = "untrained", _made(library, architecture, num_classes=num_classes).state_dict()
@@ -241,7 +241,7 @@ def _loaded(
     weights: str,
     weights_sha256: str | None = None,
 ) -> LoadedModel:
-    """Return the architecture with its weights *state*, whose hash is that of a file, or else of themselves."""
+    """Return the architecture with weights *state*, hashed by their file if there is one, else by themselves."""
     return LoadedModel(
         name=name,
         make=lambda: _network(library, architecture, state, mean, std, num_classes=num_classes),
@@ -255,14 +255,14 @@ def _loaded(
 
 
 def require_fitting(spec: CheckpointModel, *, num_classes: int | None) -> dict[str, torch.Tensor]:
-    """Return the weights in the file of *spec*, which are those of its architecture.
+    """Return the weights in the file of *spec*, checked to fit its architecture.
 
     Args:
-        spec: What the benchmark file says.
-        num_classes: How many outputs they must have; None: any number.
+        spec: The model in the benchmark file.
+        num_classes: Number of outputs that they must have; None: any number.
 
     Raises:
-        EvaluationError: they are missing, changed, unreadable or those of something else; with the first names.
+        EvaluationError: the weights are missing, changed, unreadable or of something else; with the first names.
     """
     path = spec.path.expanduser()
     state = _read_state(path, spec.sha256)
@@ -274,18 +274,18 @@ def require_fitting(spec: CheckpointModel, *, num_classes: int | None) -> dict[s
 
 
 _ANY_NUMBER = 7919
-"""Of classes that no network has otherwise: a shape in which it stands is that of outputs."""
+"""A number of classes that no network has; a shape that contains it is that of outputs."""
 
 
 def _misfit(
     library: str, architecture: str, found: Mapping[str, torch.Tensor], *, num_classes: int | None
 ) -> str | None:
-    """Return in words which network *found* does not fit, and why; None if it does.
+    """Return a message that says which network *found* does not fit, and why; None if it fits.
 
-    Why is, each with the count and the first, what *found* lacks, has besides, and has in another shape.
+    The message counts missing, unexpected and misshapen weights, and names the first of each.
 
     Raises:
-        EvaluationError: there is no such architecture.
+        EvaluationError: the architecture does not exist.
     """
     network = _shaped(library, architecture, num_classes=num_classes)
     expected = network.state_dict()
@@ -294,7 +294,7 @@ def _misfit(
         for name, weights in expected.items()
         if name in found and _ANY_NUMBER not in weights.shape and not _is_alike(found[name], weights)
     ]
-    # torch itself knows which names older files may lack.
+    # torch knows which names older files may lack.
     absent = {name: expected[name] for name in (set(found) & set(expected))}
     keys = network.load_state_dict({**found, **absent}, strict=False, assign=True)
     parts = []
@@ -309,7 +309,7 @@ def _misfit(
 
 
 def _shaped(library: str, architecture: str, *, num_classes: int | None) -> nn.Module:
-    """Return the network with its shapes alone, in no time and no memory, or with weights if it computes its shapes."""
+    """Return the network without storage for its weights, or with it if the network computes its shapes."""
     try:
         with torch.device("meta"):
             return _made(library, architecture, num_classes=num_classes)
@@ -318,16 +318,16 @@ def _shaped(library: str, architecture: str, *, num_classes: int | None) -> nn.M
 
 
 def _made(library: str, architecture: str, *, num_classes: int | None) -> nn.Module:
-    """Return the network with weights of no training; for None its outputs are `_ANY_NUMBER`.
+    """Return the untrained network; if *num_classes* is None, it has `_ANY_NUMBER` outputs.
 
     Raises:
-        EvaluationError: there is no such architecture.
-        NotImplementedError: it computes with tensors how wide it is, which the meta device cannot.
+        EvaluationError: the architecture does not exist.
+        NotImplementedError: the network computes its widths with tensors, which the meta device cannot do.
     """
     try:
         return bare_network(library, architecture, num_classes=num_classes or _ANY_NUMBER)
     except NotImplementedError:
-        raise  # it can be made elsewhere than on the meta device
+        raise  # the network can be made on another device than meta
     except (RuntimeError, ValueError) as error:
         raise EvaluationError(
             f"{_called(library, architecture, num_classes)} cannot be made ({_first_line(error)}); expected an "
@@ -340,7 +340,7 @@ def _called(library: str, architecture: str, num_classes: int | None) -> str:
 
 
 def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    # torch takes a vector of one, of its first versions, for a number.
+    # torch treats a one-element vector of its first versions as a number.
     return found.shape == expected.shape or (expected.ndim == 0 and found.shape == (1,))
 
 
@@ -349,20 +349,20 @@ def _first_line(error: Exception) -> str:
 
 
 def _read_state(path: Path, sha256: str) -> dict[str, torch.Tensor]:
-    """Return the state dict in *path*, of which no code is run."""
+    """Return the state dict in *path*, without running code from it."""
     try:
         is_file, found = path.is_file(), file_sha256(path) if path.is_file() else None
     except OSError as error:
         raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
-    if not is_file:  # a FIFO would be waited for
-        raise EvaluationError(f"{path} is {'no file' if path.exists() else 'missing'}; expected weights: restore it")
+    if not is_file:  # reading a FIFO would block
+        raise EvaluationError(f"{path} is {'not a file' if path.exists() else 'missing'}; expected weights: restore it")
     if found != sha256:
         raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of whatever kind: bytes that are no pickle make any instruction of its machine fail
+    except Exception as error:  # of any kind: bytes that are not a pickle can make any pickle instruction fail
         raise EvaluationError(
             f"{path} cannot be read as weights ({_first_line(error)}); expected safetensors or a saved state dict, "
             "without code"
@@ -388,7 +388,7 @@ def _network(
 
 
 def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
-    """Return the network with weights of no training."""
+    """Return the untrained network."""
     network: nn.Module
     if library == "timm":
         network = _imported_timm().create_model(architecture, num_classes=num_classes)
@@ -403,7 +403,9 @@ def _imported_timm() -> Any:
     try:
         return importlib.import_module("timm")
     except ImportError as error:
-        raise EvaluationError("timm is not installed; expected the extra: pip install 'tta_pipeline[timm]'") from error
+        raise EvaluationError(
+            "timm is not installed; expected the extra: run pip install 'tta_pipeline[timm]'"
+        ) from error
 
 
 def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
@@ -412,13 +414,13 @@ def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
     except (OSError, RuntimeError) as error:
         folder = Path(torch.hub.get_dir()) / "checkpoints"
         raise EvaluationError(
-            f"{weights} cannot be had from {weights.url} ({error}); expected a connection, or the file in {folder}"
+            f"{weights} cannot be downloaded from {weights.url} ({error}); expected a connection or a file in {folder}"
         ) from error
     return state
 
 
 def state_sha256(state: Mapping[str, torch.Tensor]) -> str:
-    """Return the hash of the names and bytes of *state*, on whatever device, of whatever type and layout."""
+    """Return the hash of the names and bytes of *state*, on any device and of any type and layout."""
     digest = hashlib.sha256()
     for name in sorted(state):
         digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""Classifiers by name, for people who import this package; a benchmark file describes its own in `models`."""
+"""Classifiers by name, for code that imports this package; a benchmark file describes its models in `models`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,13 +22,13 @@ from tta_pipeline.training.network import Normalized
 
 _LIBRARIES = ("timm", "torchvision")
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-"""Of ImageNet's training images; untrained networks get them."""
+"""Mean and std of ImageNet's training images; untrained networks get them."""
 _NUM_IMAGENET = 1000
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
 class Classifier(Normalized):
-    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises by itself and knows where it comes from."""
+    """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and records its origin."""
 
     def __init__(self, facts: LoadedModel) -> None:
         network = facts.make()
@@ -37,7 +37,7 @@ class Classifier(Normalized):
         )
         self.architecture = facts.architecture
         self.weights = facts.weights
-        """Those that it was loaded with."""
+        """Description of the weights that were loaded."""
 
 
 def load_model(
@@ -48,21 +48,20 @@ def load_model(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> Classifier:
-    """Return a classifier of images in [0, 1]: its first step is to subtract *mean* and to divide by *std*.
+    """Return a classifier of images in [0, 1]; it first subtracts *mean* and divides by *std*.
 
     Args:
-        name: `timm:<architecture>`, `torchvision:<architecture>`, or the file of the source model that a benchmark has
-            trained, `data/digits_c/source_model.safetensors`, which comes with its weights, mean and std.
-        num_classes: Outputs it must have; None: as many as the weights have.
-        weights: pretrained: those that timm has, or torchvision's newest (`IMAGENET1K_V1` and the like name others);
-            a path: a state dict, safetensors or `.pth`, of which no code is run; a state dict; None: untrained.
-        mean: Of each channel of images in [0, 1]; None: those that the weights were published with.
-        std: As *mean*.
+        name: `timm:<architecture>`, `torchvision:<architecture>`, or the file of a benchmark's trained source
+            model, such as `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
+        num_classes: Number of outputs that it must have; None: as many as the weights have.
+        weights: pretrained: those of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select others);
+            a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None: untrained.
+        mean: Mean of each channel of images in [0, 1]; None: as published with the weights.
+        std: Standard deviation of each channel; None: as published with the weights.
 
     Raises:
-        EvaluationError: there is no such architecture or weights, they do not fit, have another number of outputs, or
-            mean and std are missing, which weights of your own come without, or given with a source model, which has
-            them.
+        EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; or mean
+            and std are missing for weights of your own, or given for a source model, which has them.
     """
     library, _, architecture = name.partition(":")
     if (library not in _LIBRARIES or not architecture) and Path(name).suffix != ".safetensors":
@@ -82,7 +81,7 @@ def load_model(
     if num_classes is not None and facts.num_classes != num_classes:
         raise EvaluationError(
             f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "
-            "None for a network without training"
+            "None for an untrained network"
         )
     classifier = Classifier(facts)
     classifier.to(memory_format=torch.channels_last)
@@ -92,13 +91,13 @@ def load_model(
 def _require_nothing_else(
     name: str, *, weights: Weights, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> None:
-    """Refuse what a source model would leave unused."""
+    """Refuse arguments that a source model would ignore."""
     given: dict[str, object] = {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
     if weights != "pretrained":
         given["weights"] = weights
     for field, value in given.items():
         raise EvaluationError(
-            f"{field} is {value!r:.60}; expected none with the source model {name}, which comes with its weights, mean "
+            f"{field} is {value!r:.60}; expected none with the source model {name}, which has its own weights, mean "
             f"and std: leave {field} out"
         )
 
@@ -122,8 +121,7 @@ def _described(
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
     if len(given) < 2 or num_classes is None:
         raise EvaluationError(
-            "mean, std or num_classes is missing; expected all three with weights of your own: what the model was "
-            "trained with"
+            "mean, std or num_classes is missing; expected all three with weights of your own, as the model was trained"
         )
     if isinstance(weights, str | Path):
         path = Path(weights)

@@ -1,4 +1,4 @@
-"""A stream through a method once: predictions in stream order, and where the time of each batch went."""
+"""One pass of a method over a stream: predictions in stream order, and where the time of each batch went."""
 
 import time
 from collections import deque
@@ -20,7 +20,7 @@ from tta_pipeline.streaming.reader import Stream
 Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
-"""Batches that the host may be ahead of the device: enough to keep it busy, and memory stays bounded."""
+"""Number of batches that the host may be ahead of the device: enough to keep it busy, with bounded memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,11 +29,11 @@ class BatchTiming:
 
     num_samples: int
     data_wait_s: float
-    """Until the stream delivered the batch."""
+    """Seconds until the stream delivered the batch."""
     host_to_device_s: float
-    """Its copy, which on CUDA goes on beside the computation of the batch before; 0 on a CPU."""
+    """Seconds of the copy to the device; on CUDA it overlaps computation on the batch before; 0 on a CPU."""
     compute_s: float
-    """Forward pass and whatever the method adapts."""
+    """Seconds of forward pass and adaptation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Pass:
     samples: Samples[npt.NDArray[Any]]
     batches: tuple[BatchTiming, ...]
     wall_s: float
-    """From before the first batch was asked for until the device was done with the last."""
+    """Seconds from the request of the first batch until the device finished the last."""
 
 
 def run_pass(
@@ -71,7 +71,7 @@ def run_pass(
     except torch.OutOfMemoryError as error:
         raise EvaluationError(
             f"{name_of(device)} is out of memory at batches of {stream.batch_size} ({error}); "
-            "expected room for one: lower batch_size, or set precision to bf16"
+            "expected memory for one batch: lower batch_size, or set precision to bf16"
         ) from error
     return recorder.result(started)
 
@@ -79,8 +79,8 @@ def run_pass(
 def _log_probabilities(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream, precision: Precision
 ) -> torch.Tensor:
-    """Return the log-softmax of the method's logits, float32 (B, K), for *images* as pixels."""
-    # Compiled code is for one shape; the last batch has another.
+    """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels."""
+    # Compiled code is for one shape; the last batch may have another.
     with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
         return driver.predict(as_floats(images)).float().log_softmax(1)
 
@@ -95,7 +95,7 @@ def _autocast(device: torch.device, precision: Precision) -> AbstractContextMana
 
 
 class _Recorder:
-    """Keeps what a pass gives on the device, since fetching it would let the device wait for the host."""
+    """Keeps the results of a pass on the device, since fetching them would make the device wait for the host."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -110,7 +110,7 @@ class _Recorder:
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
         self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
-        self._batches.append(batch._replace(images=batch.images[:0]))  # not the pixels, whose memory is needed again
+        self._batches.append(batch._replace(images=batch.images[:0]))  # drop the pixels, whose memory is reused
         self._waits_s.append(data_wait_s)
         self._marks.append((begin, end))
         self._running.append(end)

@@ -1,4 +1,4 @@
-"""What is looked at before a segment is streamed: that shards are what manifests say, and the order of samples."""
+"""Checks and planning before a segment is streamed: shards match manifests, and the order of samples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from tta_pipeline.streaming.order import StreamOrder
 
 @dataclass(frozen=True, kw_only=True)
 class OpenStream:
-    """Shard sets that were looked at and found to be what their manifests say, in the order they are streamed."""
+    """Shard sets that were checked against their manifests, in the order in which they are streamed."""
 
     joined: JoinedSets
     order: StreamOrder
     subset_sha256s: tuple[str | None, ...]
-    """Of each set; None if all its samples count."""
+    """sha256 of the subset of each set; None if all its samples count."""
     metadata_scan_s: float
     order_name: str = "stored"
-    """Of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
+    """Name of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
     staging_s: float = 0.0
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """The manifest of each set."""
+        """Manifest of each set."""
         return tuple(shard_set.manifest for shard_set in self.joined.sets)
 
     @cached_property
     def name(self) -> str:
-        """What was opened, for messages."""
+        """Folders of the sets, for messages."""
         return ", ".join(str(shard_set.folder) for shard_set in self.joined.sets)
 
 
@@ -51,20 +51,20 @@ def open_stream(
     seed: int = 0,
     staging_s: float = 0.0,
 ) -> OpenStream:
-    """Read the manifests and indices in *folders*, make sure of the shards, and plan their stream.
+    """Read the manifests and indices in *folders*, check the shards, and plan their stream.
 
-    Without an *experiment*: all samples as they are stored. Another thread may do it.
+    Without an *experiment*, all samples are streamed in stored order. It may run in another thread.
 
     Args:
-        folders: Of the shard sets.
-        belonging: What each of them should be of; None: nobody knows.
-        experiment: Which samples count, and their order.
-        seed: Of that order.
-        staging_s: What it took to copy the sets to *folders*.
+        folders: Folders of the shard sets.
+        belonging: What each shard set must belong to; None: unknown.
+        experiment: Experiment that selects the samples and their order.
+        seed: Seed of that order.
+        staging_s: Seconds that copying the sets to *folders* took.
 
     Raises:
-        ManifestError: a manifest and its shards disagree, or it is that of something else.
-        StreamError: the subset names samples that are not there, or cells lack images that the order needs.
+        ManifestError: a manifest and its shards disagree, or the manifest belongs to something else.
+        StreamError: the subset names missing samples, or cells lack images that the order needs.
     """
     with timed() as scan:
         sets = tuple(
@@ -119,7 +119,7 @@ def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Exper
 
 
 def _order_name(experiment: Experiment | None) -> str:
-    """Return the order within a segment: whoever mixes cells or asks for several seeds wants it shuffled."""
+    """Return the order within a segment; mixed cells and several seeds imply a shuffled order."""
     if experiment is None:
         return "stored"
     protocol = experiment.protocol

@@ -1,4 +1,4 @@
-"""A pass over a stream as records: what came of each cell, and what it cost."""
+"""A pass over a stream as records: the results of each cell, and their cost."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from tta_pipeline.records.evaluation import METRICS_VERSION, NO_BATCHES, Batches
 from tta_pipeline.shards.manifest import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6
-"""A collapse: of so many samples one class has more than this share of the predictions, but none of the labels."""
+"""Limits of a collapse: least number of samples, least share of the commonest prediction, most share of a label."""
 NUM_PREVIEWED = 10
-"""Samples shown with their predictions."""
+"""Number of samples shown with their predictions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What came of one cell."""
+    """Result of one cell."""
 
     row: Evaluation
     samples: SamplePredictions
@@ -37,7 +37,7 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One pass, and what the method counted in it."""
+    """One pass, and the counters of the method in it."""
 
     collected: Pass
     counters: Mapping[str, int]
@@ -52,15 +52,15 @@ def cell_results(
     load: float | None,
     describe: Callable[[Manifest], partial[Evaluation]],
 ) -> Iterator[CellResult]:
-    """Yield what came of each cell; what a stream of several took is divided among them by samples.
+    """Yield the result of each cell; the cost of a stream of several cells is divided among them by samples.
 
     Args:
-        opened: What was streamed.
-        measured: The pass.
-        device: What it was computed on.
-        pipeline_setup_s: What the construction of the stream took.
-        load: Of the machine before the pass.
-        describe: Gives the record of a cell's evaluation with what is known besides: what is evaluated, and on what.
+        opened: The stream.
+        measured: The pass over the stream.
+        device: The device that computed.
+        pipeline_setup_s: Seconds that the construction of the stream took.
+        load: Load of the machine before the pass.
+        describe: Function that returns a cell's partial record: what is evaluated, and on what.
     """
     collected, counters = measured.collected, measured.counters
     set_numbers = opened.joined.set_numbers(collected.samples.indices)
@@ -68,7 +68,7 @@ def cell_results(
     for number, manifest in enumerate(opened.manifests):
         is_in = set_numbers == number
         if not is_in.any():
-            continue  # a slow stream has not come by
+            continue  # a slow stream did not reach the cell
         own = chosen(collected.samples, is_in)
         part = CellShare(num_before=num_before, num_own=int(is_in.sum()), num_all=len(is_in))
         num_before += part.num_own
@@ -98,7 +98,7 @@ def cell_results(
 
 
 def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
-    """Return what was read: the *number*-th set that was opened, and the order of its samples."""
+    """Return the facts of the data: the opened set at position *number*, and the order of its samples."""
     manifest, stored = opened.manifests[number], opened.manifests[number].order
     return {
         "manifest_sha256": manifest.sha256,
@@ -125,9 +125,9 @@ def _first(own: Samples[npt.NDArray[Any]], positions: npt.NDArray[np.int64]) -> 
 
 def _outcome(samples: Samples[npt.NDArray[Any]], *, num_classes: int) -> dict[str, Any]:
     correct = samples.predictions == samples.labels
-    # A label beside NaN has the last rank, though NaN is also what is predicted.
+    # Among NaN the label has the last rank, but it can still be the prediction.
     top5 = correct | (samples.label_ranks < min(TOP, num_classes))
-    # A broken model's confidence is no number; it counts as none.
+    # A broken model's confidence is NaN; it counts as 0.
     confidences = np.nan_to_num(samples.confidences)
     calibration = calibration_bins(confidences, correct)
     return {
@@ -150,7 +150,7 @@ def _outcome(samples: Samples[npt.NDArray[Any]], *, num_classes: int) -> dict[st
 
 
 def _collapsed(own: Samples[npt.NDArray[Any]]) -> bool:
-    """Return whether nearly all of the later half of the samples, which are of several classes, got one prediction."""
+    """Return whether nearly all of the later half of the samples, of several classes, got the same prediction."""
     later = slice(len(own.labels) // 2, None)
     shares = [
         np.unique(of, return_counts=True)[1].max() / len(of) for of in (own.predictions[later], own.labels[later])
@@ -160,19 +160,19 @@ def _collapsed(own: Samples[npt.NDArray[Any]]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class CellShare:
-    """The part that one cell has in a stream of several, by samples."""
+    """Share of one cell in a stream of several, by samples."""
 
     num_before: int
-    """Samples of the cells before it."""
+    """Number of samples of the cells before."""
     num_own: int
     num_all: int
 
     def of(self, total: float) -> float:
-        """Return the part of *total*."""
+        """Return the cell's share of *total*."""
         return total * self.num_own / self.num_all
 
     def of_count(self, total: int) -> int:
-        """Return the part of *total*, a whole number; the parts of all cells add up to it."""
+        """Return the cell's share of *total* as a whole number; the shares of all cells add up to *total*."""
         return total * (self.num_before + self.num_own) // self.num_all - total * self.num_before // self.num_all
 
 
@@ -196,21 +196,21 @@ def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
 
 
 def _in_columns(batches: Sequence[BatchTiming]) -> Batches:
-    # To the nanosecond: what a clock says beyond it is noise, and long numbers take long to read.
+    # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to read.
     return Batches(
         **{field.name: tuple(round(getattr(batch, field.name), 9) for batch in batches) for field in fields(Batches)}
     )
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:
-    """Refuse a pass that was not over the samples of the stream, each once and in their order.
+    """Refuse a pass that did not see each sample of the stream once and in order.
 
     Raises:
-        EvaluationError: it was not.
+        EvaluationError: samples are missing, repeated or out of order.
     """
     expected = len(opened.order)
     if len(seen) != expected or len(np.unique(seen)) != expected or not np.array_equal(seen, opened.order.indices):
         raise EvaluationError(
             f"{opened.name}: saw {len(seen)} samples, {len(np.unique(seen))} of them different; expected the "
-            f"stream's {expected}, each once: this is a fault of the stream, and no result was recorded"
+            f"stream's {expected}, each once: this is a bug in the stream, and no result was recorded"
         )

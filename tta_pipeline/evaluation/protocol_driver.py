@@ -1,4 +1,4 @@
-"""How a protocol gives batches to a method: as they come, from the source model each, in windows, or in real time."""
+"""Drivers that give batches to a method: continually, each from the source model, in windows, or in real time."""
 
 import math
 import statistics
@@ -16,16 +16,16 @@ _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
 
 class ProtocolDriver:
-    """Batches as they come, each adapted on."""
+    """Driver that adapts on every batch, in stream order."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self.num_unadapted = 0
-        """Samples predicted without adaptation, since the stream did not wait."""
+        """Number of samples predicted without adaptation, since the stream did not wait."""
 
     @property
     def is_stateless(self) -> bool:
-        """Whether each batch is treated by itself, so that several processes can share a stream."""
+        """Whether each batch is treated independently, so that several processes can share a stream."""
         return self.method.is_stateless
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -33,20 +33,20 @@ class ProtocolDriver:
         return self.method.predict(images)
 
     def state_dict(self) -> StateDict:
-        """Return a copy of what decides the next predictions."""
+        """Return a copy of the state that determines the next predictions."""
         return {"method": self.method.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where the driver was that gave *state*."""
+        """Restore *state* from `state_dict`."""
         self.method.load_state_dict(state["method"])
 
 
 class EpisodicDriver(ProtocolDriver):
-    """Each batch from the source model on (MEMO: Zhang et al. 2022, section 3)."""
+    """Driver that starts each batch from the source model (MEMO: Zhang et al. 2022, section 3)."""
 
     @property
     def is_stateless(self) -> bool:
-        """It is: the generator starts anew too."""
+        """True: the random generator is reset too."""
         return True
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -56,9 +56,9 @@ class EpisodicDriver(ProtocolDriver):
 
 
 class WindowDriver(ProtocolDriver):
-    """Batches of the newest images, of which the last alone is predicted: for methods that need more than one image.
+    """Driver that predicts one image from a batch of the newest images, for methods that need more than one.
 
-    As the option `window_length` of the benchmark of Marsden et al. 2024 ("Universal test-time adaptation").
+    Like the option `window_length` in the benchmark of Marsden et al. 2024 ("Universal test-time adaptation").
     """
 
     def __init__(self, method: Method, *, size: int) -> None:
@@ -68,7 +68,7 @@ class WindowDriver(ProtocolDriver):
 
     @property
     def is_stateless(self) -> bool:
-        """It is not: windows overlap."""
+        """False: windows overlap."""
         return False
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -78,22 +78,22 @@ class WindowDriver(ProtocolDriver):
         return self.method.predict(self._newest)[-len(images) :]
 
     def state_dict(self) -> StateDict:
-        """Return a copy of what decides the next predictions, the window too."""
+        """Return a copy of the state that determines the next predictions, including the window."""
         return {**super().state_dict(), "newest": self._newest}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on where the driver was that gave *state*."""
+        """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
         self._newest = state["newest"]
 
 
 class RealTimeDriver(ProtocolDriver):
-    """A stream that does not wait for the method.
+    """Driver of a stream that does not wait for the method.
 
     Alfarra et al. 2024, "Evaluation of test-time adaptation under computational time constraints", section 3. The
-    source model defines the pace: at speed 1 a batch comes each time that it has predicted one. A batch that comes
-    while the method adapts is predicted by the network as it is. Latencies are measured here, so results depend on the
-    machine.
+    source model sets the pace: at speed 1, a batch arrives whenever the source model has predicted one. The network
+    predicts a batch that arrives during adaptation without adapting to it. Latencies are measured, so results depend
+    on the machine.
     """
 
     def __init__(self, method: Method, *, speed: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ class RealTimeDriver(ProtocolDriver):
 
     @property
     def is_stateless(self) -> bool:
-        """It is not: what the method misses depends on how long it was busy."""
+        """False: what the method misses depends on how long it was busy."""
         return False
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -128,7 +128,7 @@ class RealTimeDriver(ProtocolDriver):
         return logits
 
     def _measured_s(self, images: torch.Tensor) -> float:
-        """Return how long the source model takes for a batch: the median of a few."""
+        """Return the source model's time for a batch, as the median of a few runs."""
         times_s = []
         for _ in range(_NUM_WARM_UPS + _NUM_TIMED):
             self._synchronize()
@@ -143,7 +143,7 @@ class RealTimeDriver(ProtocolDriver):
 def driver_of(
     protocol: Protocol, method: Method, *, make_source: Callable[[], nn.Module], synchronize: Callable[[], None]
 ) -> ProtocolDriver:
-    """Return what gives batches to *method* as *protocol* says."""
+    """Return the driver that gives batches to *method* according to *protocol*."""
     if protocol.stream_speed is not None:
         return RealTimeDriver(method, speed=protocol.stream_speed, source=make_source(), synchronize=synchronize)
     if protocol.shift == "episodic":

@@ -1,4 +1,4 @@
-"""One evaluation by several processes, as `torchrun` starts them: each takes every n-th batch, one gathers."""
+"""One evaluation by several processes of `torchrun`: each takes every n-th batch, and one gathers the results."""
 
 import os
 from collections.abc import Iterator
@@ -19,28 +19,28 @@ from tta_pipeline.streaming.order import StreamOrder
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among those that evaluate together."""
+    """This process, among those that evaluate together."""
 
     rank: int = 0
     num_ranks: int = 1
     device: torch.device | None = None
-    """What this process computes on; None: whatever is free."""
+    """Device of this process; None: any free one."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this process gathers and records."""
+        """Whether this process gathers and records the results."""
         return self.rank == 0
 
     def wait_for_all(self) -> None:
-        """Return when every process has come here."""
+        """Block until every process has called this method."""
         if self.num_ranks > 1:
             dist.barrier()
 
     def require_stateless(self, driver: ProtocolDriver) -> None:
-        """Refuse a method that carries something from batch to batch, which no other process would know.
+        """Refuse a method with state from batch to batch, which the other processes would lack.
 
         Raises:
-            EvaluationError: there are several processes, and the method of *driver* adapts or gets more than a batch.
+            EvaluationError: there are several processes, and the method of *driver* adapts or gets more than one batch.
         """
         if self.num_ranks > 1 and not driver.is_stateless:
             raise EvaluationError(
@@ -49,7 +49,7 @@ class Ranks:
             )
 
     def share(self, order: StreamOrder, batch_size: int) -> StreamOrder:
-        """Return the samples of every `num_ranks`-th batch of *order*, the batches staying what they are.
+        """Return the samples of every `num_ranks`-th batch of *order*; the batches do not change.
 
         Raises:
             EvaluationError: there are fewer batches than processes.
@@ -60,16 +60,16 @@ class Ranks:
         if num_batches < self.num_ranks:
             raise EvaluationError(
                 f"found {self.num_ranks} processes for {num_batches} batches of {batch_size}; expected a batch for "
-                "each: launch fewer, or lower batch_size"
+                "each process: launch fewer, or lower batch_size"
             )
         starts = range(self.rank * batch_size, len(order), self.num_ranks * batch_size)
         parts = [order.indices[start : start + batch_size] for start in starts]
         return replace(order, indices=np.concatenate(parts))
 
     def gathered(self, part: Pass, counters: dict[str, int]) -> tuple[Pass, dict[str, int]]:
-        """Return the whole pass in stream order and the sums of all counters; what others than the first get is theirs.
+        """Return the whole pass in stream order and the sums of all counters; other ranks get only their part.
 
-        The time is that of the slowest.
+        The time is that of the slowest process.
         """
         if self.num_ranks == 1:
             return part, counters
@@ -98,14 +98,14 @@ def ranks_of_torchrun() -> Iterator[Ranks]:
 
 
 def merged(parts: list[Pass]) -> Pass:
-    """Put the batches of all ranks back into the order of the stream."""
+    """Merge the batches of all ranks in the order of the stream."""
     edges = [np.cumsum([0, *(batch.num_samples for batch in part.batches)]) for part in parts]
     turns = [
         (number, slice(ends[number], ends[number + 1]), part)
         for part, ends in zip(parts, edges, strict=True)
         for number in range(len(part.batches))
     ]
-    # Stable: of equal turns the lower rank comes first, as the batches were dealt.
+    # Stable: within a round, the lower rank comes first, as the batches were dealt.
     turns.sort(key=lambda turn: turn[0])
     return Pass(
         samples=joined([chosen(part.samples, samples) for _, samples, part in turns]),

@@ -1,4 +1,4 @@
-"""An experiment over its streams: what is finished is not done again, and the next cell is opened ahead."""
+"""Runs an experiment over its streams: finished cells are skipped, and the next cell is opened ahead."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ from tta_pipeline.training.source_model import require_trained_so
 
 
 class _Held(NamedTuple):
-    """What was opened, and what keeps its staged shards from being removed."""
+    """An opened stream, and the hold that keeps its staged shards from being removed."""
 
     opened: OpenStream
     held: ExitStack
@@ -56,17 +56,17 @@ class _Step(NamedTuple):
 class ExperimentRunner:
     """Evaluates the streams of an experiment in a process that keeps model, threads and device warm.
 
-    For each key that is wanted, first `plan` and then `evaluate` it; what all of them leave to do is known by then, and
-    each segment is opened while the one before computes.
+    Call `plan` for all keys first, then `evaluate` for each: the remaining work is then known, and each segment is
+    opened while the one before computes.
 
     Args:
-        experiment: What is evaluated.
-        machine: What it is evaluated on.
-        run_id: Of the records.
-        tell: ConsoleReporter how it goes.
+        experiment: The experiment to evaluate.
+        machine: Settings of the machine.
+        run_id: Run ID of the records.
+        tell: Called with messages about progress.
         ranks: The processes that evaluate together.
-        keeps_predictions: Whether what is predicted for each sample is written.
-        anew: Whether cells that are finished are evaluated again.
+        keeps_predictions: Whether the predictions of each sample are written.
+        anew: Whether finished cells are evaluated again.
     """
 
     def __init__(
@@ -108,20 +108,20 @@ class ExperimentRunner:
         self._stack.close()
 
     def plan(self, key: PartitionKey) -> bool:
-        """Find which streams at *key* are left to evaluate, and return whether there is one.
+        """Find the streams at *key* that are left to evaluate, and return whether there are any.
 
         Raises:
-            ManifestError, EvaluationError: shards or model, which decide what is finished, are not there.
+            ManifestError, EvaluationError: the shards or the model, which determine what is finished, are missing.
         """
         self._todo[key] = self._experiment.plans(key) if self._anew else self._unfinished(key)
         self._to_come += [_Step(plan, segment) for plan in self._todo[key] for segment in plan.segments]
         return bool(self._todo[key])
 
     def evaluate(self, key: PartitionKey) -> None:
-        """Evaluate and record the streams at *key* that `plan` found to be left.
+        """Evaluate and record the streams at *key* that `plan` found unfinished.
 
-        A stream that was broken off goes on behind the last segment that is recorded, from the state that was saved
-        then, unless it is to begin anew.
+        An interrupted stream continues after the last recorded segment, from the state saved then, unless *anew* is
+        set.
 
         Raises:
             ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
@@ -140,16 +140,16 @@ class ExperimentRunner:
         return tuple(self._rows.get(place) or self._experiment.row(place) for place in places)
 
     def tell_of_unproven(self) -> None:
-        """Tell how many of the cells found unfinished have results of an earlier version, and what they took."""
+        """Report how many unfinished cells have results of an earlier version, and the time that they took."""
         if self._unproven:
             hours = sum(row.wall_s for row in self._unproven) / 3600
             self._tell(
                 f"{len(self._unproven)} cells have results of an earlier version of tta_pipeline, which did not record "
-                f"all that decides them: they are evaluated again, about {hours:,.1f} h by what they took then"
+                f"all that determines them: they are evaluated again, in about {hours:,.1f} h by the recorded times"
             )
 
     def standings(self, plan: Plan) -> Iterator[Standing]:
-        """Yield each cell of *plan* in its order: its newest record, and what decides its predictions now."""
+        """Yield the standing of each cell of *plan*, in order: its newest record and its present fingerprint."""
         for segment, present in zip(plan.segments, self._fingerprints(plan), strict=True):
             for cell in segment.cells:
                 yield self._standing(Place(plan, segment, cell), present)
@@ -163,9 +163,9 @@ class ExperimentRunner:
         return Standing(place=place, present=present, stored=stored, versions=versions)
 
     def _unfinished(self, key: PartitionKey) -> tuple[Plan, ...]:
-        """Return the streams at *key* whose newest records are not of all that decides predictions as it is now.
+        """Return the streams at *key* whose newest records do not have the present fingerprints.
 
-        Results that an experiment had under another name become its own first.
+        Results that the experiment had under another name are taken over first.
         """
         todo = []
         for plan in self._experiment.plans(key):
@@ -180,10 +180,10 @@ class ExperimentRunner:
 
     def _say_why(self, standing: Standing) -> None:
         if standing.problem or (standing.stored and not standing.is_unproven):
-            self._tell(f"{_named(standing.place)} is evaluated anew: {standing.reason}")
+            self._tell(f"{_named(standing.place)} is evaluated again: {standing.reason}")
 
     def _begin(self, plan: Plan) -> int:
-        """Bring the method to where *plan* was broken off, or to the source model; return the segment to go on with."""
+        """Restore the method to where *plan* was interrupted, or to the source model; return the next segment."""
         self._evaluator.start(self._manifest(plan.segments[0].cells[0]), seed=plan.seed)
         num_finished = 0 if self._anew else self._num_finished(plan)
         if num_finished in (0, len(plan.segments)):
@@ -194,11 +194,11 @@ class ExperimentRunner:
             return 0
         position, state = found
         self._evaluator.load_state_dict(state)
-        self._tell(f"stream {plan.key.key} goes on at {position} of {len(plan.segments)}")
+        self._tell(f"stream {plan.key.key} continues at position {position} of {len(plan.segments)}")
         return position
 
     def _num_finished(self, plan: Plan) -> int:
-        """Return how many segments from the first on were found finished."""
+        """Return the number of leading segments that are finished."""
         left = (place.segment.position for place in places_of(plan) if place not in self._rows)
         return next(left, len(plan.segments))
 
@@ -222,7 +222,7 @@ class ExperimentRunner:
             self._record(step, results, started_at)
 
     def _record(self, step: _Step, results: Sequence[CellResult], started_at: str) -> None:
-        """Record *results*; if the stream goes on, save before from where, so that a kill loses a segment only."""
+        """Record *results*; if the stream continues, save its state first, so that a kill loses only one segment."""
         states = self._states(step.plan)
         goes_on = step.segment is not step.plan.segments[-1]
         if goes_on:
@@ -244,14 +244,14 @@ class ExperimentRunner:
         states.keep_only([each.sha256 for each in done[-NUM_KEPT:]])
 
     def _with_samples(self, name: str, result: CellResult) -> Evaluation:
-        """Write what is predicted for each sample, and return the row with its hash."""
+        """Write the predictions of each sample, and return the row with the hash of their file."""
         data = result.samples.encoded()
         sha256 = hashlib.sha256(data).hexdigest()
         write_atomically(self._experiment.samples_path(name, sha256), data)
         return replace(result.row, samples_sha256=sha256)
 
     def _taken_over(self, standing: Standing) -> Standing:
-        """Return *standing* with the result that the experiment had under another name, which becomes its own."""
+        """Return *standing* with the result that the experiment had under another name, after taking it over."""
         if standing.stored or standing.problem or not self._ranks.is_first:
             return standing
         experiment, place = self._experiment, standing.place
@@ -280,7 +280,7 @@ class ExperimentRunner:
         return replace(standing, stored=row, versions=record.versions)
 
     def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
-        """Return what decides the predictions of each segment: all that its stream has had until then."""
+        """Return the fingerprint of each segment, which covers the stream up to it."""
         experiment = self._experiment
         code_sha256, arithmetic = self._code_sha256, self._arithmetic
         so_far: list[Manifest] = []
@@ -316,7 +316,7 @@ class ExperimentRunner:
         return self._opening.pop(step).result() if step in self._opening else self._open(step)
 
     def _open(self, step: _Step) -> _Held:
-        """Open the cells of *step* where they lie, or staged; another thread may do it."""
+        """Open the cells of *step*, in place or staged; may run in another thread."""
         experiment = self._experiment
         folders = [experiment.folder(cell) for cell in step.segment.cells]
         with ExitStack() as stack:
@@ -334,7 +334,7 @@ class ExperimentRunner:
             return _Held(opened, stack.pop_all())
 
     def _open_next(self, step: _Step) -> None:
-        """Have the segment that will come after *step* opened meanwhile; a fault is raised when it is its turn."""
+        """Open the segment after *step* in the background; its errors are raised when its turn comes."""
         following = self._to_come[self._to_come.index(step) + 1 :] if step in self._to_come else []
         for other in following[:1]:
             self._opening[other] = self._thread.submit(self._open, other)
@@ -346,7 +346,7 @@ class ExperimentRunner:
         spec = experiment.benchmark.models[name]
         source_model = locations.source_model(experiment.benchmark.name)
         train = locations.shards(experiment.benchmark.name, TRAIN)
-        # Whoever has the weights alone evaluates them as they are.
+        # Weights without a recorded training are evaluated as they are.
         if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
             require_trained_so(source_model, read_manifest(train, experiment.belonging(TRAIN)), spec)
         class_map = benchmark_class_map(experiment.benchmark, locations)
@@ -354,7 +354,7 @@ class ExperimentRunner:
 
     @cached_property
     def _code_sha256(self) -> str:
-        """Of the method, asked before it is imported."""
+        """Hash of the method's code, taken before it is imported."""
         try:
             return method_code_sha256(self._experiment.spec)
         except ValueError as error:
@@ -362,7 +362,7 @@ class ExperimentRunner:
 
     @cached_property
     def _arithmetic(self) -> Mapping[str, Any]:
-        """As it is once the method is imported, which may set some; what it sets later is part of its code."""
+        """Arithmetic flags after the import of the method, which may set some; its code covers later changes."""
         implementation_of(self._experiment.spec.entry)
         return arithmetic_flags()
 

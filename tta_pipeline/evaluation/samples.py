@@ -1,7 +1,7 @@
-"""What is predicted for each sample of an evaluation: a small Parquet file that its record has the hash of.
+"""Predictions of each sample of an evaluation: a small Parquet file whose hash is in the record.
 
-Keys and labels stand in the sample index of the shard set, at the same positions, so that a sample takes less than 8
-bytes here: `position` in that index, `prediction` and `confidence`, one row a sample in stream order.
+Keys and labels are in the sample index of the shard set, at the same positions, so that a sample takes less than 8
+bytes here: `position` in that index, `prediction` and `confidence`, one row per sample in stream order.
 """
 
 import hashlib
@@ -25,22 +25,22 @@ _SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("con
 
 @dataclass(frozen=True, kw_only=True)
 class SamplePredictions:
-    """Of each sample in stream order, shape (N,)."""
+    """Predictions of each sample in stream order; arrays of shape (N,)."""
 
     positions: npt.NDArray[np.int64]
-    """In the sample index of the shard set."""
+    """Position of each sample in the sample index of the shard set."""
     predictions: npt.NDArray[np.int64]
-    """Predicted label."""
+    """Predicted label of each sample."""
     confidences: npt.NDArray[np.float32]
-    """Probability of the predicted class; no number where the model gave none."""
+    """Probability of the predicted class; NaN where the model gave NaN."""
 
     @property
     def sha256(self) -> str:
-        """Of the predicted labels in stream order, int64 little-endian, as records have it."""
+        """sha256 of the predicted labels in stream order, int64 little-endian, as in records."""
         return hashlib.sha256(self.predictions.astype("<i8").tobytes()).hexdigest()
 
     def num_correct(self, index: SampleIndex) -> int:
-        """Return how many predictions are the labels in *index*."""
+        """Return how many predictions equal the labels in *index*."""
         return int((index.labels[self.positions] == self.predictions).sum())
 
     def encoded(self) -> bytes:
@@ -63,20 +63,20 @@ class SamplePredictions:
         """Read the file at *path*, which must hash to *sha256*.
 
         Raises:
-            RecordError: it is missing, or other bytes than were written.
+            RecordError: the file is missing, or its bytes were changed.
         """
         try:
             data = read_file(path, limit_bytes=_MOST_BYTES)
         except OSError as error:
             raise RecordError(
                 f"{path} cannot be read ({error.strerror}); expected the predictions of each sample, which a record "
-                "names: put it back, or evaluate the cell again with `remeasure`"
+                "names: restore it, or evaluate the cell again with `remeasure`"
             ) from error
         found = hashlib.sha256(data).hexdigest()
         if found != sha256:
             raise RecordError(
-                f"{path} hashes to {found}; expected {sha256} as its record says: it was changed after it was written, "
-                "so put the right one back, or evaluate the cell again with `remeasure`"
+                f"{path} hashes to {found}; expected {sha256} as its record says: it was changed after it was written: "
+                "restore the original, or evaluate the cell again with `remeasure`"
             )
         table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
         return cls(

@@ -1,6 +1,6 @@
-"""What is kept of each sample's prediction, and the means and counts made of it.
+"""Values kept of each sample's prediction, and the means and counts computed from them.
 
-Definitions are in docs/metrics.md. A change of one of them is a new METRICS_VERSION (`records/evaluation.py`), which is
+Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`records/evaluation.py`), which is
 stored with the values.
 """
 
@@ -18,14 +18,14 @@ Column = TypeVar("Column")
 
 
 class Samples(NamedTuple, Generic[Column]):
-    """What is kept of each sample of a stream, in columns of shape (N,).
+    """Values kept of each sample of a stream, in columns of shape (N,).
 
-    Tensors while a pass goes on, those of scores on the device that computed them; arrays afterwards, whose floats are
-    float64.
+    During a pass the columns are tensors, scores on the device that computed them; afterwards they are arrays, with
+    float64 for floats.
     """
 
     indices: Column
-    """int64: in the sample index of what is streamed."""
+    """int64: position in the sample index of the stream."""
     labels: Column
     """int64."""
     predictions: Column
@@ -33,7 +33,7 @@ class Samples(NamedTuple, Generic[Column]):
     confidences: Column
     """float: the probability of the predicted class."""
     label_ranks: Column
-    """int64: how many classes are not at or below the label's probability, so 0 is the best."""
+    """int64: number of classes that are not at or below the label's probability; 0 is best."""
     log_likelihoods: Column
     """float: natural logarithm of the label's probability."""
     brier_scores: Column
@@ -45,8 +45,8 @@ def scored_samples(
 ) -> Samples[torch.Tensor]:
     """Score *log_probabilities*, float32 (B, K), by *labels*, int64 (B,), without making the host wait for the device.
 
-    Ranks are taken from logarithms: where a method is nearly certain, float32 probabilities of all other classes are 0.
-    Scores of logits that are no numbers are no numbers either, and their label has the last rank.
+    Ranks are computed from logarithms: if a method is nearly certain, float32 probabilities of all other classes are 0.
+    For NaN logits, scores are NaN and the label has the last rank.
     """
     column = labels.to(log_probabilities.device, non_blocking=True)[:, None]
     best, predictions = log_probabilities.max(1)
@@ -64,18 +64,18 @@ def scored_samples(
 
 
 def in_host_memory(batches: Sequence[Samples[torch.Tensor]]) -> Samples[npt.NDArray[Any]]:
-    """Return the samples of *batches* one after the other, fetched from the device."""
+    """Return the concatenated samples of *batches*, fetched from the device."""
     columns = (torch.cat(column).cpu() for column in zip(*batches, strict=True))
     return Samples(*((column.double() if column.is_floating_point() else column).numpy() for column in columns))
 
 
 def chosen(samples: Samples[npt.NDArray[Any]], which: slice | npt.NDArray[np.bool_]) -> Samples[npt.NDArray[Any]]:
-    """Return the samples that *which* chooses."""
+    """Return the samples that *which* selects."""
     return Samples(*(column[which] for column in samples))
 
 
 def joined(parts: Sequence[Samples[npt.NDArray[Any]]]) -> Samples[npt.NDArray[Any]]:
-    """Return the samples of *parts* one after the other."""
+    """Return the concatenated samples of *parts*."""
     return Samples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -88,5 +88,5 @@ def class_counts(labels: npt.NDArray[np.int64], correct: npt.NDArray[np.bool_], 
 
 
 def finite_mean(values: npt.NDArray[np.float64]) -> float | None:
-    """Return the mean of *values*, or None if one of them is infinite or no number: a broken model's has none."""
+    """Return the mean of *values*, or None if one of them is infinite or NaN, as for a broken model."""
     return float(values.mean()) if np.isfinite(values).all() else None

@@ -1,4 +1,4 @@
-"""Whether a cell is finished, and if not, why: its newest record beside what decides the predictions now."""
+"""Whether a cell is finished, and why not: its newest record beside its present fingerprint."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,45 +15,45 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """How one cell of a stream stands."""
+    """Standing of one cell of a stream."""
 
     place: Place
     present: Fingerprint
     stored: Evaluation | None
-    """Its newest record; None if there is none that can be believed."""
+    """Newest record of the cell; None if there is none that can be trusted."""
     versions: Mapping[str, str]
-    """Of the libraries when it was evaluated; they outdate nothing."""
+    """Library versions at the time of the evaluation; they outdate nothing."""
     problem: str = ""
-    """What is wrong with the newest record."""
+    """What is wrong with the newest record; empty if nothing is."""
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing to evaluate."""
+        """Whether the cell needs no evaluation."""
         return self.stored is not None and self.stored.fingerprint == self.present.sha256
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its record is of an earlier version, which did not say all that decides the predictions."""
+        """Whether the record is of an earlier version, which did not record all that determines the predictions."""
         return self.stored is not None and self.stored.fingerprint_parts is None
 
     @property
     def differences(self) -> Mapping[str, tuple[Any, Any]]:
-        """What decides the predictions and is not what it was, by name: what is stored, and what is present."""
+        """Changed parts of what determines the predictions, by name: the stored and the present value."""
         if self.stored is None or self.stored.fingerprint_parts is None:
             return {}
         return differing(json.loads(self.stored.fingerprint_parts), self.present.parts)
 
     @property
     def reason(self) -> str:
-        """Why it is finished or not, in a few words."""
+        """Reason why the cell is finished or not, in a few words."""
         if self.problem:
             return self.problem
         if self.stored is None:
             return "it has no result yet"
         if self.is_unproven:
-            return "its result is of an earlier version of tta_pipeline, which did not record all that decides it"
+            return "its result is of an earlier version of tta_pipeline, which did not record all that determines it"
         if self.is_finished:
-            return "nothing that decides its predictions has changed"
+            return "nothing that determines its predictions has changed"
         return f"changed since: {'; '.join(self._named_differences())}"
 
     def _named_differences(self) -> Iterator[str]:
@@ -65,6 +65,6 @@ class Standing:
 
 
 def shown(value: Any) -> str:
-    """Return *value*, of a fingerprint, short enough for a line."""
+    """Return *value* of a fingerprint, shortened to fit a line."""
     text = json.dumps(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,4 +1,4 @@
-"""States from which a broken-off stream goes on, each with a hash of itself and of what it is a state of."""
+"""States from which an interrupted stream continues, each with a hash over itself and its fingerprint."""
 
 import hashlib
 import io
@@ -16,7 +16,7 @@ _NAME = re.compile(r"[0-9a-f]{64}\.state")
 _HEAD_BYTES = 64
 _MOST_BYTES = 2**38
 NUM_KEPT = 2
-"""Of a stream: the newest, and the one before, should the newest be damaged."""
+"""Number of states kept per stream: the newest, and the one before in case the newest is damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class States:
     folder: Path
 
     def save(self, fingerprint: str, state: StateDict) -> None:
-        """Write *state*, whole or not at all."""
+        """Write *state* atomically."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
         data = buffer.getvalue()
@@ -38,12 +38,12 @@ class States:
         """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
 
         Args:
-            fingerprints: Of the segments that are recorded, in their order.
-            device: What the state is for.
-            tell: Called for each that is damaged.
+            fingerprints: Fingerprints of the recorded segments, in order.
+            device: Device to load the state to.
+            tell: Called with a message for each damaged state.
 
         Returns:
-            How many segments it has behind it, and what was saved then.
+            The number of segments before the state, and the state.
         """
         for number in range(len(fingerprints), 0, -1):
             path = self._path(fingerprints[number - 1])
@@ -52,15 +52,15 @@ class States:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                tell(f"{path} cannot be read ({error.strerror}); the stream goes on from an earlier segment")
+                tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier segment")
                 continue
             if data[:_HEAD_BYTES] == _digest(fingerprints[number - 1], data[_HEAD_BYTES:]):
                 return number, torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location=device, weights_only=True)
-            tell(f"{path} is damaged: found other bytes than were written; the stream goes on from an earlier segment")
+            tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier segment")
         return None
 
     def keep_only(self, fingerprints: Sequence[str]) -> None:
-        """Remove the states of all other segments than those that have *fingerprints*."""
+        """Remove the states of all segments except those with *fingerprints*."""
         kept = {self._path(fingerprint) for fingerprint in fingerprints}
         for path in self.folder.glob("*.state"):
             if _NAME.fullmatch(path.name) and path not in kept:

@@ -1,4 +1,4 @@
-"""Durations and memory of this process, by a monotonic clock."""
+"""Durations by a monotonic clock, and memory of this process."""
 
 import resource
 import sys
@@ -12,14 +12,14 @@ GIB = 2**30
 
 @dataclass(kw_only=True, slots=True)
 class Lap:
-    """One measured stretch."""
+    """One measured duration."""
 
     wall_s: float = 0.0
 
 
 @contextmanager
 def timed() -> Iterator[Lap]:
-    """Measure the block in seconds."""
+    """Measure the duration of the block in seconds."""
     lap = Lap()
     started = time.perf_counter()
     yield lap
@@ -27,6 +27,6 @@ def timed() -> Iterator[Lap]:
 
 
 def peak_rss_gib() -> float:
-    """Return the most memory this process ever had resident, in GiB."""
+    """Return the peak resident memory of this process, in GiB."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB

@@ -1,1 +1,1 @@
-"""Result records as files, and the DuckDB database made from them."""
+"""The DuckDB database made from the result records."""

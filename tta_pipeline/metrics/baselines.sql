@@ -1,4 +1,4 @@
--- Constants: the corruptions of ImageNet-C, and the errors of AlexNet by which mCE is normalised.
+-- Constants: the corruptions of ImageNet-C, and the errors of AlexNet that normalise mCE.
 
 INSERT INTO corruptions VALUES
     ('gaussian_noise', 'noise', TRUE),

@@ -1,4 +1,4 @@
-"""What became of the records since the database was made: which are new, which were changed, moved or removed."""
+"""Changes of the records since the database was made: which are new, and which were changed, moved or removed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,21 +29,21 @@ _GONE = f"SELECT folder, sequence, {_STAMP} FROM ({_KNOWN}) ANTI JOIN listed USI
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What there is to do, so that the database has the records as they are."""
+    """The changes that bring the database up to date with the records."""
 
     fresh: Sequence[Listed]
-    """Records that it does not know."""
+    """Records that the database does not have."""
     restamped: Sequence[Listed]
-    """Records of another stamp whose content is what it was."""
+    """Records with a new stamp but unchanged content."""
     undone: str
-    """In words what the database has and the records have no more; empty if there is nothing of that kind."""
+    """Description of records in the database that were changed or removed since; empty if there are none."""
 
     def __bool__(self) -> bool:
         return bool(self.fresh or self.restamped or self.undone)
 
 
 def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root: Path) -> Changes:
-    """Compare the database with the records as they are listed; those of another stamp are read."""
+    """Compare the database with the listed records; records with a new stamp are read."""
     connection.register("listed", listing.table())
     try:
         fresh, touched, gone = (
@@ -68,7 +68,7 @@ def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root:
 
 
 def restamp(connection: duckdb.DuckDBPyConnection, records: Sequence[Listed]) -> None:
-    """Let the database remember the stamps of *records*, whose content it has."""
+    """Store the new stamps of *records*, whose content is already in the database."""
     if not records:
         return
     rows = [(record.folder, record.sequence, *record.stamp.trusted) for record in records]
@@ -87,7 +87,7 @@ def _listed(row: Sequence[Any]) -> Listed:
 
 
 def _content_sha256(path: Path) -> str | None:
-    """Return the hash of a record as it is now; None if it is damaged."""
+    """Return the current hash of a record; None if it is damaged."""
     try:
         return content_sha256(record_bytes(path))
     except RecordError:

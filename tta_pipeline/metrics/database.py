@@ -1,4 +1,4 @@
-"""`metrics.duckdb`: made from the result records and published by rename, so that nobody waits for anybody."""
+"""`metrics.duckdb`: made from the result records and published by rename, so that readers and writers never wait."""
 
 import re
 import shutil
@@ -19,20 +19,20 @@ from tta_pipeline.metrics.listing import Listing, list_records
 from tta_pipeline.metrics.schema import create_schema, schema_version
 from tta_pipeline.progress import Reporter, quiet
 
-# Readable by the DuckDB 1.x command lines that people have.
+# Readable by the DuckDB 1.x command lines that users have.
 _STORAGE = {
     "storage_compatibility_version": "v1.2.0",
-    "wal_autocheckpoint": "1GB",  # else every few batches of a rebuild are written twice
-    "memory_limit": "300MB",  # what a rebuild of very many records does not need it does not keep
+    "wal_autocheckpoint": "1GB",  # otherwise every few batches of a rebuild are written twice
+    "memory_limit": "300MB",  # a rebuild of very many records must not fill the memory
 }
-# Rows are text and numbers from files: nothing of them may reach the file system, the network or another setting.
+# Rows hold text and numbers from files, which must not reach the file system, the network or other settings.
 _CONFINED = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
 _MAX_LINES = 20
-"""Of records that are set aside; the table has all."""
+"""Most lines about records that are set aside; the table has all."""
 _SET_ASIDE = """
 SELECT
     CASE count(*)
@@ -46,7 +46,7 @@ GROUP BY split_part(folder, '/', 1), reason
 ORDER BY ALL
 LIMIT $2
 """
-# What is wrong with a question or a row; any other error of DuckDB is one of the file or the disk.
+# Errors of a query or a row; any other error of DuckDB concerns the file or the disk.
 OF_STATEMENTS = (
     duckdb.DataError,
     duckdb.IntegrityError,
@@ -59,26 +59,26 @@ OF_STATEMENTS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """What one publication did."""
+    """Result of one publication."""
 
     num_added: int
     was_rebuilt: bool
     notes: tuple[str, ...]
-    """Things a person should know, such as a write-ahead log that was set aside."""
+    """Notes for the user, such as a write-ahead log that was set aside."""
     set_aside: tuple[str, ...] = ()
-    """Records that are not in the database, being damaged or foreign: each, or by the folder, with the reason."""
+    """Records left out of the database as damaged or foreign: one by one or by folder, with the reason."""
 
 
 def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet) -> Publication:
-    """Bring `metrics.duckdb` up to the result records: a copy gets what is missing and takes the old one's place.
+    """Bring `metrics.duckdb` up to date with the result records: an updated copy replaces it.
 
     Args:
-        locations: Where records and database lie.
-        rebuild: Make it anew from all records.
-        progress: Reports on the records that are read.
+        locations: Paths of records and database.
+        rebuild: Whether to rebuild the database from all records.
+        progress: Reporter of the records that are read.
 
     Raises:
-        RecordError: there is no room for the database, or it cannot be written.
+        RecordError: the disk has no room for the database, or it cannot be written.
     """
     try:
         with locked(locations.root / ".metrics.lock"):
@@ -86,12 +86,12 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
     except (OSError, duckdb.Error) as error:
         raise RecordError(
             f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
-            f"{advice(error)} (while it is published there are two of it), then run `tta-pipeline rebuild-metrics`"
+            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline rebuild-metrics`"
         ) from error
 
 
 def require_current_schema(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
-    """Make `metrics.duckdb` anew if it is there and of another schema version; return what a person should know.
+    """Rebuild `metrics.duckdb` if it exists with another schema version; return notes for the user.
 
     Raises:
         RecordError: see `publish_metrics`.
@@ -101,7 +101,7 @@ def require_current_schema(locations: Locations, progress: Reporter = quiet) -> 
 
 @contextmanager
 def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the database for reading; what is published meanwhile is not seen, and nobody waits.
+    """Open the database for reading; it shows none of what is published meanwhile, and neither side waits.
 
     Raises:
         RecordError: there is no database at *path*, or it cannot be read.
@@ -118,12 +118,12 @@ def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
-    """Open the database at *path* as `open_metrics` does, and raise what DuckDB raises."""
+    """Open the database at *path* as `open_metrics` does, but let errors of DuckDB through."""
     return _locked(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
 
 
 def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """Return *connection* with settings that nobody can change; no bar is drawn into answers that take long."""
+    """Return *connection* with locked settings and without a progress bar, which would end up in answers."""
     connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
     return connection
 
@@ -145,7 +145,7 @@ def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publ
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
     num_added = _make_anew(locations, listing, progress)
     if why_anew:
-        notes = (*notes, f"{why_anew}; it was made anew from the {num_added:,} records")
+        notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
     return _publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
 
 
@@ -156,14 +156,14 @@ def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, not
 
 
 def _add_to_copy(locations: Locations, changes: Changes, progress: Reporter) -> int:
-    """Let a copy of the database with *changes* take its place; return how many records it lacked."""
+    """Replace the database by a copy with *changes*; return the number of records added."""
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
         return add_records(connection, locations.root, changes.fresh, progress)
 
 
 def _make_anew(locations: Locations, listing: Listing, progress: Reporter) -> int:
-    """Let a new database with all records take the old one's place; return how many it has."""
+    """Replace the database by a new one with all records; return their number."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy) as connection:
@@ -171,7 +171,7 @@ def _make_anew(locations: Locations, listing: Listing, progress: Reporter) -> in
 
 
 def _create_empty(path: Path) -> None:
-    """Make a database without rows at *path*; its 400 statements take most of a second, once in a process."""
+    """Make a database without rows at *path*; its 400 statements take most of a second, once per process."""
     if schema_version() in _empty:
         path.write_bytes(_empty[schema_version()])
         return
@@ -181,11 +181,11 @@ def _create_empty(path: Path) -> None:
 
 
 _empty: dict[str, bytes] = {}
-"""The file of an empty database by the version of its schema."""
+"""File content of an empty database, by the version of its schema."""
 
 
 def records_set_aside(locations: Locations) -> tuple[str, ...]:
-    """Return which records the database leaves out and why, a line for each, or for those of a benchmark together.
+    """Return which records the database leaves out and why, in a line per record, or per benchmark and reason.
 
     Raises:
         RecordError: there is no database, or it cannot be read.
@@ -204,15 +204,15 @@ def _lines_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations
 
 @contextmanager
 def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the database as it lies there now, under another name.
+    """Open the current database at *path* under another name.
 
-    To DuckDB a path that this process has open is the file that was opened, whatever took its place meanwhile.
+    If this process has a path open, DuckDB reuses the file opened then, even if another has replaced it.
     """
     link = path.with_name(f"{_copy_prefix(path)}{uuid.uuid4().hex}")
     try:
         try:
             link.hardlink_to(path)
-        except OSError:  # a file system without links
+        except OSError:  # a file system without hard links
             shutil.copyfile(path, link)
         with open_read_only(link) as connection:
             yield connection
@@ -221,7 +221,7 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _what_is_outdated(path: Path) -> str | None:
-    """Return in words why the file at *path* is no database of this schema; None if it is one, or is not there."""
+    """Return why the file at *path* is not a database of this schema; None if it is one or does not exist."""
     if not path.exists():
         return None
     try:
@@ -238,7 +238,7 @@ def _first_line(error: duckdb.Error) -> str:
 
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
-    """Yield a copy of *current*, or a path for a new file, that takes *target*'s place when the block ends well."""
+    """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
     copy = target.with_name(f"{_copy_prefix(target)}{uuid.uuid4().hex}")
     try:
         if current is not None:
@@ -253,10 +253,10 @@ def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned_copies(target: Path) -> None:
-    """Remove what killed publications left: only who holds the lock makes copies."""
+    """Remove the copies that killed publications left; only the holder of the lock makes copies."""
     name = re.compile(re.escape(_copy_prefix(target)) + r"[0-9a-f]{32}(\.wal|\.tmp)?")
     for path in filter(lambda path: name.fullmatch(path.name), target.parent.glob(f"{_copy_prefix(target)}*")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()  # DuckDB spills into a folder
+        shutil.rmtree(path) if path.is_dir() else path.unlink()  # DuckDB spills to a folder
 
 
 def _copy_prefix(target: Path) -> str:
@@ -274,7 +274,7 @@ def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _set_wal_aside(path: Path) -> tuple[str, ...]:
-    """Move away a write-ahead log: we leave none, so somebody wrote into the database, which is derived."""
+    """Move a write-ahead log away: we leave none, so it is of a foreign write to the database, which is derived."""
     log = path.with_name(f"{path.name}.wal")
     if not log.exists():
         return ()
@@ -282,7 +282,7 @@ def _set_wal_aside(path: Path) -> tuple[str, ...]:
     log.rename(aside)
     return (
         (
-            f"{log} was left by somebody's own write session and is now {aside}; what it wrote is not in the database, "
-            "which is made from the result records alone"
+            f"{log} was left by another program's write session and is now {aside}; its content is not in the "
+            "database, which is made only from the result records"
         ),
     )

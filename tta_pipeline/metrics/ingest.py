@@ -1,4 +1,4 @@
-"""Records into the database: read by batches, in columns, and set aside one by one where they do not fit."""
+"""Ingestion of records into the database: in batches, by columns; records that do not fit are set aside one by one."""
 
 import hashlib
 import os
@@ -24,16 +24,16 @@ from tta_pipeline.records.files import file_sha256, parsed, record_bytes
 
 _BATCH = 1_000
 _CHECKPOINT_EVERY = 20
-"""Batches, after which the database is written out: what is not yet is held in memory."""
+"""Batches between checkpoints of the database; until then they are held in memory."""
 _WORTH_PROCESSES = 5_000
-"""Records; fewer are read before other processes have started."""
+"""Records from which reading uses processes; fewer are read before processes have started."""
 _MOST_PROCESSES = 8
-"""More read faster than DuckDB takes the rows."""
+"""Most processes that read; more would read faster than DuckDB inserts the rows."""
 _UNFIT = (
     duckdb.ConstraintException, duckdb.DataError, duckdb.NotSupportedError, duckdb.ProgrammingError,
     pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OverflowError,
 )  # fmt: skip
-"""What Arrow and DuckDB say of a row that does not fit; any other error is one of the file or the disk."""
+"""Errors for a row that does not fit; any other error concerns the file or the disk."""
 
 
 class Refused(NamedTuple):
@@ -45,7 +45,7 @@ class Refused(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some records, read: the rows of those that are intact, and what is wrong with the others."""
+    """Records that were read: the rows of intact ones, and what is wrong with the others."""
 
     tables: Tables
     num_intact: int
@@ -55,10 +55,10 @@ class Batch(NamedTuple):
 def add_records(
     connection: duckdb.DuckDBPyConnection, data_root: Path, listed: Listing | Sequence[Listed], progress: Reporter
 ) -> int:
-    """Put *listed* records into the database, set aside those that are damaged or foreign; return how many it has more.
+    """Insert *listed* records into the database, set damaged or foreign ones aside; return the number inserted.
 
     Raises:
-        duckdb.Error: of the file or the disk.
+        duckdb.Error: the file or the disk failed.
     """
     report = progress("metrics.duckdb", len(listed), unit="records")
     num_added = 0
@@ -72,10 +72,10 @@ def add_records(
 
 
 def read_batch(data_root: Path, piece: Sequence[Listed]) -> Batch:
-    """Read the records of *piece*, which any process can do.
+    """Read the records of *piece*, in any process.
 
     Raises:
-        Exception: one of `_UNFIT`: the rows of some record are none.
+        Exception: one of `_UNFIT`: some record does not fit its table.
     """
     with uncollected():
         intact: list[Read] = []
@@ -98,7 +98,7 @@ def read_batch(data_root: Path, piece: Sequence[Listed]) -> Batch:
 def _read_ahead(
     data_root: Path, listed: Listing | Sequence[Listed]
 ) -> Iterator[tuple[Sequence[Listed], Callable[[], Batch]]]:
-    """Yield pieces of *listed*, each with what returns it read; of many, other processes read the next ones."""
+    """Yield pieces of *listed*, each with a function that returns its batch; if many, processes read ahead."""
     left = iter(listed)
     pieces = iter(lambda: tuple(islice(left, _BATCH)), ())
     if len(listed) < _WORTH_PROCESSES:
@@ -117,7 +117,7 @@ def _read_ahead(
 def _added(
     connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], Batch]
 ) -> int:
-    """Insert the records of *piece*, all in one go, or else by halves; return how many are not set aside."""
+    """Insert the records of *piece* in one transaction, or else by halves; return how many are not set aside."""
     try:
         batch = read()
         with _transaction(connection):
@@ -126,7 +126,7 @@ def _added(
             _set_aside(connection, batch.refused)
     except _UNFIT as error:
         if len(piece) == 1:
-            reason = f"does not fit the database ({_first_line(error)}); expected what docs/reference says"
+            reason = f"does not fit the database ({_first_line(error)}); expected the columns in docs/reference"
             listed = piece[0]._replace(stamp=piece[0].stamp.trusted)
             _set_aside(connection, [Refused(listed, reason, file_sha256(data_root / listed.path))])
             return 0
@@ -141,7 +141,7 @@ def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(duckdb.Error):  # what went wrong before tells more
+        with suppress(duckdb.Error):  # the first error says more
             connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
@@ -159,9 +159,9 @@ def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[Refused]
 
 
 def _mark_latest(connection: duckdb.DuckDBPyConnection) -> None:
-    """Let the newest evaluation of each cell be the only one marked, so that no question looks for it among all.
+    """Mark only the newest evaluation of each cell, so that no query has to search for it.
 
-    None is where a newer record of the folder is set aside: what it said is not known, and an older one is not it.
+    No evaluation is marked if a newer record of the folder is set aside: an older one is not the latest.
     """
     same_cell = " AND ".join(f"evaluations.{column} = newest.{column}" for column in CELL)
     connection.execute(

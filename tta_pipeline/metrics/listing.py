@@ -1,4 +1,4 @@
-"""Which records there are, each with a stamp that changes when its file does; a million take some seconds."""
+"""Listing of all records, each with a stamp that changes when its file does; a million take some seconds."""
 
 import os
 import time
@@ -14,13 +14,13 @@ import pyarrow as pa
 from tta_pipeline.records.files import KINDS, file_name, number_of
 
 _TOO_YOUNG_S = 2.0
-"""A file that was changed so shortly before it is read may be changed again without another time of change."""
+"""Age in seconds below which a file could change again without getting another time of change."""
 _MAX_DEPTH = 8
-"""Of folders under a kind; a link that leads back into itself ends here."""
+"""Largest depth of folders under a kind; it stops a link that leads back into itself."""
 
 
 class Stamp(NamedTuple):
-    """What the file system says of a file; nobody can set the time of change of an inode."""
+    """File system metadata of a file; programs cannot set the change time of an inode."""
 
     size_bytes: int
     mtime_ns: int
@@ -29,28 +29,28 @@ class Stamp(NamedTuple):
 
     @property
     def trusted(self) -> "Stamp":
-        """The stamp to remember of a file that is read now: one that no file has, if it is too young."""
+        """The stamp to store for a file that is read now; if the file is too young, one that no file has."""
         is_young = self.ctime_ns > time.time_ns() - int(_TOO_YOUNG_S * 1e9)
         return self._replace(ctime_ns=0) if is_young else self
 
 
 class Listed(NamedTuple):
-    """One record that was found."""
+    """One record in the listing."""
 
     folder: str
-    """Relative to the data root."""
+    """Folder of the record, relative to the data root."""
     sequence: int
     stamp: Stamp
 
     @property
     def path(self) -> str:
-        """Of its file, relative to the data root."""
+        """Path of the record's file, relative to the data root."""
         return f"{self.folder}/{file_name(self.sequence)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """All records under a data root, in columns, in an order that is always the same."""
+    """All records under a data root, in columns, in a deterministic order."""
 
     folders: list[str] = field(default_factory=list)
     _counts: array = field(default_factory=lambda: array("q"))  # type: ignore[type-arg] # array takes none at run time
@@ -84,7 +84,7 @@ class Listing:
 
 
 def list_records(data_root: Path) -> Listing:
-    """Return all records under *data_root*; those of a kind follow each other."""
+    """Return all records under *data_root*, grouped by kind."""
     listing = Listing()
     for kind in KINDS:
         for results in sorted(data_root.glob(f"*/results/{kind}")):
@@ -101,7 +101,7 @@ def _add_folder(listing: Listing, root: str, folder: str, depth: int) -> None:
                 if number:
                     status = _status(entry)
                     if status:
-                        # An inode is an unsigned number to the kernel.
+                        # The kernel's inode numbers are unsigned.
                         inode = status.st_ino & (2**63 - 1)
                         records.append((number, status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode))
                 elif not entry.name.startswith(".") and entry.is_dir():
@@ -109,7 +109,7 @@ def _add_folder(listing: Listing, root: str, folder: str, depth: int) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if records:
-        # A name that is no text is told escaped; its records are then not found, which sets them aside.
+        # A name that is not text is escaped; its records are then not found, which sets them aside.
         listing.add(os.fsencode(folder).decode(errors="backslashreplace"), sorted(records))
     for name in sorted(inner) if depth else ():
         _add_folder(listing, root, f"{folder}/{name}", depth - 1)
@@ -121,6 +121,6 @@ def _status(entry: "os.DirEntry[str]") -> os.stat_result | None:
     except FileNotFoundError:
         pass
     try:
-        return entry.stat(follow_symlinks=False)  # a link to nothing: reading it will tell
+        return entry.stat(follow_symlinks=False)  # a dangling link: reading it will raise
     except FileNotFoundError:
         return None  # removed meanwhile

@@ -1,4 +1,4 @@
-"""What records become in the database: the rows of each table, in columns."""
+"""Database rows of records, by table, in columns."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ def _columnar(
 
 
 def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the rows of a record that is of no evaluation, each with its table."""
+    """Yield the rows of a record that is not an evaluation, each with its table."""
     common = {
         "run_id": record.run_id,
         "sequence": record.sequence,
@@ -90,7 +90,7 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for loader in facts.pop("loaders"):
             yield "loader_benchmarks", {**common, **facts, **loader}
         return
-    facts.setdefault("shard_set", "shards")  # records made before there were transforms do not say it
+    facts.setdefault("shard_set", "shards")  # records from before transforms existed lack it
     shards = facts.pop("shards")
     yield "shard_sets", {**common, **facts}
     identity = {name: facts[name] for name in ("benchmark", "shard_set", "corruption", "severity")}

@@ -1,4 +1,4 @@
-"""The text of the schema: tables, constants and views as SQL, and the table that follows from what an evaluation is."""
+"""The text of the schema: tables, constants and views as SQL, and the table made from declared evaluation fields."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from tta_pipeline.records.declared import Field
 from tta_pipeline.records.evaluation import RULES, columns
 
 CELL = ("benchmark", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
-"""What the newest evaluation is the newest of."""
+"""Columns that identify a cell; the newest evaluation is the newest with the same values in them."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
     "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
@@ -21,7 +21,7 @@ _ARROW: Mapping[str, pa.DataType] = {
 
 
 class _Frame(NamedTuple):
-    """A column that is not of the facts of a record."""
+    """A column that does not come from the facts of a record."""
 
     name: str
     sql: str
@@ -30,21 +30,21 @@ class _Frame(NamedTuple):
 
 
 _FRAME = (
-    _Frame("folder", "VARCHAR", "NOT NULL", "Of its record, relative to the data root"),
+    _Frame("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
     _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
-           "Number of the record in its folder; of evaluations of the same thing the highest is the latest"),
+           "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
     _Frame("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
-           "Of the record; one of version 1 does not prove itself by a hash"),
-    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made it"),
+           "Version of the record's format; a record of version 1 has no hash to prove it"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
     _Frame("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
-           "Whether no later one of the same experiment, subset, seed, stream, position and cell is there, and no "
-           "later record of its folder is set aside; kept up when records are added"),
+           "Whether no later evaluation of the same experiment, subset, seed, stream, position and cell exists, and no "
+           "later record of its folder is set aside; updated when records are added"),
 )  # fmt: skip
 _BEHIND = (
     _Frame("conditions", "VARCHAR", "",
-           "What speed depends on besides model, method and data: only equal ones compare; NULL where it is not known"),
-    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "UTC, for people; never for order"),
-    _Frame("versions", "JSON", "NOT NULL", "Python, platform, host and packages"),
+           "What speed depends on besides model, method and data; speeds compare only if equal; NULL where not known"),
+    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
+    _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
 )  # fmt: skip
 
 
@@ -60,13 +60,13 @@ _FILES = ("schema", "baselines", "views")
 
 @cache
 def schema_version() -> str:
-    """Return the version of the schema: a hash of its text, so that no change of it is ever overlooked."""
+    """Return the version of the schema: a hash of its text, so that no change is overlooked."""
     return hashlib.sha256(schema().encode()).hexdigest()[:12]
 
 
 def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the empty database."""
-    connection.execute("BEGIN")  # else each of the many comments would be written to the disk by itself
+    """Create the empty database."""
+    connection.execute("BEGIN")  # otherwise each of the many comments would be written to the disk separately
     connection.execute(schema())
     connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
     _comment_columns_of_views(connection)
@@ -74,7 +74,7 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def evaluations_arrow() -> pa.Schema:
-    """Return the types of the rows that are put into `evaluations`; `is_latest` is left to its default."""
+    """Return the types of rows for `evaluations`; `is_latest` is left to its default."""
     names = [(frame.name, frame.sql) for frame in _FRAME if frame.name != "is_latest"]
     names += [(field.name, field.sql) for field in columns()]
     names += [(frame.name, frame.sql) for frame in _BEHIND]
@@ -91,7 +91,7 @@ def _evaluations() -> Iterator[str]:
     yield f"CREATE TABLE evaluations (\n{body}\n);"
     yield (
         "COMMENT ON TABLE evaluations IS 'One row for each pass of one experiment over one cell; a cell that a stream "
-        "comes to twice has two. Folder and sequence are the key';"
+        "visits twice has two. Folder and sequence are the key';"
     )
     comments = [(frame.name, frame.comment) for frame in (*_FRAME, *_BEHIND)]
     comments += [(field.name, field.column.comment) for field in columns()]
@@ -108,7 +108,7 @@ def _definition(field: Field) -> str:
 def _checks(field: Field) -> Iterator[str]:
     name, column = field.name, field.column
     if field.sql.endswith("[]"):
-        return  # the reader of records holds each number of a list to its limits
+        return  # the reader of records checks the limits of each number in a list
     if column.choices and field.sql == "VARCHAR":
         yield f"{name} IN ({', '.join(map(_quoted, column.choices))})"
     for sign, limit in ((">=", column.at_least), (">", column.above), ("<=", column.at_most)):
@@ -123,7 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Give each column of a view that has no comment of its own that of the evaluations' or shard sets' column."""
+    """Comment each uncommented column of a view as the column of that name in `evaluations` or `shard_sets`."""
     missing: Sequence[tuple[str, str, str]] = connection.execute(
         """
         SELECT c.table_name, c.column_name, any_value(t.comment ORDER BY t.table_name)
@@ -135,5 +135,5 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
         """
     ).fetchall()
     for view, column, comment in missing:
-        # Takes no bound value; the text is ours.
+        # COMMENT ON takes no bound value; the text is ours.
         connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {_quoted(comment)}")

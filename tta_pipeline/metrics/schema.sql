@@ -1,8 +1,8 @@
--- The tables of `metrics.duckdb` but `evaluations`, which follows from `records/evaluation.py`. They are derived: every row
--- comes from a result record, and a database made with another text of these is made anew by itself. A test holds that
--- every table, column, view and macro has a comment.
+-- The tables of `metrics.duckdb` except `evaluations`, which follows from `records/evaluation.py`. They are derived: every
+-- row comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks
+-- that every table, column, view and macro has a comment.
 
--- In the canonical order, by which ORDER BY corruption sorts; any other name is refused.
+-- In canonical order, which ORDER BY corruption follows; any other name is refused.
 CREATE TYPE corruption AS ENUM (
     'clean', 'train',
     'gaussian_noise', 'shot_noise', 'impulse_noise', 'defocus_blur', 'glass_blur', 'motion_blur', 'zoom_blur',
@@ -11,7 +11,7 @@ CREATE TYPE corruption AS ENUM (
 );
 
 CREATE TABLE schema_version (version VARCHAR NOT NULL);
-COMMENT ON TABLE schema_version IS 'One row; a database of another version is made anew from the records';
+COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
 COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
 
 CREATE TABLE ingested (
@@ -25,13 +25,13 @@ CREATE TABLE ingested (
     PRIMARY KEY (folder, sequence)
 );
 COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
-COMMENT ON COLUMN ingested.folder IS 'Of the records of one thing, relative to the data root';
+COMMENT ON COLUMN ingested.folder IS 'Folder of the record, relative to the data root';
 COMMENT ON COLUMN ingested.sequence IS 'Number of the record in its folder, from 1';
-COMMENT ON COLUMN ingested.sha256 IS 'Of the record; of its whole file if it is of version 1';
-COMMENT ON COLUMN ingested.size_bytes IS 'Of the file';
-COMMENT ON COLUMN ingested.mtime_ns IS 'Time of its last change, which anybody can set';
-COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of its inode, which nobody can; 0 if it was so young that the next publication reads it again';
-COMMENT ON COLUMN ingested.inode IS 'Number of its inode';
+COMMENT ON COLUMN ingested.sha256 IS 'sha256 of the record; of its whole file in version 1';
+COMMENT ON COLUMN ingested.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN ingested.mtime_ns IS 'Time of the last change of the file, which programs can set';
+COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
+COMMENT ON COLUMN ingested.inode IS 'Number of the file''s inode';
 
 CREATE TABLE set_aside (
     folder VARCHAR NOT NULL,
@@ -43,15 +43,15 @@ CREATE TABLE set_aside (
     ctime_ns BIGINT NOT NULL,
     inode BIGINT NOT NULL
 );
-COMMENT ON TABLE set_aside IS 'Result records that are not in this database, since they are damaged or foreign; until they are restored or removed, no older one of their folder counts as the latest';
-COMMENT ON COLUMN set_aside.folder IS 'That the record lies in, relative to the data root';
-COMMENT ON COLUMN set_aside.sequence IS 'Number that it is called by';
-COMMENT ON COLUMN set_aside.reason IS 'What is wrong with it';
-COMMENT ON COLUMN set_aside.sha256 IS 'Of its file; NULL if that cannot be read';
-COMMENT ON COLUMN set_aside.size_bytes IS 'Of the file';
-COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of its last change, which anybody can set';
-COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of its inode, which nobody can; 0 if it was so young that the next publication reads it again';
-COMMENT ON COLUMN set_aside.inode IS 'Number of its inode';
+COMMENT ON TABLE set_aside IS 'Result records left out of this database as damaged or foreign; until they are restored or removed, no older one of their folder counts as the latest';
+COMMENT ON COLUMN set_aside.folder IS 'Folder of the record, relative to the data root';
+COMMENT ON COLUMN set_aside.sequence IS 'Number in the name of the record''s file';
+COMMENT ON COLUMN set_aside.reason IS 'What is wrong with the record';
+COMMENT ON COLUMN set_aside.sha256 IS 'sha256 of the file; NULL if the file cannot be read';
+COMMENT ON COLUMN set_aside.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of the last change of the file, which programs can set';
+COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
+COMMENT ON COLUMN set_aside.inode IS 'Number of the file''s inode';
 
 CREATE TABLE corruptions (
     corruption corruption PRIMARY KEY,
@@ -59,9 +59,9 @@ CREATE TABLE corruptions (
     is_common BOOLEAN NOT NULL
 );
 COMMENT ON TABLE corruptions IS 'The 19 corruptions of ImageNet-C (Hendrycks & Dietterich 2019)';
-COMMENT ON COLUMN corruptions.corruption IS 'Name; sorts in the canonical order';
-COMMENT ON COLUMN corruptions.category IS 'The archive of Zenodo record 2235448 that holds it';
-COMMENT ON COLUMN corruptions.is_common IS 'Whether it is one of the 15 that mCE is defined over';
+COMMENT ON COLUMN corruptions.corruption IS 'Name of the corruption; sorts in canonical order';
+COMMENT ON COLUMN corruptions.category IS 'Archive of Zenodo record 2235448 that holds the corruption';
+COMMENT ON COLUMN corruptions.is_common IS 'Whether the corruption is one of the 15 that mCE is defined over';
 
 CREATE TABLE mce_baselines (
     baseline VARCHAR NOT NULL,
@@ -71,12 +71,12 @@ CREATE TABLE mce_baselines (
     source VARCHAR NOT NULL,
     PRIMARY KEY (baseline, corruption, severity)
 );
-COMMENT ON TABLE mce_baselines IS 'Errors of AlexNet on ImageNet-C, by which mCE is normalised; constants, not measured here';
+COMMENT ON TABLE mce_baselines IS 'Errors of AlexNet on ImageNet-C, which normalise mCE; constants, not measured here';
 COMMENT ON COLUMN mce_baselines.baseline IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
-COMMENT ON COLUMN mce_baselines.corruption IS 'Corruption, or clean';
-COMMENT ON COLUMN mce_baselines.severity IS '1 to 5; 0 for clean images';
+COMMENT ON COLUMN mce_baselines.corruption IS 'Name of the corruption, or clean';
+COMMENT ON COLUMN mce_baselines.severity IS 'Severity, 1 to 5; 0 for clean images';
 COMMENT ON COLUMN mce_baselines.error IS 'Top-1 error in [0, 1]';
-COMMENT ON COLUMN mce_baselines.source IS 'Where the number is published';
+COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
 
 CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
@@ -105,31 +105,31 @@ CREATE TABLE shard_sets (
     versions JSON NOT NULL,
     PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence)
 );
-COMMENT ON TABLE shard_sets IS 'One row for each manifest built: what one cell holds and what it took to make it';
-COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built it';
+COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of one cell and the cost of making it';
+COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
-COMMENT ON COLUMN shard_sets.benchmark IS 'Benchmark, as its file is called';
-COMMENT ON COLUMN shard_sets.shard_set IS 'The transform that made the set from the benchmark''s first one, which is called shards';
-COMMENT ON COLUMN shard_sets.corruption IS 'Corruption, clean, or train';
-COMMENT ON COLUMN shard_sets.severity IS '1 to 5; 0 for clean images and training images';
-COMMENT ON COLUMN shard_sets.source_kind IS 'Where the images come from: the kind of the benchmark''s source';
-COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; errors then compare with no published table';
-COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'Of manifest.json, which has the hash of every shard and of the sample index';
-COMMENT ON COLUMN shard_sets.class_map_sha256 IS 'Of the class names in the order of their labels';
+COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first one; the first is called shards';
+COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
+COMMENT ON COLUMN shard_sets.severity IS 'Severity, 1 to 5; 0 for clean images and training images';
+COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
+COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
+COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'sha256 of manifest.json, which has the hash of every shard and of the sample index';
+COMMENT ON COLUMN shard_sets.class_map_sha256 IS 'sha256 of the class names in the order of their labels';
 COMMENT ON COLUMN shard_sets.order_hash IS 'sha256 of the samples'' keys in stored order';
-COMMENT ON COLUMN shard_sets.num_classes IS 'Classes of the class map';
-COMMENT ON COLUMN shard_sets.num_samples IS 'Images';
-COMMENT ON COLUMN shard_sets.num_shards IS 'Tar files';
-COMMENT ON COLUMN shard_sets.payload_bytes IS 'Of the image files';
-COMMENT ON COLUMN shard_sets.shard_bytes IS 'Of the tar files';
-COMMENT ON COLUMN shard_sets.num_inodes IS 'Shards, manifest files and their folder';
-COMMENT ON COLUMN shard_sets.num_loose_inodes IS 'Images, class folders and the folder of the cell';
+COMMENT ON COLUMN shard_sets.num_classes IS 'Number of classes in the class map';
+COMMENT ON COLUMN shard_sets.num_samples IS 'Number of images';
+COMMENT ON COLUMN shard_sets.num_shards IS 'Number of tar files';
+COMMENT ON COLUMN shard_sets.payload_bytes IS 'Size of the image files';
+COMMENT ON COLUMN shard_sets.shard_bytes IS 'Size of the tar files';
+COMMENT ON COLUMN shard_sets.num_inodes IS 'Number of shards, manifest files and their folder';
+COMMENT ON COLUMN shard_sets.num_loose_inodes IS 'Number of images, class folders and the folder of the cell';
 COMMENT ON COLUMN shard_sets.inode_reduction IS 'num_loose_inodes / num_inodes';
-COMMENT ON COLUMN shard_sets.write_wall_s IS 'Seconds to read the source and write its shards, fsync included; NULL for shards that somebody else made';
+COMMENT ON COLUMN shard_sets.write_wall_s IS 'Seconds to read the source and write its shards, including fsync; NULL for shards made elsewhere';
 COMMENT ON COLUMN shard_sets.write_images_per_s IS 'num_samples / write_wall_s';
 COMMENT ON COLUMN shard_sets.read_back_wall_s IS 'Seconds to read the shards back, hash every sample and publish the manifest';
-COMMENT ON COLUMN shard_sets.started_at IS 'UTC, for people; never for order';
-COMMENT ON COLUMN shard_sets.versions IS 'Python, platform, host and packages';
+COMMENT ON COLUMN shard_sets.started_at IS 'Start time in UTC, for display; never used for ordering';
+COMMENT ON COLUMN shard_sets.versions IS 'Versions of Python, platform, host and packages';
 
 CREATE TABLE shards (
     benchmark VARCHAR NOT NULL,
@@ -144,15 +144,15 @@ CREATE TABLE shards (
     PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence, name)
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
-COMMENT ON COLUMN shards.benchmark IS 'Benchmark, as its file is called';
+COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
 COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
-COMMENT ON COLUMN shards.corruption IS 'Corruption, clean, or train';
-COMMENT ON COLUMN shards.severity IS '1 to 5; 0 for clean images and training images';
+COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
+COMMENT ON COLUMN shards.severity IS 'Severity, 1 to 5; 0 for clean images and training images';
 COMMENT ON COLUMN shards.sequence IS 'As in shard_sets';
 COMMENT ON COLUMN shards.name IS 'File name in the folder of the cell';
-COMMENT ON COLUMN shards.num_samples IS 'Images in it';
+COMMENT ON COLUMN shards.num_samples IS 'Number of images in the file';
 COMMENT ON COLUMN shards.shard_bytes IS 'Size of the file';
-COMMENT ON COLUMN shards.sha256 IS 'Of the file';
+COMMENT ON COLUMN shards.sha256 IS 'sha256 of the file';
 
 CREATE TABLE class_results (
     folder VARCHAR NOT NULL,
@@ -160,8 +160,8 @@ CREATE TABLE class_results (
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples))
 );
-COMMENT ON TABLE class_results IS 'Counts by class of each evaluation of metrics version 2 or later; the view class_errors has a row for each class';
-COMMENT ON COLUMN class_results.folder IS 'As in evaluations; with sequence it is the key';
+COMMENT ON TABLE class_results IS 'Counts by class of each evaluation with metrics version 2 or later; the view class_errors has a row for each class';
+COMMENT ON COLUMN class_results.folder IS 'As in evaluations; folder and sequence are the key';
 COMMENT ON COLUMN class_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN class_results.num_samples IS 'Samples of each class, in the order of the class map; element 1 is label 0';
 COMMENT ON COLUMN class_results.num_correct IS 'Correct predictions of each class';
@@ -175,12 +175,12 @@ CREATE TABLE batch_results (
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples))
 );
 COMMENT ON TABLE batch_results IS 'Where the time of each batch went, in lists; the view evaluation_batches has a row for each batch';
-COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; with sequence it is the key';
+COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
 COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
-COMMENT ON COLUMN batch_results.data_wait_s IS 'Until the stream delivered each batch';
-COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each to the device, which on CUDA goes on beside computation; 0 on a CPU, NULL in older records';
-COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each';
+COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
+COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU, NULL in older records';
+COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,
@@ -219,36 +219,36 @@ CREATE TABLE loader_benchmarks (
     PRIMARY KEY (benchmark, corruption, severity, sequence, loader)
 );
 COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
-COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured it';
+COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
 COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
-COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Benchmark, as its file is called';
-COMMENT ON COLUMN loader_benchmarks.corruption IS 'Corruption, or clean';
-COMMENT ON COLUMN loader_benchmarks.severity IS '1 to 5; 0 for clean images';
-COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'Of the manifest of the shard set that was read';
-COMMENT ON COLUMN loader_benchmarks.loader IS 'Name; indexed is this project''s own';
-COMMENT ON COLUMN loader_benchmarks.version IS 'Of the package that the loader is from';
-COMMENT ON COLUMN loader_benchmarks.output IS 'What its batches hold: uint8, or float32 normalised in the loader';
-COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes, the fastest number of those tried';
-COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Processes that each read a part';
+COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
+COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, 1 to 5; 0 for clean images';
+COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';
+COMMENT ON COLUMN loader_benchmarks.loader IS 'Name of the loader; indexed is this project''s own';
+COMMENT ON COLUMN loader_benchmarks.version IS 'Version of the loader''s package';
+COMMENT ON COLUMN loader_benchmarks.output IS 'Content of the batches: uint8, or float32 normalised in the loader';
+COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes; the fastest of the numbers tried';
+COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Number of processes, each of which reads a part';
 COMMENT ON COLUMN loader_benchmarks.batch_size IS 'Samples in a batch';
 COMMENT ON COLUMN loader_benchmarks.normalization IS 'Where images are normalised: own, as each system does; host; device';
-COMMENT ON COLUMN loader_benchmarks.device IS 'Where batches end up: cpu, or cuda';
-COMMENT ON COLUMN loader_benchmarks.format IS 'Of the shards: raw image files, or tensors';
+COMMENT ON COLUMN loader_benchmarks.device IS 'Destination of the batches: cpu or cuda';
+COMMENT ON COLUMN loader_benchmarks.format IS 'Format of the shards: raw image files, or tensors';
 COMMENT ON COLUMN loader_benchmarks.image_size IS 'Height and width in pixels';
 COMMENT ON COLUMN loader_benchmarks.num_samples IS 'Samples of one pass';
-COMMENT ON COLUMN loader_benchmarks.payload_bytes IS 'Of the image files of one pass';
-COMMENT ON COLUMN loader_benchmarks.staging_mb_per_s IS 'Of shards copied to node-local disk first; NULL if read in place';
-COMMENT ON COLUMN loader_benchmarks.repeats IS 'Passes, each in a process of its own';
-COMMENT ON COLUMN loader_benchmarks.images_per_s IS 'Samples / seconds from constructing the loader to its end; of several processes sum of samples / longest time';
-COMMENT ON COLUMN loader_benchmarks.images_per_s_min IS 'Slowest repeat';
-COMMENT ON COLUMN loader_benchmarks.images_per_s_max IS 'Fastest repeat';
-COMMENT ON COLUMN loader_benchmarks.images_per_s_of_repeats IS 'Each repeat, in order';
-COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s IS 'From constructing the loader; imports and the reading of the manifest come before';
-COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_min IS 'Shortest of the repeats';
-COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_max IS 'Longest of the repeats';
-COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers';
-COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Of image files, in 10^6 bytes';
-COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Anonymous and shared memory of the process and its workers';
-COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'The same before the loader is constructed, everything imported';
-COMMENT ON COLUMN loader_benchmarks.started_at IS 'UTC, for people; never for order';
-COMMENT ON COLUMN loader_benchmarks.versions IS 'Python, platform, host and packages';
+COMMENT ON COLUMN loader_benchmarks.payload_bytes IS 'Size of the image files of one pass';
+COMMENT ON COLUMN loader_benchmarks.staging_mb_per_s IS 'Speed of copying the shards to node-local disk first; NULL if they are read in place';
+COMMENT ON COLUMN loader_benchmarks.repeats IS 'Passes, each in its own process';
+COMMENT ON COLUMN loader_benchmarks.images_per_s IS 'Samples / seconds from constructing the loader to its end; with several processes, sum of samples / longest time';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_min IS 'Speed of the slowest repeat';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_max IS 'Speed of the fastest repeat';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_of_repeats IS 'Speed of each repeat, in order';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s IS 'Seconds from constructing the loader, after imports and reading the manifest';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_min IS 'Shortest time to first batch of the repeats';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_max IS 'Longest time to first batch of the repeats';
+COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers, per image';
+COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Speed of reading image files, in 10^6 bytes per second';
+COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Peak anonymous and shared memory of the process and its workers';
+COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'Memory as in peak_memory_mib, after all imports, before the loader is constructed';
+COMMENT ON COLUMN loader_benchmarks.started_at IS 'Start time in UTC, for display; never used for ordering';
+COMMENT ON COLUMN loader_benchmarks.versions IS 'Versions of Python, platform, host and packages';

@@ -1,5 +1,5 @@
--- Questions that are asked often. Rows of different subsets are never put together; several seeds are runs of one
--- experiment. A column without a comment of its own here has that of the table's column of its name.
+-- Common queries. Rows of different subsets are never combined; several seeds are runs of one experiment. A column
+-- without a comment here gets that of the table's column with the same name.
 
 CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
@@ -24,12 +24,12 @@ SELECT
     bool_or(generated) AS generated
 FROM seeds
 GROUP BY ALL;
-COMMENT ON VIEW cell_errors IS 'Mean over seeds of each cell of each experiment, clean images included';
-COMMENT ON COLUMN cell_errors.num_runs IS 'Seeds';
+COMMENT ON VIEW cell_errors IS 'Mean over seeds of each cell of each experiment, including clean images';
+COMMENT ON COLUMN cell_errors.num_runs IS 'Number of seeds';
 COMMENT ON COLUMN cell_errors.error IS 'Mean over seeds of the top-1 error in [0, 1]';
-COMMENT ON COLUMN cell_errors.sd_error IS 'Standard deviation over seeds; NULL with one';
+COMMENT ON COLUMN cell_errors.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
 COMMENT ON COLUMN cell_errors.ece IS 'Mean over seeds of the expected calibration error';
-COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples of all seeds / their seconds';
+COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples / seconds, over all seeds';
 
 CREATE VIEW corruption_errors AS
 WITH seeds AS (
@@ -67,24 +67,24 @@ SELECT
     bool_or(generated) AS generated
 FROM whole_seeds JOIN by_severity USING (benchmark, experiment, subset, corruption)
 GROUP BY benchmark, experiment, subset, corruption;
-COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities that were evaluated';
-COMMENT ON COLUMN corruption_errors.num_cells IS 'Severities that were evaluated';
-COMMENT ON COLUMN corruption_errors.num_runs IS 'Seeds that have all of them';
+COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated';
+COMMENT ON COLUMN corruption_errors.num_cells IS 'Number of severities evaluated';
+COMMENT ON COLUMN corruption_errors.num_runs IS 'Number of seeds that have all these severities';
 COMMENT ON COLUMN corruption_errors.mean_error IS 'Mean over seeds of the mean over severities of the top-1 error';
-COMMENT ON COLUMN corruption_errors.sd_error IS 'Standard deviation over seeds of the mean over severities; NULL with one';
+COMMENT ON COLUMN corruption_errors.sd_error IS 'Standard deviation over seeds of the mean over severities; NULL for a single seed';
 COMMENT ON COLUMN corruption_errors.error_at_5 IS 'Mean over seeds of the top-1 error at severity 5';
-COMMENT ON COLUMN corruption_errors.mean_top5_error IS 'Mean of the top-5 error';
-COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean of the cells'' expected calibration errors';
-COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors by rising severity, each a mean over seeds';
+COMMENT ON COLUMN corruption_errors.mean_top5_error IS 'Mean over seeds and severities of the top-5 error';
+COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean over seeds and severities of the expected calibration error';
+COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors in ascending order of severity, each a mean over seeds';
 
 CREATE VIEW mce_normalisers AS
 SELECT baseline AS normaliser, NULL AS benchmark, NULL AS subset, corruption, severity, error FROM mce_baselines
 UNION ALL
 SELECT experiment, benchmark, subset, corruption, severity, error FROM cell_errors;
-COMMENT ON VIEW mce_normalisers IS 'Errors that may normalise mCE: AlexNet''s, for any benchmark, and those of each experiment, for its own benchmark and subset';
-COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the constants, or experiment';
-COMMENT ON COLUMN mce_normalisers.benchmark IS 'NULL for constants';
-COMMENT ON COLUMN mce_normalisers.subset IS 'NULL for constants';
+COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: those of AlexNet for any benchmark, and those of each experiment for its benchmark and subset';
+COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the AlexNet constants, or of an experiment';
+COMMENT ON COLUMN mce_normalisers.benchmark IS 'Name of the benchmark; NULL for constants';
+COMMENT ON COLUMN mce_normalisers.subset IS 'Which samples of the cell; NULL for constants';
 COMMENT ON COLUMN mce_normalisers.error IS 'Top-1 error in [0, 1]';
 
 CREATE MACRO mce_against(name) AS TABLE
@@ -134,16 +134,16 @@ SELECT
     bool_or(generated) AS generated
 FROM seeds
 GROUP BY benchmark, experiment, subset;
-COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment by the errors of an experiment of its benchmark and subset, or of alexnet-full or alexnet-5k; NULL unless all 75 cells are there';
+COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment, normalised by an experiment of its benchmark and subset, alexnet-full or alexnet-5k; NULL unless all 75 cells are evaluated';
 
 CREATE VIEW mce AS
 FROM mce_against('alexnet-full') UNION ALL FROM mce_against('alexnet-5k');
-COMMENT ON VIEW mce IS 'Mean corruption error by AlexNet (Hendrycks & Dietterich 2019, section 4.1); as published only on ImageNet-C itself';
+COMMENT ON VIEW mce IS 'Mean corruption error normalised by AlexNet (Hendrycks & Dietterich 2019, section 4.1); as published only on ImageNet-C itself';
 COMMENT ON COLUMN mce.normaliser IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
-COMMENT ON COLUMN mce.num_runs IS 'Seeds that have all 75 cells';
-COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of sum of errors / sum of the normaliser''s; NULL unless all 75 cells are there';
-COMMENT ON COLUMN mce.sd_mce IS 'Standard deviation over seeds; NULL with one';
-COMMENT ON COLUMN mce.relative_mce IS 'The same with the clean error taken from each error first; NULL without clean images';
+COMMENT ON COLUMN mce.num_runs IS 'Number of seeds that have all 75 cells';
+COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of sum of errors / sum of the normaliser''s errors; NULL unless all 75 cells are evaluated';
+COMMENT ON COLUMN mce.sd_mce IS 'Standard deviation over seeds; NULL for a single seed';
+COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted from each error first; NULL without clean images';
 
 CREATE VIEW experiment_seeds AS
 SELECT
@@ -167,15 +167,15 @@ SELECT
 FROM latest_evaluations
 GROUP BY ALL;
 COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells, sums over its cells and clean images';
-COMMENT ON COLUMN experiment_seeds.num_cells IS 'Segments of the streams, clean images not counted; a gradual stream comes to most cells twice';
+COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments, excluding clean images; a gradual stream visits most cells twice';
 COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
-COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5';
-COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images; where streams come back to them, of each time';
+COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5 of the top-1 error';
+COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images, including each time that a stream returns to them';
 COMMENT ON COLUMN experiment_seeds.mean_top5_error IS 'Mean over cells of the top-5 error';
 COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative log-likelihood, in nats';
 COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
-COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean of the cells'' expected calibration errors';
-COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Evaluations of a broken model, as diverged says';
+COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean over cells of the expected calibration error';
+COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW leaderboard AS
 WITH whole_seeds AS (
@@ -210,23 +210,23 @@ LEFT JOIN (
 GROUP BY benchmark, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, mean_error;
 COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, subset and num_cells';
-COMMENT ON COLUMN leaderboard.num_cells IS 'Segments of the streams, clean images not counted; a gradual stream comes to most cells twice';
-COMMENT ON COLUMN leaderboard.num_runs IS 'Seeds that have all of these cells; others wait until they do';
+COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments, excluding clean images; a gradual stream visits most cells twice';
+COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error in [0, 1]';
-COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL with one';
-COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'The same over the cells of severity 5';
+COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
+COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'Mean over seeds of the mean over cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and segments of the top-1 error on clean images';
-COMMENT ON COLUMN leaderboard.mce IS 'Of the view mce: by alexnet-5k for RobustBench''s list, known by robustbench or imagenet_test_image_ids in its name, else by alexnet-full; NULL for images made here, and unless all 75 cells are there';
-COMMENT ON COLUMN leaderboard.relative_mce IS 'Likewise; NULL without clean images too';
+COMMENT ON COLUMN leaderboard.mce IS 'As in the view mce: by alexnet-5k for RobustBench''s list (robustbench or imagenet_test_image_ids in its name), else by alexnet-full; NULL for images made here, and unless all 75 cells are evaluated';
+COMMENT ON COLUMN leaderboard.relative_mce IS 'As mce, with the clean error subtracted from each error first; also NULL without clean images';
 COMMENT ON COLUMN leaderboard.mean_top5_error IS 'Mean over seeds and cells of the top-5 error';
 COMMENT ON COLUMN leaderboard.mean_nll IS 'Mean over seeds and cells of the negative log-likelihood, in nats';
 COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Brier score';
-COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds of the mean of the cells'' expected calibration errors';
-COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds, cells and clean images';
-COMMENT ON COLUMN leaderboard.data_wait_share IS 'Share of the seconds in which the device waited for data';
+COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds and cells of the expected calibration error';
+COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images';
+COMMENT ON COLUMN leaderboard.data_wait_share IS 'Share of the time in which the device waited for data';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
-COMMENT ON COLUMN leaderboard.num_diverged IS 'Evaluations of a broken model, as diverged says';
+COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW forgetting AS
 WITH unadapted AS (
@@ -238,7 +238,7 @@ WITH unadapted AS (
 segments AS (
     SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM latest_evaluations
-    WHERE corruption = 'clean' AND position > 0 -- a stream that came back to them
+    WHERE corruption = 'clean' AND position > 0 -- a stream that returned to them
 )
 SELECT
     benchmark, experiment, subset, method, stream, position,
@@ -252,12 +252,12 @@ FROM segments
 LEFT JOIN unadapted USING (benchmark, subset, weights_sha256)
 GROUP BY benchmark, experiment, subset, method, stream, position
 ORDER BY benchmark, subset, experiment, stream, position;
-COMMENT ON VIEW forgetting IS 'Error on clean images at which a continual stream came back to them (clean: at_end or after_each), against the same weights unadapted';
-COMMENT ON COLUMN forgetting.num_runs IS 'Seeds';
+COMMENT ON VIEW forgetting IS 'Error on clean images when a continual stream returns to them (clean: at_end or after_each), compared with the same weights unadapted';
+COMMENT ON COLUMN forgetting.num_runs IS 'Number of seeds';
 COMMENT ON COLUMN forgetting.clean_error IS 'Mean over seeds of the top-1 error on clean images at this position of the stream';
-COMMENT ON COLUMN forgetting.sd_clean_error IS 'Standard deviation over seeds; NULL with one';
-COMMENT ON COLUMN forgetting.unadapted_error IS 'Of method source with the same weights and subset; NULL if it has not seen the clean images';
-COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above 0, adaptation cost accuracy on clean images (Niu et al. 2022, section 4)';
+COMMENT ON COLUMN forgetting.sd_clean_error IS 'Standard deviation over seeds; NULL for a single seed';
+COMMENT ON COLUMN forgetting.unadapted_error IS 'Error of method source with the same weights and subset; NULL if it was not evaluated on clean images';
+COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above 0, adaptation reduced accuracy on clean images (Niu et al. 2022, section 4)';
 
 CREATE VIEW calibration_bins AS
 SELECT
@@ -271,7 +271,7 @@ COMMENT ON VIEW calibration_bins IS 'One row for each confidence bin of each lat
 COMMENT ON COLUMN calibration_bins.bin IS 'From 1, lowest confidence, to 15; bin b holds confidences in ((b - 1) / 15, b / 15]';
 COMMENT ON COLUMN calibration_bins.num_samples IS 'Samples in the bin';
 COMMENT ON COLUMN calibration_bins.confidence_sum IS 'Sum of their confidences';
-COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct ones of them';
+COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct predictions in the bin';
 
 CREATE VIEW class_errors AS
 SELECT
@@ -282,9 +282,9 @@ SELECT
 FROM class_results AS c
 JOIN latest_evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW class_errors IS 'One row for each class of each latest evaluation';
-COMMENT ON COLUMN class_errors.label IS 'Position in the class map, from 0';
+COMMENT ON COLUMN class_errors.label IS 'Position of the class in the class map, from 0';
 COMMENT ON COLUMN class_errors.num_samples IS 'Samples of the class';
-COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions of them; error is 1 - num_correct / num_samples';
+COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions for these samples; error is 1 - num_correct / num_samples';
 
 CREATE VIEW evaluation_batches AS
 SELECT
@@ -296,12 +296,12 @@ SELECT
     unnest(b.compute_s) AS compute_s
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
-COMMENT ON VIEW evaluation_batches IS 'Where the time of each batch of each evaluation went; of a stream that mixes cells, all are beside its first';
-COMMENT ON COLUMN evaluation_batches.batch IS 'Position in the pass, from 0';
+COMMENT ON VIEW evaluation_batches IS 'Where the time of each batch of each evaluation went; in a stream that mixes cells, its first cell has all batches';
+COMMENT ON COLUMN evaluation_batches.batch IS 'Position of the batch in the pass, from 0';
 COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
-COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Until the stream delivered the batch';
-COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Its copy to the device, which on CUDA goes on beside computation; 0 on a CPU';
-COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation';
+COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream delivered the batch';
+COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
+COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
 
 CREATE VIEW throughput_history AS
 SELECT
@@ -314,13 +314,13 @@ SELECT
 FROM evaluations
 WINDOW same_before AS (
     PARTITION BY benchmark, experiment, subset, seed, stream, position, corruption, severity,
-                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- those of older records compare with none
+                 coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- those of older records match no other
     ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
 ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence;
-COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds compare only where conditions is equal and known';
-COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL without one';
-COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Of these';
+COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only where conditions is known and equal';
+COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
+COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
 
 CREATE VIEW runs AS
@@ -335,10 +335,10 @@ FROM evaluations
 GROUP BY run_id
 ORDER BY started_at DESC;
 COMMENT ON VIEW runs IS 'Dagster runs that evaluated something, the newest first';
-COMMENT ON COLUMN runs.started_at IS 'Of its last evaluation, UTC';
-COMMENT ON COLUMN runs.num_evaluations IS 'Evaluations recorded';
-COMMENT ON COLUMN runs.benchmarks IS 'Of them';
-COMMENT ON COLUMN runs.experiments IS 'Of them';
+COMMENT ON COLUMN runs.started_at IS 'Start time of the run''s last evaluation, UTC';
+COMMENT ON COLUMN runs.num_evaluations IS 'Number of evaluations recorded';
+COMMENT ON COLUMN runs.benchmarks IS 'Benchmarks of these evaluations';
+COMMENT ON COLUMN runs.experiments IS 'Experiments of these evaluations';
 
 CREATE VIEW run_comparison AS
 SELECT
@@ -356,18 +356,18 @@ JOIN evaluations AS b USING (benchmark, experiment, subset, seed, stream, positi
 WHERE a.run_id <> b.run_id;
 COMMENT ON VIEW run_comparison IS 'The same cells of the same experiments in two runs side by side; filter by run_a and run_b';
 COMMENT ON COLUMN run_comparison.run_a IS 'One Dagster run';
-COMMENT ON COLUMN run_comparison.run_b IS 'The other';
+COMMENT ON COLUMN run_comparison.run_b IS 'Another Dagster run';
 COMMENT ON COLUMN run_comparison.error_a IS 'Top-1 error in run_a';
 COMMENT ON COLUMN run_comparison.error_b IS 'Top-1 error in run_b';
 COMMENT ON COLUMN run_comparison.error_change IS 'error_b - error_a';
-COMMENT ON COLUMN run_comparison.images_per_s_a IS 'In run_a';
-COMMENT ON COLUMN run_comparison.images_per_s_b IS 'In run_b';
+COMMENT ON COLUMN run_comparison.images_per_s_a IS 'Speed in run_a';
+COMMENT ON COLUMN run_comparison.images_per_s_b IS 'Speed in run_b';
 COMMENT ON COLUMN run_comparison.speed_ratio IS 'images_per_s_b / images_per_s_a';
-COMMENT ON COLUMN run_comparison.device_a IS 'In run_a';
-COMMENT ON COLUMN run_comparison.device_b IS 'In run_b';
-COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether all that speed depends on besides model, method and data is known and the same; else the speeds do not compare';
-COMMENT ON COLUMN run_comparison.same_settings IS 'Whether all that decides the predictions is the same';
-COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether every predicted label is the same';
+COMMENT ON COLUMN run_comparison.device_a IS 'Device in run_a';
+COMMENT ON COLUMN run_comparison.device_b IS 'Device in run_b';
+COMMENT ON COLUMN run_comparison.same_conditions IS 'Whether everything that speed depends on besides model, method and data is known and equal; else the speeds are not comparable';
+COMMENT ON COLUMN run_comparison.same_settings IS 'Whether everything that determines the predictions is equal';
+COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labels are equal';
 
 CREATE VIEW stage_timings AS
 WITH stages AS (
@@ -397,13 +397,13 @@ FROM stages
 GROUP BY benchmark, experiment, subset, stage, position
 HAVING count(s) > 0
 ORDER BY benchmark, experiment NULLS FIRST, subset, position;
-COMMENT ON VIEW stage_timings IS 'Where the time of the latest shard sets and evaluations went; copies to the device go on beside computing and are not added';
-COMMENT ON COLUMN stage_timings.experiment IS 'NULL for the shards, which all experiments share';
-COMMENT ON COLUMN stage_timings.subset IS 'NULL for the shards';
-COMMENT ON COLUMN stage_timings.stage IS 'In the order in which they happen';
-COMMENT ON COLUMN stage_timings.num_cells IS 'Cells, clean images and seeds counted, whose time is known';
-COMMENT ON COLUMN stage_timings.total_s IS 'Seconds, over these';
-COMMENT ON COLUMN stage_timings.share IS 'Of the seconds of all stages of this experiment, or of the shards';
+COMMENT ON VIEW stage_timings IS 'Where the time of the latest shard sets and evaluations went; copies to the device overlap computation and are not added';
+COMMENT ON COLUMN stage_timings.experiment IS 'Name of the experiment; NULL for the shards, which all experiments share';
+COMMENT ON COLUMN stage_timings.subset IS 'Which samples of the cell; NULL for the shards';
+COMMENT ON COLUMN stage_timings.stage IS 'Name of the stage; rows are in order of execution';
+COMMENT ON COLUMN stage_timings.num_cells IS 'Number of cells with known time, counting clean images and seeds';
+COMMENT ON COLUMN stage_timings.total_s IS 'Seconds, over these cells';
+COMMENT ON COLUMN stage_timings.share IS 'Share of the time of all stages of this experiment, or of the shards';
 
 CREATE VIEW slowest_cells AS
 SELECT
@@ -412,9 +412,9 @@ SELECT
     wall_s / sum(wall_s) OVER (PARTITION BY benchmark, experiment, subset, seed) AS share
 FROM latest_evaluations
 ORDER BY wall_s DESC;
-COMMENT ON VIEW slowest_cells IS 'The latest evaluations, the longest first';
+COMMENT ON VIEW slowest_cells IS 'The latest evaluations, slowest first';
 COMMENT ON COLUMN slowest_cells.data_wait_share IS 'data_wait_s / wall_s';
-COMMENT ON COLUMN slowest_cells.share IS 'Of the seconds of all cells of this experiment and seed';
+COMMENT ON COLUMN slowest_cells.share IS 'Share of the time of all cells of this experiment and seed';
 
 CREATE VIEW regressions AS
 WITH compared AS (
@@ -438,14 +438,14 @@ SELECT
 FROM compared
 WHERE is_slower OR has_other_error
 ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity;
-COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than their own history, or that have another error though nothing that decides it changed';
-COMMENT ON COLUMN regressions.num_earlier IS 'Earlier evaluations of the cell by this experiment';
-COMMENT ON COLUMN regressions.num_earlier_alike IS 'Of them with equal conditions, which is_slower compares with';
-COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median of these';
-COMMENT ON COLUMN regressions.other_error IS 'Of the newest earlier one that has the same fingerprint and another error';
+COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than earlier ones, or whose error changed although nothing that determines it did';
+COMMENT ON COLUMN regressions.num_earlier IS 'Number of earlier evaluations of the cell by this experiment';
+COMMENT ON COLUMN regressions.num_earlier_alike IS 'Number of those with equal conditions, which is_slower compares with';
+COMMENT ON COLUMN regressions.usual_images_per_s IS 'Median speed of earlier evaluations with equal conditions';
+COMMENT ON COLUMN regressions.other_error IS 'Error of the newest earlier evaluation with the same fingerprint and another error';
 COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s';
-COMMENT ON COLUMN regressions.is_slower IS 'Whether it is slower than the median by more than 15 %';
-COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs though the fingerprint is equal';
+COMMENT ON COLUMN regressions.is_slower IS 'Whether the evaluation is slower than the median by more than 15 %';
+COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs although the fingerprint is equal';
 
 CREATE VIEW first_system_log AS
 WITH sets AS (
@@ -485,24 +485,24 @@ FROM latest_evaluations AS e
 LEFT JOIN batch_results AS b USING (folder, sequence)
 LEFT JOIN sets USING (manifest_sha256)
 ORDER BY ALL;
-COMMENT ON VIEW first_system_log IS 'What the project''s first system printed of each pass, by its own definitions, of the latest evaluations; NULL where an older record does not say it';
-COMMENT ON COLUMN first_system_log.classes IS 'Classes that have an image in the split';
+COMMENT ON VIEW first_system_log IS 'What the project''s first system printed for each pass, by its definitions, for the latest evaluations; NULL where an older record lacks it';
+COMMENT ON COLUMN first_system_log.classes IS 'Classes with at least one image in the split';
 COMMENT ON COLUMN first_system_log.archive_shards IS 'Tar files of the split';
-COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in them';
+COMMENT ON COLUMN first_system_log.images_indexed IS 'Images in the tar files';
 COMMENT ON COLUMN first_system_log.raw_payload_gib IS 'Sum of the images'' sizes, in 2^30 bytes';
 COMMENT ON COLUMN first_system_log.archive_gib IS 'Sum of the tar files'' sizes, in 2^30 bytes';
-COMMENT ON COLUMN first_system_log.inode_objects IS 'Tar files and their folder, which is all that the first system has';
+COMMENT ON COLUMN first_system_log.inode_objects IS 'Tar files and their folder; the first system has nothing else';
 COMMENT ON COLUMN first_system_log.projected_loose_objects IS 'Images, class folders and the folder of the split';
 COMMENT ON COLUMN first_system_log.inode_factor IS 'projected_loose_objects / inode_objects, as the first system counts';
-COMMENT ON COLUMN first_system_log.inodes_with_manifest IS 'As shard_sets counts: with the files of the manifest, which the first system lacks';
-COMMENT ON COLUMN first_system_log.inode_factor_with_manifest IS 'inode_reduction of shard_sets: loose objects with all classes of the class map, by inodes_with_manifest';
-COMMENT ON COLUMN first_system_log.first_batch_fetch_s IS 'From the start of the pass until the first batch is there';
-COMMENT ON COLUMN first_system_log.first_batch_compute_s IS 'Copy to the device and computation of the first batch, cold caches included; of a stream that mixes cells the copy is beside its first';
+COMMENT ON COLUMN first_system_log.inodes_with_manifest IS 'num_inodes of shard_sets, which includes the files of the manifest; the first system has no manifest';
+COMMENT ON COLUMN first_system_log.inode_factor_with_manifest IS 'inode_reduction of shard_sets: loose objects with all classes of the class map / inodes_with_manifest';
+COMMENT ON COLUMN first_system_log.first_batch_fetch_s IS 'Seconds from the start of the pass until the first batch arrives';
+COMMENT ON COLUMN first_system_log.first_batch_compute_s IS 'Copy to the device and computation of the first batch, cold caches included; in a stream that mixes cells, only its first cell has the copy';
 COMMENT ON COLUMN first_system_log.pass_total_s IS 'The whole pass: starting, fetching and computing';
 COMMENT ON COLUMN first_system_log.images_per_s IS 'images_processed / pass_total_s';
-COMMENT ON COLUMN first_system_log.images_processed IS 'Samples that were evaluated, each once';
-COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode; the first system has processes';
+COMMENT ON COLUMN first_system_log.images_processed IS 'Samples evaluated, each once';
+COMMENT ON COLUMN first_system_log.num_workers IS 'Threads that read and decode; the first system uses processes';
 COMMENT ON COLUMN first_system_log.pin_memory IS 'Whether batches wait in pinned memory';
 COMMENT ON COLUMN first_system_log.shard_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
 COMMENT ON COLUMN first_system_log.sample_shuffle_buffer IS '0: no buffer shuffles here, the order is exact';
-COMMENT ON COLUMN first_system_log.shuffle IS 'The order in the shards with its seed, and the order in which a segment streams them';
+COMMENT ON COLUMN first_system_log.shuffle IS 'Order of the samples in the shards with its seed, and the order in which a segment streams them';

@@ -1,4 +1,4 @@
-"""Results as files: what an evaluation's record says, declared once, and the small JSON files that hold records.
+"""Results as files: the fields of an evaluation's record, declared once, and the small JSON files that hold records.
 
-Evaluations are written here and read back; the database, the report and the checks are made from what lies here.
+This package writes and reads records; the database, the report and the checks are made from them.
 """

@@ -1,7 +1,7 @@
-"""Fields that say once what they are: their limits, their column, their comment; and the reader that holds them to it.
+"""Declarations of record fields (limits, column, comment), and the reader that enforces them.
 
-A frozen dataclass declares a field as `error: Annotated[float, Column("Top-1 error", at_least=0, at_most=1)]`. From
-that follow the columns of a table, and what makes the dataclass of JSON that nobody has checked.
+A frozen dataclass declares a field as `error: Annotated[float, Column("Top-1 error", at_least=0, at_most=1)]`. The
+columns of a table follow from that, and so does the validation of untrusted JSON.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,31 +16,31 @@ from pydantic_core import CoreSchema, core_schema
 from tta_pipeline.errors import RecordError
 
 FORBIDDING = with_config(ConfigDict(extra="forbid"))
-"""Decorates a dataclass whose facts may hold nothing but its fields."""
+"""Decorator for a dataclass that accepts no facts but its fields."""
 _BIGGEST = {"BIGINT": 2**63 - 1, "INTEGER": 2**31 - 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What is known of one field besides its name and Python type."""
+    """Declaration of one field, besides its name and Python type."""
 
     comment: str
     sql: str = ""
-    """Its type in the database; that of the Python type if empty."""
+    """Type in the database; if empty, it follows from the Python type."""
     at_least: float | None = None
     above: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
     shown: bool = False
-    """In the metadata of a cell in the web UI."""
+    """Whether the web UI shows the field in the metadata of a cell."""
     shown_of_segment: bool = False
-    """In the table of a stream's segments there."""
+    """Whether the web UI shows the field in the table of a stream's segments."""
     better: Literal["lower", "higher"] | None = None
     alike: bool = False
-    """Whether speeds compare only where it is equal."""
+    """Whether speeds are comparable only where this field is equal."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return what pydantic holds a value of this field to."""
+        """Return the pydantic schema for values of this field."""
         plain, is_nullable = _without_none(source)
         if get_origin(plain) is tuple:
             schema: CoreSchema = core_schema.tuple_variable_schema(self._of_value(get_args(plain)[0]))
@@ -49,7 +49,7 @@ class Column:
         return core_schema.nullable_schema(schema) if is_nullable else schema
 
     def _of_value(self, kind: type) -> CoreSchema:
-        """Return what one value of *kind* is held to; a bool is no number, though Python takes it for an int."""
+        """Return the schema for one value of *kind*; a bool is no number here, though Python makes it an int."""
         if kind is bool:
             return core_schema.bool_schema(strict=True)
         if kind is float:
@@ -64,37 +64,37 @@ class Column:
             return core_schema.int_schema(strict=True, ge=low, gt=above, le=high)
         if self.choices:
             return core_schema.literal_schema(list(self.choices))
-        return core_schema.str_schema(strict=True, pattern=r"^[^\x00]*$")  # the database takes no zero byte
+        return core_schema.str_schema(strict=True, pattern=r"^[^\x00]*$")  # the database accepts no zero byte
 
 
 class Inline(NamedTuple):
-    """A part whose fields are columns of the evaluation's own row, their names behind a prefix."""
+    """A part whose fields are columns of the evaluation's own row; their names get a prefix."""
 
     prefix: str
 
 
 class Apart(NamedTuple):
-    """A part that is in another table, or in none."""
+    """A part that goes into another table, or into none."""
 
 
 class Field(NamedTuple):
-    """A column of a table: what was declared with a field, its SQL type, and whether it may be NULL."""
+    """A column of a table: the declaration of its field, its SQL type, and whether it may be NULL."""
 
     name: str
     column: Column
     sql: str
     is_nullable: bool
     path: str
-    """Of the attribute of a record, such as `calibration.counts`."""
+    """Path of the attribute in a record, such as `calibration.counts`."""
 
 
 def columns_of(kind: type) -> tuple[Field, ...]:
-    """Return the columns that the dataclass *kind* fills, in their order, those of inline parts among them."""
+    """Return the columns that the dataclass *kind* fills, in order, including those of inline parts."""
     return tuple(_columns(kind, "", ""))
 
 
 def declarations(kind: Any) -> Iterator[tuple[str, Any, Any, bool]]:
-    """Yield the name of each field, its type without None, its mark, and whether it may be None."""
+    """Yield the name of each field, its type without None, its annotation, and whether it may be None."""
     for name, hint in get_type_hints(kind, include_extras=True).items():
         if get_origin(hint) is Annotated:
             inner, mark = get_args(hint)
@@ -117,7 +117,7 @@ _SQL: Mapping[Any, str] = {
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return the type that *hint* is besides None, and whether it may be None."""
+    """Return *hint* without None, and whether it allows None."""
     if not isinstance(hint, UnionType):
         return hint, False
     (plain,) = (kind for kind in get_args(hint) if kind is not NoneType)
@@ -128,10 +128,10 @@ Part = TypeVar("Part")
 
 
 def decoded(kind: Callable[..., Part], facts: Any) -> Part:
-    """Return *facts*, as JSON has them, as a record of the dataclass *kind*.
+    """Return *facts*, parsed from JSON, as an instance of the dataclass *kind*.
 
     Raises:
-        RecordError: a field is missing, unknown, of another type or out of its limits.
+        RecordError: a field is missing, unknown, of the wrong type or out of its limits.
     """
     try:
         record: Part = _adapter(kind).validate_python(facts)
@@ -146,7 +146,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _in_words(error: ValidationError) -> str:
-    """Return what was found and expected; of fields that are missing or unknown, all of one sort."""
+    """Return what was found and what was expected; missing or unknown fields are listed together."""
     found = error.errors(include_url=False)
     for sort, words in _ODD_FIELDS.items():
         names = [".".join(map(str, each["loc"])) for each in found if each["type"] == sort]
@@ -158,4 +158,4 @@ def _in_words(error: ValidationError) -> str:
     return f"{name} is {first['input']!r:.60}; expected {expected}"
 
 
-_ODD_FIELDS = {"unexpected_keyword_argument": ("has", ", which is no field of it"), "missing": ("lacks", "")}
+_ODD_FIELDS = {"unexpected_keyword_argument": ("has", ", which is not one of its fields"), "missing": ("lacks", "")}

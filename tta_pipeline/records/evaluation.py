@@ -1,7 +1,7 @@
-"""What one evaluation is, said once: its fields, and of each its type, limits, column and comment.
+"""Definition of an evaluation: its fields, each with its type, limits, column and comment.
 
-From here follow the table `evaluations` with its comments (`metrics/schema.py`), the rows that are put into it, what
-the web UI shows, and which evaluations may be compared in speed. Torch is not needed to read any of it.
+The table `evaluations` and its comments (`metrics/schema.py`), its rows, what the web UI shows, and which evaluations
+have comparable speeds all follow from this module. Reading records does not need torch.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ from tta_pipeline.records.declared import (
 )
 
 METRICS_VERSION = 2
-"""1 had error and ece only; values of both are the same in 2."""
+"""Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
 _SAME = 1e-9
-"""Two floats of one quotient differ by less."""
+"""Tolerance between two floating-point results of the same quotient."""
 _SAME_SUM = 1e-6
-"""Relative: two sums of the same floats, added in another order, differ by less."""
+"""Relative tolerance between two sums of the same floats in different orders."""
 
 
 def _count(comment: str, **more: Any) -> Column:
@@ -52,7 +52,7 @@ class CalibrationBins:
 
     counts: Annotated[
         tuple[int, ...],
-        Column("Samples in each confidence bin; sums over cells give exact calibration of their union", at_least=0),
+        Column("Samples in each confidence bin; sums over cells give the exact calibration of their union", at_least=0),
     ]
     confidence_sums: Annotated[tuple[float, ...], Column("Sum of the confidences in each bin", at_least=0)]
     correct_counts: Annotated[tuple[int, ...], Column("Correct predictions in each bin", at_least=0)]
@@ -61,7 +61,7 @@ class CalibrationBins:
     def ece(self) -> float:
         """Expected calibration error in [0, 1]: the mean over samples of |accuracy - confidence| of their bin.
 
-        Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins as torchmetrics has it.
+        Guo et al. 2017, "On calibration of modern neural networks", equation 3, with 15 bins, as in torchmetrics.
         """
         return sum(self._gap_sums()) / sum(self.counts)
 
@@ -72,9 +72,9 @@ class CalibrationBins:
 
     @property
     def rms_error(self) -> float:
-        """Root mean square calibration error in [0, 1]: the mean is over samples, of the squared gap of their bin.
+        """Root mean square calibration error in [0, 1]: the mean over samples of the squared gap of their bin.
 
-        As torchmetrics has it with norm l2.
+        As in torchmetrics with norm l2.
         """
         squares = (gap * gap / max(count, 1) for gap, count in zip(self._gap_sums(), self.counts, strict=True))
         return math.sqrt(sum(squares) / sum(self.counts))
@@ -88,34 +88,34 @@ class CalibrationBins:
 class ClassCounts:
     """Samples and correct predictions of each class, in the order of the class map; sums over cells are exact."""
 
-    num_samples: Annotated[tuple[int, ...], Column("Of each class", sql="INTEGER[]", at_least=0)]
-    num_correct: Annotated[tuple[int, ...], Column("Of each class", sql="INTEGER[]", at_least=0)]
+    num_samples: Annotated[tuple[int, ...], Column("Samples of each class", sql="INTEGER[]", at_least=0)]
+    num_correct: Annotated[tuple[int, ...], Column("Correct predictions of each class", sql="INTEGER[]", at_least=0)]
 
 
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batches:
-    """Where the time of each batch of a pass went, in columns; all are empty but in a stream's first cell."""
+    """Where the time of each batch of a pass went, in columns; they are empty except in a stream's first cell."""
 
     num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
-    data_wait_s: Annotated[tuple[float, ...], Column("Until the stream delivered the batch", at_least=0)]
+    data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
     host_to_device_s: Annotated[
         tuple[float, ...] | None,
-        Column("Its copy, which on CUDA goes on beside the computation of the batch before; 0 on a CPU", at_least=0),
+        Column("Copy of the batch; on CUDA it overlaps computation on the batch before; 0 on a CPU", at_least=0),
     ]
-    compute_s: Annotated[tuple[float, ...], Column("Forward pass and whatever the method adapts", at_least=0)]
+    compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
 
 
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=())
-"""Those of every cell of a stream but the first."""
+"""Value of `batches` in every cell of a stream but the first."""
 
 
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstSamples:
-    """The first samples of the cell in the stream, for a picture of them."""
+    """The first samples of the cell in the stream, for a picture."""
 
-    positions: Annotated[tuple[int, ...], Column("In its sample index", at_least=0)]
+    positions: Annotated[tuple[int, ...], Column("Position of each in the cell's sample index", at_least=0)]
     predictions: Annotated[tuple[int, ...], Column("Predicted label of each", at_least=0)]
     confidences: Annotated[tuple[float, ...], Column("Top-1 confidence of each", at_least=0, at_most=1.001)]
 
@@ -123,22 +123,20 @@ class FirstSamples:
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evaluation:
-    """What one cell gave in one pass. Durations are defined as in the project's first system.
+    """The result of one pass over one cell. Durations are defined as in the project's first system.
 
-    Those of a stream that mixes cells, and its counts, are divided among them by samples. What is None in records that
-    older versions wrote was not known to them.
+    Durations and counts of a stream that mixes cells are divided among the cells by samples. A field is None in records
+    of older versions that did not measure it.
     """
 
     # Which segment of which stream.
-    benchmark: Annotated[str, Column("Benchmark, as its file is called")]
-    experiment: Annotated[str, Column("Model, method and protocol together, as the benchmark file calls them")]
-    stream: Annotated[
-        str, Column("Partition key of what was streamed without starting over: a cell as fog|5, a severity, or all")
-    ]
+    benchmark: Annotated[str, Column("Name of the benchmark and of its file")]
+    experiment: Annotated[str, Column("Model, method and protocol together, by their name in the benchmark file")]
+    stream: Annotated[str, Column("Partition key of the stream: a cell such as fog|5, a severity, or all")]
     position: Annotated[
         int,
         Column(
-            "Of the segment in the stream, from 0; a gradual stream comes to most cells twice",
+            "Position of the segment in the stream, from 0; a gradual stream visits most cells twice",
             sql="INTEGER", at_least=0, shown_of_segment=True,
         ),
     ]  # fmt: skip
@@ -150,76 +148,81 @@ class Evaluation:
         ),
     ]  # fmt: skip
     severity: Annotated[
-        int, Column("1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_segment=True)
+        int, Column("Severity, 1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_segment=True)
     ]
     seed: Annotated[
         int,
-        Column("Of method and stream; rows that differ in it alone are runs of one experiment", shown_of_segment=True),
+        Column(
+            "Seed of method and stream; rows that differ only in it are runs of one experiment", shown_of_segment=True
+        ),
     ]
     subset: Annotated[
         str,
         Column(
-            "Which samples of the cell; all, unless the experiment takes some. Rows of different subsets never compare"
+            "Which samples of the cell; all by default. Rows of different subsets are not comparable"
         ),
     ]  # fmt: skip
-    subset_sha256: Annotated[str | None, Column("Of the subset's samples; NULL where it is all")]
+    subset_sha256: Annotated[str | None, Column("sha256 of the subset's samples; NULL where subset is all")]
 
     # What was evaluated.
-    model: Annotated[str, Column("Model, as the benchmark file calls it")]
+    model: Annotated[str, Column("Name of the model in the benchmark file")]
     architecture: Annotated[str | None, Column("Library and architecture of the model; NULL in older records")]
-    weights: Annotated[str, Column("Which weights")]
-    weights_sha256: Annotated[str, Column("Of the weights")]
-    mean: Annotated[tuple[float, ...], Column("Subtracted from each channel of images in [0, 1]")]
-    std: Annotated[tuple[float, ...], Column("Divided by", above=0)]
+    weights: Annotated[str, Column("Weights of the model")]
+    weights_sha256: Annotated[str, Column("sha256 of the weights")]
+    mean: Annotated[tuple[float, ...], Column("Mean subtracted from each channel of images in [0, 1]")]
+    std: Annotated[tuple[float, ...], Column("Standard deviation that each channel is divided by", above=0)]
     method: Annotated[str, Column("Adaptation method; source adapts nothing")]
-    protocol: Annotated[str, Column("In which order samples come and when the method is reset")]
+    protocol: Annotated[str, Column("Order of the samples and resets of the method")]
     generated: Annotated[
-        bool, Column("Whether this project made the corrupted images; errors then compare with no published table")
+        bool,
+        Column(
+            "Whether this project made the corrupted images; if so, errors are not comparable with published tables"
+        ),
     ]
     config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
     code_sha256: Annotated[
-        str | None, Column("Of the method's source, comments left out, and of what it imports; NULL in older records")
+        str | None, Column("sha256 of the code of the method and its imports, without comments; NULL in older records")
     ]  # fmt: skip
     fingerprint: Annotated[
         str,
-        Column("sha256 of all that decides the predictions; one of a record of version 1 says so and equals no other"),
+        Column("sha256 of everything that determines the predictions; records of version 1 say so and match no other"),
     ]  # fmt: skip
     fingerprint_parts: Annotated[
-        str | None, Column("What the fingerprint is made of, by name; NULL in older records", sql="JSON")
+        str | None, Column("Parts of the fingerprint, by name; NULL in older records", sql="JSON")
     ]
     copied_from: Annotated[
-        str | None, Column("sha256 of the record that this one repeats, since its experiment was renamed; else NULL")
+        str | None, Column("sha256 of the record that this one repeats after its experiment was renamed; else NULL")
     ]
-    manifest_sha256: Annotated[str, Column("Of the manifest of the shard set that was read")]
+    manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
     num_images: Annotated[
-        int | None, Column("Images of the shard set; num_samples of them count here. NULL in older records", above=0)
+        int | None, Column("Images of the shard set; num_samples of them are evaluated; NULL in older records", above=0)
     ]  # fmt: skip
     num_classes_found: Annotated[
         int | None,
-        Column("Classes that have an image in the shard set; NULL in older records", sql="INTEGER", above=0),
+        Column("Classes with at least one image in the shard set; NULL in older records", sql="INTEGER", above=0),
     ]
     num_shards: Annotated[
         int | None, Column("Tar files of the shard set; NULL in older records", sql="INTEGER", above=0)
     ]
-    payload_bytes: Annotated[int | None, Column("Of its image files; NULL in older records", above=0)]
-    shard_bytes: Annotated[int | None, Column("Of its tar files; NULL in older records", above=0)]
+    payload_bytes: Annotated[int | None, Column("Size of the shard set's image files; NULL in older records", above=0)]
+    shard_bytes: Annotated[int | None, Column("Size of the shard set's tar files; NULL in older records", above=0)]
     stored_order: Annotated[
-        str | None, Column("In which the shards hold the samples, with its seed; NULL in older records")
+        str | None, Column("Order of the samples in the shards, with its seed; NULL in older records")
     ]
     stream_order: Annotated[
-        str | None, Column("In which a segment streams them: stored, shuffled, by_class, dirichlet or slow; NULL in "
-                           "records of before")
+        str | None, Column("Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow; "
+                           "NULL in older records")
     ]  # fmt: skip
     order_hash: Annotated[str, Column("sha256 of the samples' keys in stream order", shown=True)]
 
-    # What came of it; definitions are in docs/metrics.md.
+    # The results; definitions are in docs/metrics.md.
     metrics_version: Annotated[
-        int, Column("Of the definitions in docs/metrics.md; 1 had error and ece only", sql="INTEGER", above=0)
+        int, Column("Version of the definitions in docs/metrics.md; 1 had only error and ece", sql="INTEGER", above=0)
     ]
     num_samples: Annotated[int, Column("Samples evaluated, each once", above=0, shown=True, shown_of_segment=True)]
-    num_correct: Annotated[int, _count("Whose predicted class is the label", shown=True)]
+    num_correct: Annotated[int, _count("Samples whose predicted class is the label", shown=True)]
     num_correct_top5: Annotated[
-        int | None, _count("With fewer than five classes above the label; NULL in records of metrics version 1")
+        int | None, _count("Samples with fewer than five classes above the label; NULL in records of metrics version 1")
     ]
     error: Annotated[
         float, _share("Top-1 error in [0, 1]: 1 - num_correct / num_samples", shown=True, shown_of_segment=True)
@@ -228,14 +231,14 @@ class Evaluation:
     nll: Annotated[
         float | None,
         Column(
-            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or no number",
+            "Mean negative log-likelihood of the labels, in nats; NULL where one is infinite or NaN",
             at_least=0, better="lower",
         ),
     ]  # fmt: skip
     brier: Annotated[
         float | None,
         Column(
-            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is no number",
+            "Mean squared distance of the probabilities from the one-hot label, in [0, 2]; NULL where one is NaN",
             at_least=0, at_most=2.00001, better="lower",
         ),
     ]  # fmt: skip
@@ -257,37 +260,37 @@ class Evaluation:
     diverged: Annotated[
         bool,
         Column(
-            "The error is that of a broken model: a batch had a logit that is no finite number, or adaptation ended in "
-            "one class for everything",
+            "Whether the error is that of a broken model: a logit was not finite, or adaptation ended in one class for "
+            "everything",
             shown=True, shown_of_segment=True,
         ),
     ]  # fmt: skip
     predictions_sha256: Annotated[
-        str, Column("Of the predicted labels in stream order, int64 little-endian", shown=True)
+        str, Column("sha256 of the predicted labels in stream order, int64 little-endian", shown=True)
     ]
     samples_sha256: Annotated[
-        str | None, Column("Of the Parquet file with the predictions of each sample; NULL if it was not kept")
+        str | None, Column("sha256 of the Parquet file with the predictions of each sample; NULL if it was not kept")
     ]
     first_samples: Annotated[FirstSamples, Apart()]
 
     # What it cost.
     num_forwards: Annotated[
-        int, _count("Samples that went forward through the model, views and second passes included", shown=True)
+        int, _count("Samples in forward passes through the model, including views and second passes", shown=True)
     ]
-    num_backwards: Annotated[int, _count("Samples that went backward", shown=True)]
-    num_adapted_samples: Annotated[int | None, _count("Samples that a loss was taken of, which papers call backwards")]
+    num_backwards: Annotated[int, _count("Samples in backward passes", shown=True)]
+    num_adapted_samples: Annotated[int | None, _count("Samples that entered a loss, which papers call backwards")]
     num_unadapted: Annotated[int | None, _count("Samples predicted without adaptation, since the stream did not wait")]
     num_updates: Annotated[int, _count("Steps of the optimiser")]
-    num_resets: Annotated[
-        int, _count("How often the method went back to the source model by itself", shown_of_segment=True)
-    ]
-    num_nonfinite_batches: Annotated[int, _count("Batches with a logit that is no finite number")]
+    num_resets: Annotated[int, _count("How often the method reset itself to the source model", shown_of_segment=True)]
+    num_nonfinite_batches: Annotated[int, _count("Batches with a non-finite logit")]
 
     # What computed it.
-    device: Annotated[str, Column("What computed: cpu, or the name of the CUDA device", shown=True, alike=True)]
+    device: Annotated[
+        str, Column("Device of the computation: cpu, or the name of the CUDA device", shown=True, alike=True)
+    ]
     gpu_name: Annotated[str | None, Column("Name of the CUDA device; NULL on a CPU", alike=True)]
     cpu_model: Annotated[
-        str | None, Column("Model of the processor; NULL in older records, whose speed compares with none", alike=True)
+        str | None, Column("Model of the processor; NULL in older records, whose speeds are not comparable", alike=True)
     ]  # fmt: skip
     num_cores: Annotated[
         int | None, Column("Cores that the process may use; NULL in older records", sql="INTEGER", above=0, alike=True)
@@ -309,7 +312,11 @@ class Evaluation:
     ]
     precision: Annotated[
         str | None,
-        Column("Of the forward pass: fp32, or what autocast casts to", choices=("fp32", "bf16", "fp16"), alike=True),
+        Column(
+            "Precision of the forward pass: fp32, or what autocast casts to",
+            choices=("fp32", "bf16", "fp16"),
+            alike=True,
+        ),
     ]
     compile: Annotated[
         str | None,
@@ -321,7 +328,7 @@ class Evaluation:
     pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
     load_average: Annotated[
         float | None,
-        Column("Of the machine over the minute before the pass; NULL in older records, and where it is not known",
+        Column("Load of the machine over the minute before the pass; NULL in older records and where it is not known",
                at_least=0),
     ]  # fmt: skip
 
@@ -329,15 +336,15 @@ class Evaluation:
     num_batches: Annotated[int, Column("Batches of the pass", sql="INTEGER", above=0)]
     staging_s: Annotated[
         float | None,
-        _seconds("Copying the shards to node-local disk, while the cell before computed if there was one; 0 if read in "
-                 "place"),
+        _seconds("Copying the shards to node-local disk, while the previous cell computes if there is one; 0 if read "
+                 "in place"),
     ]  # fmt: skip
     metadata_scan_s: Annotated[
-        float, _seconds("Reading the manifest and making sure that the shards are the ones it describes")
+        float, _seconds("Reading the manifest and checking that the shards are the ones it describes")
     ]
     pipeline_setup_s: Annotated[float, _seconds("Constructing the stream")]
     time_to_first_batch_s: Annotated[
-        float, _seconds("From the start of the pass until the first batch is there", shown=True)
+        float, _seconds("From the start of the pass until the first batch arrives", shown=True)
     ]
     first_batch_compute_s: Annotated[
         float, _seconds("Computation of the first batch, cold caches included", shown=True)
@@ -347,25 +354,25 @@ class Evaluation:
         float, Column("num_samples / wall_s", above=0, shown=True, shown_of_segment=True, better="higher")
     ]
     data_wait_s: Annotated[
-        float, _seconds("Sum over the batches of the time until the stream delivered it", shown=True)
+        float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
     ]
     host_to_device_s: Annotated[
-        float | None, _seconds("Copies to the device, which on CUDA go on beside computation; 0 on a CPU")
+        float | None, _seconds("Copies to the device, which on CUDA overlap computation; 0 on a CPU")
     ]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     peak_cuda_gib: Annotated[
         float | None,
-        _seconds("Most device memory allocated during the pass, in 2^30 bytes; NULL on a CPU", shown=True),
+        _seconds("Peak device memory allocated during the pass, in 2^30 bytes; NULL on a CPU", shown=True),
     ]
-    peak_rss_gib: Annotated[float, _seconds("Most memory the process ever had resident, in 2^30 bytes", shown=True)]
+    peak_rss_gib: Annotated[float, _seconds("Peak resident memory of the process so far, in 2^30 bytes", shown=True)]
     batches: Annotated[Batches, Apart()]
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any], *, version: int = 2) -> Self:
-        """Return the evaluation that the JSON of a record of *version* says, if it can be one.
+        """Return the evaluation in the JSON of a record of *version*.
 
         Raises:
-            RecordError: a field is missing, unknown, of another type or out of its limits, or two contradict each
+            RecordError: a field is missing, unknown, of the wrong type or out of its limits, or two contradict each
                 other; the message has the field, its value and what was expected.
         """
         evaluation = decoded(cls, _lifted(facts) if version == 1 else facts)
@@ -373,11 +380,11 @@ class Evaluation:
         return evaluation
 
     def facts(self) -> JsonObject:
-        """Return it as it is written into a record."""
+        """Return the facts as they are written into a record."""
         return asdict(self)
 
     def require_consistent(self) -> None:
-        """Compare what is stored twice.
+        """Check that redundant fields agree.
 
         Raises:
             RecordError: two fields contradict each other.
@@ -389,7 +396,7 @@ class Evaluation:
 
     @property
     def conditions(self) -> str | None:
-        """What speed depends on besides model, method and data, as text: only equal ones compare; None if not known."""
+        """What speed depends on besides model, method and data, as text; None if not known. Only equal ones compare."""
         if self.cpu_model is None:
             return None
         values = ((name, getattr(self, name)) for name in ALIKE)
@@ -397,7 +404,7 @@ class Evaluation:
 
 
 class Rule(NamedTuple):
-    """A relation among fields; the database has the same as a constraint where *sql* can say it."""
+    """A relation among fields; where *sql* can express it, it is also a constraint of the database."""
 
     fields: tuple[str, ...]
     expected: str
@@ -414,7 +421,7 @@ def _is_close(one: float, other: float) -> bool:
 
 
 def _is_below(some: tuple[int, ...], others: tuple[int, ...]) -> bool:
-    """Return whether none of *some* is above its like among *others*."""
+    """Return whether no element of *some* exceeds the element of *others* at its position."""
     return len(some) == len(others) and all(map(le, some, others))
 
 
@@ -449,7 +456,7 @@ def _has_its_classes(row: Evaluation) -> bool:
 
 
 def _has_its_batches(row: Evaluation) -> bool:
-    """Return whether the batches are none, those of the cell alone, or those of a stream in which it is first."""
+    """Return whether there are no batches, or they are those of the cell alone or of a stream in which it is first."""
     batches = row.batches
     columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
     if {len(column) for column in (*columns, batches.host_to_device_s or batches.num_samples)} != {len(columns[0])}:
@@ -489,7 +496,7 @@ RULES = (
     ),
     Rule(
         ("num_correct", "num_correct_top5", "num_samples"),
-        "them to rise in this order",
+        "them in ascending order",
         "num_correct <= num_samples AND num_correct_top5 BETWEEN num_correct AND num_samples",
         lambda row: row.num_correct_top5 is None or row.num_correct <= row.num_correct_top5 <= row.num_samples,
     ),
@@ -535,7 +542,7 @@ RULES = (
         "gpu_name = device",
         lambda row: row.gpu_name is None or row.gpu_name == row.device,
     ),
-    Rule(("first_samples",), "as many of each", "", _has_its_first),
+    Rule(("first_samples",), "equal numbers of each", "", _has_its_first),
     Rule(
         ("num_images", "num_samples"),
         "no more samples than images",
@@ -551,9 +558,9 @@ def columns() -> tuple[Field, ...]:
 
 
 def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a record of version 1 as today's have them; what it does not say is None.
+    """Return the facts of a record of version 1 in today's form; what it lacks is None.
 
-    Nothing proves them, so their fingerprint is made one that no new evaluation has.
+    Nothing proves them, so they get a fingerprint that no new evaluation has.
     """
     batches = facts.get("batches", [])
     try:
@@ -582,10 +589,10 @@ _OF_FIRST = {name: f"first_{name}" for name in ("positions", "predictions", "con
 _NEW = tuple(name for name, _, _, is_nullable in declarations(Evaluation) if is_nullable)
 """Fields that older records may lack."""
 ALIKE = tuple(field.name for field in columns() if field.column.alike)
-"""Speeds compare only where all of these are equal."""
+"""Fields that must all be equal for speeds to be comparable."""
 SHOWN = tuple(field.name for field in columns() if field.column.shown)
-"""In the metadata of a cell in the web UI; those that are None are left out there."""
+"""Fields in the metadata of a cell in the web UI; those that are None are left out."""
 SHOWN_OF_SEGMENT = tuple(field.name for field in columns() if field.column.shown_of_segment)
-"""Columns of the table of a stream's segments there."""
+"""Columns of the web UI's table of a stream's segments."""
 LOWER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "lower")
 HIGHER_IS_BETTER = tuple(field.name for field in columns() if field.column.better == "higher")

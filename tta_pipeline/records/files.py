@@ -1,16 +1,16 @@
-"""Result records: one small file for each thing measured, written once, and the truth behind the database.
+"""Result records: one small file for each thing measured, written once; the source of truth for the database.
 
     <data root>/<benchmark>/results/
       evaluations/<experiment>/<corruption>-<severity>/000001.json
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
 
-The number is the order of the records of one cell; no clock is asked for it. A file is
+The number gives the order of the records of one cell; no clock decides it. A file is
 
     {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
 
-so it proves itself, and it says what it is a record of: one that lies in another's place is foreign. Files of version 1
-are the record alone; they are read, and prove nothing.
+so its hash proves it, and it says what it records: a file in the place of another record is foreign. Files of version 1
+hold the record alone; they can be read but prove nothing.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _PACKAGES = ("tta_pipeline", "torch", "torchvision", "numpy", "pillow", "simplej
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"
 _BODY = len(_HEAD) + 64 + len(_MIDDLE)
 _FIELDS = {"kind", "run_id", "started_at", "versions", "facts"}
-_ADVICE = "move it out of the results folder, or put back the file as it was"
+_ADVICE = "move it out of the results folder, or restore the original file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +52,12 @@ class Record:
     sequence: int
     """Position among the records of the same thing, from 1."""
     started_at: str
-    """UTC, for people; never for order."""
+    """Start time in UTC, for display; never used for ordering."""
     versions: Mapping[str, str]
     version: int
-    """Of the record's form; one of version 1 does not prove itself."""
+    """Version of the record's format; a record of version 1 has no hash to prove it."""
     sha256: str
-    """Of the record; of all of the file in version 1."""
+    """sha256 of the record; in version 1, of the whole file."""
     facts: Mapping[str, Any]
     evaluation: Evaluation | None
     """The facts of a record of kind evaluations; None of others."""
@@ -65,7 +65,7 @@ class Record:
 
 
 def now() -> str:
-    """Return the time in UTC, as records have it."""
+    """Return the current time in UTC, in the format of records."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -79,19 +79,19 @@ def publish_record(
     facts: JsonObject | Evaluation,
     versions_then: Mapping[str, str] | None = None,
 ) -> Record:
-    """Write one record of *kind* under *results*, after those that *name* has already.
+    """Write one record of *kind* under *results*, numbered after the existing ones of *name*.
 
     Args:
-        results: Of the benchmark.
+        results: Results folder of the benchmark.
         kind: One of `KINDS`.
-        name: What it is a record of.
-        run_id: Dagster run.
-        started_at: UTC.
+        name: What the record is of.
+        run_id: Dagster run that measured it.
+        started_at: Start time in UTC.
         facts: What was measured.
-        versions_then: Of libraries, where it was measured before and elsewhere; None: those of this process.
+        versions_then: Versions of libraries, if it was measured earlier elsewhere; None for those of this process.
 
     Raises:
-        RecordError: a fact is no finite number, facts contradict each other or their place, or the file cannot be
+        RecordError: a fact is not a finite number, facts contradict each other or their place, or the file cannot be
             written.
     """
     folder = results / kind / name
@@ -114,7 +114,7 @@ def publish_record(
         raise RecordError(f"{folder}: a record of run {run_id} was not written: {error}") from error
     except (OSError, ValueError) as error:
         raise RecordError(
-            f"{folder}: a record of run {run_id} cannot be written ({error}); expected finite numbers and room to write"
+            f"{folder}: a record of run {run_id} cannot be written ({error}); expected finite numbers and disk space"
         ) from error
 
 
@@ -122,14 +122,14 @@ def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
     """Return the newest record of *name*, or None if it has none.
 
     Raises:
-        RecordError: the newest is damaged or foreign; never is an older one returned in its place.
+        RecordError: the newest is damaged or foreign; an older one is never returned in its place.
     """
     number = _last_number(results / kind / name)
     return read_record(results / kind / name / file_name(number)) if number else None
 
 
 def latest_evaluation(results: Path, name: str) -> Evaluation | None:
-    """Return the newest evaluation that is recorded under *name*, or None if there is none.
+    """Return the newest evaluation recorded under *name*, or None if there is none.
 
     Raises:
         RecordError: see `latest_record`.
@@ -139,16 +139,16 @@ def latest_evaluation(results: Path, name: str) -> Evaluation | None:
 
 
 def numbers(folder: Path) -> list[int]:
-    """Return the numbers of the records in *folder*, rising; it need not be there."""
+    """Return the numbers of the records in *folder*, in ascending order; *folder* need not exist."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - an object for each name is what takes time
+        names = os.listdir(folder)  # noqa: PTH208 - creating an object for each name takes most of the time
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(number for name in names if (number := number_of(name)))
 
 
 def record_paths(data_root: Path) -> Iterator[Path]:
-    """Yield the paths of all records under *data_root*, in an order that is always the same."""
+    """Yield the paths of all records under *data_root*, in a deterministic order."""
     for kind in KINDS:
         for results in sorted(data_root.glob(f"*/results/{kind}")):
             for folder, names in record_folders(str(results)):
@@ -158,7 +158,7 @@ def record_paths(data_root: Path) -> Iterator[Path]:
 def record_folders(folder: str) -> Iterator[tuple[str, list[str]]]:
     """Yield every folder at or under *folder* that holds records, with all names in it.
 
-    Text all through, since an object for each of very many paths would take most of the time.
+    Paths are strings, since creating an object for each of very many paths would take most of the time.
     """
     try:
         names = os.listdir(folder)  # noqa: PTH208 - see above
@@ -171,10 +171,10 @@ def record_folders(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_record(path: Path) -> Record:
-    """Read one record, compare it with its hash and its place, and its facts with each other.
+    """Read one record, and check its hash, its place and the consistency of its facts.
 
     Raises:
-        RecordError: it cannot be read, is damaged, foreign or of another version; the message names it.
+        RecordError: it cannot be read, or is damaged, foreign or of another version; the message names it.
     """
     try:
         return parsed(path, record_bytes(path))
@@ -183,17 +183,17 @@ def read_record(path: Path) -> Record:
 
 
 def record_bytes(path: str | Path) -> bytes:
-    """Return what is in the file, of which nothing is known: a FIFO or a huge file does not stop us.
+    """Return the content of an untrusted file; a FIFO or a huge file is refused.
 
     Raises:
-        RecordError: it is no regular file of at most 64 MiB, or cannot be read; the message does not name it.
+        RecordError: it is not a regular file of at most 64 MiB, or cannot be read; the message does not name it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise RecordError("is no regular file; expected a result record")
+                raise RecordError("is not a regular file; expected a result record")
             if status.st_size > MAX_RECORD_BYTES:
                 raise RecordError(f"has {status.st_size:,} bytes; expected at most {MAX_RECORD_BYTES:,}")
             data = os.read(descriptor, status.st_size + 1)
@@ -210,14 +210,14 @@ def packed(content: JsonObject) -> bytes:
     """Return the bytes of a file that holds *content* and its hash.
 
     Raises:
-        ValueError: a number is infinite or none.
+        ValueError: a number is infinite or NaN.
     """
     body = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
     return b"".join((_HEAD, hashlib.sha256(body).hexdigest().encode(), _MIDDLE, body, _TAIL))
 
 
 def parsed(path: Path, data: bytes) -> Record:
-    """Return the record that *data* is, which lies at *path*.
+    """Return the record in *data*, the content of the file at *path*.
 
     Raises:
         RecordError: it is damaged, foreign or of another version; the message does not name it.
@@ -226,11 +226,11 @@ def parsed(path: Path, data: bytes) -> Record:
     try:
         content = from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise RecordError(f"is no result record ({error!r:.200})") from error
+        raise RecordError(f"is not a result record ({error!r:.200})") from error
     version_found = content.pop("version", None) if isinstance(content, dict) else None
     if version_found != version_expected:
         raise RecordError(
-            f"is no result record: its version is {version_found!r:.20}, "
+            f"is not a result record: its version is {version_found!r:.20}, "
             f"{'with' if version_expected == RECORD_VERSION else 'without'} a hash; "
             f"expected {version_expected}, or the tta_pipeline that wrote it"
         )
@@ -244,16 +244,16 @@ def parsed(path: Path, data: bytes) -> Record:
 
 
 def content_sha256(data: bytes) -> str:
-    """Return the hash of the record that is in *data*, as the database remembers it.
+    """Return the hash of the record in *data*, as the database stores it.
 
     Raises:
-        RecordError: it is another than the file says.
+        RecordError: the hash differs from the one in the file.
     """
     return _unpacked(data)[0]
 
 
 def file_sha256(path: Path) -> str | None:
-    """Return the hash of all that is in a file, which may be no record; None if it cannot be read."""
+    """Return the hash of a whole file, record or not; None if it cannot be read."""
     try:
         return hashlib.sha256(record_bytes(path)).hexdigest()
     except RecordError:
@@ -261,18 +261,18 @@ def file_sha256(path: Path) -> str | None:
 
 
 def number_of(name: str) -> int:
-    """Return the number of the record whose file is called *name*; 0 if no record is called so."""
+    """Return the number of the record whose file is called *name*; 0 if *name* is not that of a record."""
     stem = name.removesuffix(".json")
     return int(stem) if stem != name and stem.isascii() and stem.isdecimal() and len(stem) < 18 else 0
 
 
 def file_name(number: int) -> str:
-    """Return what the file of the record with *number* is called."""
+    """Return the name of the file of the record with *number*."""
     return f"{number:06d}.json"
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what a result depends on."""
+    """Return the versions of the software that a result depends on."""
     installed = {name: _version(name) for name in _PACKAGES}
     return {"python": sys.version.split()[0], "platform": platform.platform(), "host": platform.node(), **installed}
 
@@ -285,50 +285,52 @@ def _version(package: str) -> str:
 
 
 def _unpacked(data: bytes) -> tuple[str, bytes, int]:
-    """Return the hash of a record, its bytes, which are compared with it, and the version it has to be of."""
+    """Return the hash of a record, its bytes, which match that hash, and the version that it must have."""
     if not data.startswith(_HEAD):
         return hashlib.sha256(data).hexdigest(), data, 1
     body, claimed = data[_BODY : -len(_TAIL)], data[len(_HEAD) : len(_HEAD) + 64]
     found = hashlib.sha256(body).hexdigest()
     frame = _HEAD + claimed + _MIDDLE
     if not (data.startswith(frame) and data.endswith(_TAIL) and found.encode() == claimed):
-        raise RecordError(f"is damaged: it hashes to {found[:12]}..., and says {claimed[:12].decode('latin-1')!a}...")
+        raise RecordError(f"is damaged: it hashes to {found[:12]}...; expected {claimed[:12].decode('latin-1')!a}...")
     return found, body, RECORD_VERSION
 
 
 def _require_frame(content: Mapping[str, Any], path: Path) -> None:
-    """Look at what all kinds of records have."""
+    """Check the fields that all kinds of records have."""
     expected = _FIELDS | ({"sequence"} if "sequence" in content else set())
     if content.keys() != expected:
         odd = sorted(map(str, content.keys() ^ expected))
         raise RecordError(
-            f"is no result record: {', '.join(odd[:5])} is missing or unknown; expected {sorted(expected)}"
+            f"is not a result record: {', '.join(odd[:5])} is missing or unknown; expected {sorted(expected)}"
         )
     for name, kind in (("kind", str), ("run_id", str), ("started_at", str), ("versions", dict), ("facts", dict)):
         if type(content[name]) is not kind:
-            raise RecordError(f"is no result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
+            raise RecordError(f"is not a result record: {name} is {content[name]!r:.60}; expected {_IN_JSON[kind]}")
     if "\0" in content["run_id"] or any(type(value) is not str for value in content["versions"].values()):
-        raise RecordError("is no result record: run_id or versions is no text")
+        raise RecordError("is not a result record: run_id or a version is not text")
     try:
         datetime.fromisoformat(content["started_at"])
     except ValueError:
         raise RecordError(
-            f"is no result record: started_at is {content['started_at']!r:.60}; expected a time as in ISO 8601"
+            f"is not a result record: started_at is {content['started_at']!r:.60}; expected an ISO 8601 time"
         ) from None
     number = number_of(path.name)
     if content.get("sequence", number) != number or type(content.get("sequence", number)) is not int:
-        raise RecordError(f"is foreign: it is number {content['sequence']!r:.20}; expected {number}, as it is called")
+        raise RecordError(
+            f"is foreign: it is number {content['sequence']!r:.20}; expected {number}, as in its file name"
+        )
 
 
 _IN_JSON = {str: "text", dict: "an object"}
 
 
 def _require_place(record: Record) -> None:
-    """Compare what the record is of with the folders that it lies in."""
+    """Check that what the record is of matches the folders that it lies in."""
     parts = record.path.parts
     place = next((at for at in range(len(parts) - 2, 0, -1) if parts[at - 1] == "results" and parts[at] in KINDS), None)
     if place is None or place < 2:
-        raise RecordError("is foreign: it lies in no folder results of a benchmark")
+        raise RecordError("is foreign: it does not lie in the results folder of a benchmark")
     benchmark, kind, name = parts[place - 2], parts[place], "/".join(parts[place + 1 : -1])
     if record.facts.get("benchmark") != benchmark:
         raise RecordError(
@@ -343,7 +345,7 @@ def _require_place(record: Record) -> None:
 
 
 def _names(record: Record) -> tuple[str, ...]:
-    """Return how the folder of *record* may be called: which levels there are depends on seeds and protocol."""
+    """Return the possible names of the folder of *record*; its levels depend on seeds and protocol."""
     row, facts = record.evaluation, record.facts
     if row is None:
         cell = f"{facts.get('corruption')}-{facts.get('severity')}"

@@ -1,4 +1,4 @@
-"""Questions to the database and their answers, which are read as they come, so that any length fits in memory."""
+"""Queries to the database and their answers, which are streamed so that any length fits in memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,7 +15,7 @@ from tta_pipeline.reports.tables import Table
 
 Result = TypeVar("Result")
 _ROWS_AT_ONCE = 10_000
-_ROWS_OF_A_BATCH = 122_880  # each is a row group of a Parquet file, and this the size of DuckDB's own
+_ROWS_OF_A_BATCH = 122_880  # each batch is a row group of a Parquet file; this is DuckDB's size of row groups
 _QUESTIONS = frozenset(
     {
         duckdb.StatementType.SELECT,
@@ -28,17 +28,17 @@ _QUESTIONS = frozenset(
 
 
 class Answer:
-    """What the database answers to one question; to be used as a context, and read once.
+    """The answer of the database to one query; use it as a context manager, and read it once.
 
-    DuckDB computes in a thread of its own, since it does not hear Ctrl-C while it does: here the main thread hears it
-    and ends the computation.
+    DuckDB runs in its own thread, since it ignores Ctrl-C while it computes: the main thread receives it and interrupts
+    the computation.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
-        """Ask *sql* with *parameters* bound, as soon as the answer is looked at.
+        """Prepare to run *sql* with *parameters* bound; it runs when the answer is first read.
 
         Raises:
-            QuestionError: it is no question, or several.
+            QuestionError: *sql* is not exactly one query.
         """
         _require_one_question(connection, sql)
         self._connection, self._sql, self._parameters = connection, sql, list(parameters)
@@ -53,7 +53,7 @@ class Answer:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Their names; QuestionError if the database cannot answer."""
+        """Names of the columns; raises QuestionError if the database cannot answer."""
         self._asked(lambda: self._connection.execute(self._sql, self._parameters))
         return tuple(column[0] for column in self._connection.description or ())
 
@@ -61,9 +61,9 @@ class Answer:
         """Yield every row.
 
         Raises:
-            QuestionError: a row cannot be computed, or holds what Python has no value for.
+            QuestionError: a row cannot be computed, or holds a value that Python cannot represent.
         """
-        assert self.columns  # it has been asked
+        assert self.columns  # runs the query
         while rows := self._asked(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
             yield from rows
 
@@ -74,10 +74,10 @@ class Answer:
         return table, limit is not None and next(rows, None) is not None
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the columns in Arrow's types, and every row in batches of them.
+        """Return the Arrow schema, and an iterator over all rows in batches.
 
         Raises:
-            QuestionError: as `rows` says.
+            QuestionError: see `rows`.
         """
         reader: Any = self._asked(
             lambda: self._connection.sql(self._sql, params=self._parameters).to_arrow_reader(_ROWS_OF_A_BATCH)
@@ -85,13 +85,13 @@ class Answer:
         return reader.schema, iter(lambda: self._asked(lambda: next(reader, None)), None)
 
     def _asked(self, work: Callable[[], Result]) -> Result:
-        """Return the result of *work*, which DuckDB does, or end it when this thread is interrupted."""
+        """Return the result of *work* in DuckDB; interrupt DuckDB if this thread is interrupted."""
         future = self._thread.submit(work)
         try:
             return future.result()
         except KeyboardInterrupt:
             future.cancel()
-            while not future.done():  # it may not have begun when it is told
+            while not future.done():  # work may not have begun at the first interrupt
                 self._connection.interrupt()
                 wait([future], timeout=0.05)
             raise
@@ -99,10 +99,10 @@ class Answer:
             raise QuestionError(_one_line(error)) from error
         except (OverflowError, ValueError) as error:
             raise QuestionError(
-                f"a value cannot be told ({error}); cast it to another type, as in x::VARCHAR"
+                f"a value cannot be represented ({error}); cast it to another type, as in x::VARCHAR"
             ) from error
         finally:
-            del future  # its error knows this frame, and each would keep the other, and the connection
+            del future  # its error refers to this frame: a cycle would keep both, and the connection, alive
 
 
 def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
@@ -110,17 +110,17 @@ def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> No
         sql.encode()
         statements = connection.extract_statements(sql)
     except UnicodeEncodeError:
-        raise QuestionError("it is no text in UTF-8; type the question anew") from None
+        raise QuestionError("the query is not valid UTF-8; type it again") from None
     except OF_STATEMENTS as error:
         raise QuestionError(_one_line(error)) from error
     if len(statements) != 1:
-        found = f"found {len(statements)} statements" if statements else "found no question"
+        found = f"found {len(statements)} statements" if statements else "found no query"
         raise QuestionError(f"{found}; expected one, such as FROM leaderboard")
     (statement,) = statements
     if statement.type not in _QUESTIONS:
-        raise QuestionError(f"found a statement of kind {statement.type.name}; expected a question, such as SELECT")
+        raise QuestionError(f"found a statement of kind {statement.type.name}; expected a query, such as SELECT")
 
 
 def _one_line(error: Exception) -> str:
-    """Return what DuckDB says without the picture of the place, which takes several lines."""
+    """Return the message of DuckDB on one line, without the excerpt that points at the place."""
     return " ".join(str(error).partition("\nLINE ")[0].split())

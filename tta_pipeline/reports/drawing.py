@@ -1,4 +1,4 @@
-"""What the charts share: how they are encoded, and their colours."""
+"""Shared by all charts: encoding and colours."""
 
 import io
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = "cividis"  # even in lightness: readable in print and by colour-blind people
+COLOURS = "cividis"  # perceptually uniform: readable in print and by colour-blind readers
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 def colours_of(number: int) -> Sequence[tuple[float, float, float, float]]:
-    """Return so many colours, from dark to light."""
+    """Return *number* colours, from dark to light."""
     return [mpl.colormaps[COLOURS](0.05 + 0.85 * place / max(1, number - 1)) for place in range(number)]
 
 
 def without_frame(axis: Axes) -> None:
-    """Take away the lines above and on the right."""
+    """Hide the top and right spines."""
     axis.spines[["top", "right"]].set_visible(False)
 
 
 def with_note(figure: Figure, text: str) -> None:
-    """Write *text* above the chart, where it stays however the picture is passed on."""
+    """Write *text* above the chart, so that it stays with the picture."""
     figure.suptitle(text, fontsize=7, color="#555555", x=0.01, ha="left")
 
 
@@ -35,7 +35,7 @@ def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
 
 
 def as_svg(figure: Figure) -> str:
-    """Return *figure* as an SVG element to stand in HTML or in a file; its text stays text."""
+    """Return *figure* as an SVG element for HTML or a file; text stays text."""
     buffer = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.family": "sans-serif"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})

@@ -1,4 +1,4 @@
-"""Charts of errors: where each experiment fails, what it costs, and how sure it is of what is wrong."""
+"""Charts of errors: where each experiment fails, what it costs, and how well it is calibrated."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,7 +20,7 @@ _MAX_BARS = 6
 def heat_maps(
     errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str], severities: Sequence[int]
 ) -> Figure:
-    """Return a heat map corruption x severity of the error of each experiment, all on one scale."""
+    """Return a corruption x severity heat map of the error for each experiment, all on one scale."""
     num_columns = min(len(errors), _MAPS_IN_A_ROW)
     num_rows = -(-len(errors) // num_columns)
     size = (2.2 + 2.1 * num_columns, num_rows * (1.4 + 0.3 * len(corruptions)))
@@ -49,9 +49,9 @@ def heat_maps(
 def corruption_bars(
     errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str], mce: Mapping[str, float | None]
 ) -> Figure:
-    """Return bars of the mean error under each corruption, of the first experiment and those with the least mean error.
+    """Return bars of the mean error under each corruption, for the first experiment and those of lowest mean error.
 
-    The legend has the mCE, in percent, of those that have one.
+    The legend shows the mCE in percent, where there is one.
     """
     first, *others = errors
     best = sorted(others, key=lambda experiment: _mean(list(errors[experiment].values())))
@@ -76,9 +76,9 @@ def corruption_bars(
 
 
 def error_against_cost(leaderboard: Table) -> Figure:
-    """Return mean error over milliseconds an image, a panel for each set of cells and samples that can be compared.
+    """Return mean error over milliseconds per image, with a panel for each set of comparable cells and samples.
 
-    A line joins the experiments that no other beats in both. Numbers are ranks; the names stand in the legend.
+    A line joins the experiments on the Pareto front. Numbers are ranks; the legend has the names.
     """
     groups: dict[tuple[str, int], list[tuple[str, float, float]]] = {}
     columns = ("subset", "num_cells", "experiment", "ms_per_image", "mean_error")
@@ -99,7 +99,7 @@ def error_against_cost(leaderboard: Table) -> Figure:
 
 
 def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:
-    """Return the accuracy at each confidence of each of *experiments*, over all their cells; a square is perfect."""
+    """Return reliability diagrams of *experiments*: accuracy at each confidence, over all their cells."""
     num_columns = min(len(experiments), _CURVES_IN_A_ROW)
     num_rows = -(-len(experiments) // num_columns)
     figure = Figure(figsize=(0.6 + 2.1 * num_columns, 2.4 * num_rows), layout="constrained")
@@ -122,7 +122,7 @@ def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:
 
 
 def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Draw points of (experiment, milliseconds, error), the least error first."""
+    """Draw points of (experiment, milliseconds, error), in ascending order of error."""
     front = [
         point for rank, point in enumerate(points) if all(point[1] < better[1] for better in points[:rank])
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_xlabel("ms an image")
+    axis.set_xlabel("ms per image")
     axis.set_ylabel("mean top-1 error")
     axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axis.legend(
@@ -151,7 +151,7 @@ def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
 
 
 def _grid(figure: Figure, number: int, num_columns: int, **options: object) -> Sequence[Axes]:
-    """Return so many axes in rows of *num_columns*; what is left of the last row stays empty."""
+    """Return *number* axes in rows of *num_columns*; the rest of the last row stays empty."""
     num_rows = -(-number // num_columns)
     axes = figure.subplots(num_rows, num_columns, squeeze=False, **options).ravel()  # type: ignore[call-overload]
     for axis in axes[number:]:

@@ -1,4 +1,4 @@
-"""Tables as files and text: for people with the best in bold, for programs with every value as it is."""
+"""Tables as files and text: for readers with the best in bold, for programs with every value in full."""
 
 import csv
 import io
@@ -17,14 +17,14 @@ from rich.text import Text
 from tta_pipeline.errors import QuestionError
 from tta_pipeline.reports.tables import Table, as_markdown, best_cells, formatted
 
-_WIDE = 10_000  # no line of a file is broken
+_WIDE = 10_000  # wide enough that no line is wrapped
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_terminal(table: Table, *, width: int | None = None) -> str:
     """Return *table* in aligned columns, for a terminal of *width* characters with the best of each column in bold.
 
-    Headings that do not fit beside each other are broken into words. Without a width it is plain text.
+    Headings that do not fit side by side are split into words. Without a width the text is plain.
     """
     lines = _aligned(table, " ", is_styled=width is not None)
     if width is not None and _aligned(table, " ", is_styled=False).find("\n") > width:
@@ -40,7 +40,7 @@ def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
         shown.add_column(heading, justify="right" if _is_numeric(table, name) else "left", vertical="bottom")
     for number, row in enumerate(table.rows):
         shown.add_row(
-            *(  # Text: a name with brackets is no markup
+            *(  # Text: brackets in a name are not markup
                 Text(formatted(name, value), style="bold" if (number, name) in best else "")
                 for name, value in zip(table.columns, row, strict=True)
             )
@@ -51,7 +51,7 @@ def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
 
 
 def as_latex(table: Table) -> str:
-    r"""Return *table* as a LaTeX tabular with the rules of booktabs, the best of each column in bold."""
+    r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold."""
     best = best_cells(table)
 
     def cell(number: int, name: str, value: object) -> str:
@@ -79,23 +79,23 @@ def as_latex(table: Table) -> str:
 
 
 def as_csv(table: Table) -> str:
-    """Return *table* as `write_csv` writes it, without a last end of line."""
+    """Return *table* as `write_csv` writes it, without a trailing newline."""
     return _written(write_csv, table)
 
 
 def as_json(table: Table) -> str:
-    """Return *table* as `write_json` writes it, without a last end of line."""
+    """Return *table* as `write_json` writes it, without a trailing newline."""
     return _written(write_json, table)
 
 
 def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
-    """Write CSV into *file*: numbers in full, nothing where there is no value, and no text that is a formula.
+    """Write CSV to *file*: numbers in full, missing values empty, and no text that is a formula.
 
-    A spreadsheet computes a cell that begins with one of = + - @, a tab or an end of line, whoever wrote it; such a
-    text gets an apostrophe before it. Numbers stay as they are.
+    A spreadsheet evaluates a cell that begins with one of = + - @, a tab or an end of line; such a text gets an
+    apostrophe in front. Numbers stay unchanged.
     """
     writer = csv.writer(file, lineterminator="\n")
-    # A carriage return ends a row for readers, and Python's writer does not quote it of itself.
+    # A carriage return ends a row for CSV readers, and Python's writer does not quote it by default.
     quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     for row in chain([columns], rows):
         cells = [_no_formula(value) if isinstance(value, str) else value for value in row]
@@ -104,10 +104,10 @@ def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextI
 
 
 def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
-    """Write a JSON array of objects into *file*; what JSON has no word for is null, or text.
+    """Write a JSON array of objects to *file*; values that JSON cannot represent become null or text.
 
     Raises:
-        QuestionError: two columns have one name.
+        QuestionError: two columns have the same name.
     """
     require_different(columns)
     before = "["
@@ -119,10 +119,10 @@ def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: Text
 
 
 def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
-    """Write a Parquet file of *batches*, whose columns are *schema*, into *file*.
+    """Write *batches*, which have *schema*, to *file* as Parquet.
 
     Raises:
-        QuestionError: two columns have one name, or a column is of a type that Parquet lacks.
+        QuestionError: two columns have the same name, or Parquet lacks the type of a column.
     """
     require_different(schema.names)
     try:
@@ -131,18 +131,18 @@ def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Bi
                 writer.write_batch(batch)
     except pa.ArrowException as error:
         first, *_ = str(error).splitlines()
-        raise QuestionError(f"Parquet cannot hold it ({first}); cast the column, as in x::VARCHAR") from error
+        raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error
 
 
 def require_different(columns: Sequence[str]) -> None:
-    """Refuse two columns of one name, of which a format would keep one.
+    """Refuse two columns with the same name, since some formats would keep only one.
 
     Raises:
-        QuestionError: there are such.
+        QuestionError: two columns have the same name.
     """
     twice = sorted({name for name in columns if list(columns).count(name) > 1})
     if twice:
-        raise QuestionError(f"two columns are called {twice[0]}; expected different names: give one by AS")
+        raise QuestionError(f"two columns are called {twice[0]}; expected different names: rename one with AS")
 
 
 FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
@@ -150,10 +150,10 @@ FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
     "latex": as_latex,
     "markdown": as_markdown,
 }
-"""Formats that leave out what goes without saying, and hold a whole table in memory."""
+"""Formats for reading, which leave out obvious columns and hold a whole table in memory."""
 Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
 FOR_PROGRAMS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
-"""Formats of text that are written row by row; Parquet has its own types and batches."""
+"""Text formats that are written row by row; Parquet has its own types and batches."""
 
 
 def _written(write: Write, table: Table) -> str:
@@ -185,7 +185,7 @@ def _latex(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as JSON has it: no number that is none, no key that is no text, and text for all else."""
+    """Return *value* in JSON types: NaN and infinity become None, keys become text, other types become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Questions to the database from Python."""
+"""Queries to the database from Python."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +11,14 @@ from tta_pipeline.reports.answers import Answer
 
 
 def query(sql: str, parameters: Sequence[object] = (), *, data_root: Path | str | None = None) -> pa.Table:
-    """Return what the database of results answers, as an Arrow table: `.to_pandas()`, `.to_pylist()`, or polars.
+    """Return the answer of the results database as an Arrow table, for `.to_pandas()`, `.to_pylist()` or polars.
 
-    Results that a run publishes meanwhile are not waited for, and nothing can be written.
+    The database is opened read-only; the query does not wait for results that a run publishes meanwhile.
 
     Args:
-        sql: One question to `metrics.duckdb`; tables and views are in docs/metrics.md, examples in docs/queries.md.
-        parameters: What stands for each `?` in it.
-        data_root: Where `metrics.duckdb` lies; None: `$TTA_DATA_ROOT`, by default `data/` in the working directory.
+        sql: One query to `metrics.duckdb`; tables and views are in docs/metrics.md, examples in docs/queries.md.
+        parameters: The values for each `?` in *sql*.
+        data_root: Folder of `metrics.duckdb`; None: `$TTA_DATA_ROOT`, by default `data/` in the working directory.
 
     Raises:
         RecordError: there is no database, or it cannot be read.

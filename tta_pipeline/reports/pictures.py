@@ -1,4 +1,4 @@
-"""Small pictures, drawn by Pillow because the web UI has some for each cell."""
+"""Small pictures, drawn by Pillow because the web UI shows several per cell."""
 
 import base64
 import io
@@ -17,11 +17,11 @@ from tta_pipeline.streaming.reader import Stream
 _TILE = 96
 _CAPTION = 30
 _GAP = 6
-# Blue and orange are told apart by everyone; the words say it as well.
+# Colour-blind readers can distinguish blue and orange; the words say it too.
 _RIGHT, _WRONG = "#0072B2", "#D55E00"
 _PARTS = (
     ("compute_s", "compute", "#0072B2"),
-    ("host_to_device_s", "copy to the device, beside computing", "#999999"),
+    ("host_to_device_s", "copy to the device, overlapped", "#999999"),
     ("data_wait_s", "waiting for data", "#D55E00"),
 )
 _MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
@@ -32,12 +32,12 @@ def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image
 
     Args:
         folder: The cell's shards.
-        row: The evaluation, of which its first samples are shown.
+        row: The evaluation whose first samples are shown.
         image_size: Height and width of the images, in pixels.
 
     Raises:
         ManifestError: there is no manifest.
-        StreamError: the shards are not there, or not those of the manifest.
+        StreamError: the shards are missing, or do not match the manifest.
     """
     shard_set = ShardSet.open(folder)
     classes, first = shard_set.manifest.classes, row.first_samples
@@ -59,7 +59,7 @@ def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image
 
 
 def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
-    """Return the samples of several cells below each other, each row under its name."""
+    """Return a sheet with a row of samples for each of several cells, each under its name."""
     width = max(row.width for row in rows.values())
     sheet = Image.new("RGB", (width, sum(row.height + _LINE for row in rows.values())), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
@@ -72,9 +72,9 @@ def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
 
 
 def reliability_diagram(row: Evaluation) -> Image.Image:
-    """Return the accuracy of the samples in each confidence bin, a bar, against their mean confidence, a line.
+    """Return a reliability diagram: for each confidence bin, a bar for accuracy and a line for mean confidence.
 
-    Bars that end below their line are overconfident; how wide a bar is tells its share of the samples, up to a bin.
+    A bar that ends below its line shows overconfidence; the width of a bar shows its share of the samples.
 
     Args:
         row: The evaluation.
@@ -97,12 +97,12 @@ def reliability_diagram(row: Evaluation) -> Image.Image:
         level = bottom - confidence * _SQUARE
         draw.line((middle - width / 2 + 1, level, middle + width / 2 - 1, level), fill=_WRONG, width=3)
     draw.text((_GAP, bottom + 3), "accuracy of a confidence bin", fill=_RIGHT, font=font)
-    draw.text((_GAP, bottom + 3 + _LINE), "mean confidence in it", fill=_WRONG, font=font)
+    draw.text((_GAP, bottom + 3 + _LINE), "mean confidence of the bin", fill=_WRONG, font=font)
     return picture
 
 
 def timeline(row: Evaluation) -> Image.Image:
-    """Return where the time of each batch went, batches from left to right, seconds upwards.
+    """Return a chart of where the time of each batch went: batches from left to right, seconds upwards.
 
     Args:
         row: The evaluation.
@@ -120,7 +120,7 @@ def timeline(row: Evaluation) -> Image.Image:
             height = seconds / tallest_s * _CHART
             draw.rectangle((left, bottom - height, left + max(0, width - 2), bottom), fill=colour)
             bottom -= height
-    batches = f"{len(parts)} batches" if len(parts) == len(columns) else f"{len(parts)} batches, several a column"
+    batches = f"{len(parts)} batches" if len(parts) == len(columns) else f"{len(parts)} batches, several per column"
     draw.text((_GAP, 1), f"{batches}; tallest {tallest_s * 1000:,.1f} ms", fill="black", font=font)
     for number, ((_, label, colour), total_s) in enumerate(zip(_PARTS, parts.sum(0), strict=True)):
         draw.text((_GAP, _CHART + (number + 1) * _LINE + 2), f"{label} {total_s:,.2f} s", fill=colour, font=font)
@@ -147,5 +147,5 @@ def picture_png(image: Image.Image) -> bytes:
 
 
 def as_data_uri(png: bytes) -> str:
-    """Return a PNG image as it stands in Markdown and HTML."""
+    """Return a PNG image as a data URI for Markdown and HTML."""
     return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -1,4 +1,4 @@
-"""The questions that the report and `tta-pipeline metrics` ask the database, as SQL that a reader can repeat."""
+"""The SQL queries of the report and of `tta-pipeline metrics`, which a reader can repeat."""
 
 LEADERBOARD = """
 SELECT experiment, generated, model, method, protocol, subset, num_cells, num_runs, mean_error, sd_error,
@@ -29,7 +29,7 @@ ORDER BY benchmark, experiment, subset, seed, corruption, severity, stream, posi
 
 RUNS = "SELECT DISTINCT run_id FROM evaluations WHERE starts_with(run_id, ?) ORDER BY run_id"
 
-# An experiment whose subset was changed has results on both: the newer one counts.
+# An experiment whose subset was changed has results on both subsets: the newer subset counts.
 CELL_ERRORS = """
 SELECT experiment, corruption, severity, error, generated
 FROM cell_errors

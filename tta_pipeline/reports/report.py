@@ -1,4 +1,4 @@
-"""The report of one benchmark: one HTML file that loads nothing, its figures and its tables beside it."""
+"""The report of one benchmark: one self-contained HTML file, with its figures and tables beside it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from tta_pipeline.reports.time_figures import stage_bars, throughput_lines
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A written report and what of it is shown elsewhere."""
+    """A written report, and the parts of it that are shown elsewhere."""
 
     path: Path
     leaderboard_markdown: str
@@ -39,37 +39,37 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReportSection:
-    """A heading of the report: what is asked, and the table and chart of the answer."""
+    """A section of the report: a query, and the table and chart of its answer."""
 
     name: str
-    """Of its files: `tables/<name>.csv`, `figures/<name>.svg`, `figures/<name>.png`."""
+    """Name of the section's files: `tables/<name>.csv`, `figures/<name>.svg`, `figures/<name>.png`."""
     title: str
     text: str
     sql: str
-    """Asked with the name of the benchmark as its one parameter."""
+    """Query whose one parameter is the name of the benchmark."""
     has_table: bool = True
-    """Whether the table is shown; it is a file in any case."""
+    """Whether the page shows the table; its file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """What the database has of a benchmark."""
+    """Results of a benchmark in the database."""
 
     benchmark: Benchmark
     tables: Mapping[str, Table]
-    """The answers, by section."""
+    """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """By experiment, in the order of the benchmark file, and cell: of those that restart at each cell and see all."""
+    """Errors by experiment, in file order, and cell; only experiments that reset at each cell and use all samples."""
 
     @property
     def best(self) -> str:
-        """The experiment with the least mean error, among those with the most cells."""
+        """Name of the experiment with the lowest mean error, among those with the most cells."""
         return min(self.errors, key=lambda name: (-len(self.errors[name]), _mean(self.errors[name].values())))
 
     @property
     def mce(self) -> Mapping[str, float | None]:
-        """MCE in percent, by experiment, of those that have one."""
+        """Return mCE in percent by experiment; None where there is none."""
         table = self.tables["error_by_corruption"]
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
@@ -78,15 +78,15 @@ SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
-        text="Means over the newest evaluation of each cell, and what an image costs. The best among rows of the same "
-        "number of cells and the same samples is bold.",
+        text="Means over the newest evaluation of each cell, and the cost of an image. The best among rows with "
+        "the same number of cells and the same samples is bold.",
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
         name="error_against_cost",
         title="Error against cost",
         text="Only experiments on the same cells and samples share a panel. The line joins those that no other beats "
-        "in both.",
+        "in both error and cost.",
         sql=queries.LEADERBOARD,
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
@@ -102,8 +102,8 @@ SECTIONS = (
     ReportSection(
         name="error_by_corruption",
         title="Error by corruption",
-        text="Mean over the severities, of the first experiment of the benchmark file and of those with the least mean "
-        "error. mCE stands beside those that have all 75 cells of published images.",
+        text="Mean over the severities, for the first experiment of the benchmark file and those with the lowest mean "
+        "error. mCE is shown for those that have all 75 cells of published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
         draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
@@ -111,8 +111,8 @@ SECTIONS = (
     ReportSection(
         name="calibration",
         title="Calibration",
-        text="How often the predictions of each confidence are right, over all corrupted cells; size is the share of "
-        "samples. Below the diagonal a model is surer than it is right.",
+        text="Accuracy of the predictions at each confidence, over all corrupted cells; size is the share of "
+        "samples. Below the diagonal a model is overconfident.",
         sql=queries.CALIBRATION,
         has_table=False,
         draw=lambda found, table: reliability(table, tuple(found.errors)),
@@ -120,15 +120,15 @@ SECTIONS = (
     ReportSection(
         name="time",
         title="Where the time goes",
-        text="Over all cells. While waiting for data the device has nothing to do; copies to the device go on beside "
-        "computing and are not part of the bars.",
+        text="Over all cells. The device is idle while it waits for data; copies to the device overlap "
+        "computation and are not part of the bars.",
         sql=queries.WHERE_THE_TIME_GOES,
         draw=lambda _, table: stage_bars(table),
     ),
     ReportSection(
         name="throughput",
         title="Throughput over runs",
-        text="Median over the cells of each run, of the experiments that ran most often; a line takes two runs under "
+        text="Median over the cells of each run, for the experiments that ran most often; a line needs two runs under "
         "equal conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
         sql=queries.THROUGHPUT,
         has_table=False,
@@ -138,19 +138,19 @@ SECTIONS = (
     ReportSection(
         name="environment",
         title="Environment",
-        text="What computed these numbers.",
+        text="Hardware and software that computed these numbers.",
         sql=queries.ENVIRONMENT,
     ),
 )
 
 
 def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Sequence[str] = ()) -> Report:
-    """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, all or nothing.
+    """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, atomically.
 
     Args:
-        locations: Where the database, the shards and the report lie.
-        benchmark: What is reported.
-        set_aside: Records that the database leaves out, a line for each, which the page has too.
+        locations: Paths of the database, the shards and the report.
+        benchmark: The benchmark to report.
+        set_aside: Lines about records that the database leaves out, for the page.
 
     Raises:
         ReportError: nothing of the benchmark has been evaluated.
@@ -160,7 +160,7 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
         found = _findings(connection, benchmark)
     if not found.errors:
         raise ReportError(
-            f"{locations.metrics} has no evaluation of {benchmark.name}; expected one at least: materialize "
+            f"{locations.metrics} has no evaluation of {benchmark.name}; expected at least one: materialize "
             f"{benchmark.name}/evaluation/<experiment> first"
         )
     folder = locations.report(benchmark.name)
@@ -200,7 +200,7 @@ def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Fi
 
 
 def _headline(found: Findings) -> str:
-    """Return what to take home: the best experiment, and what hurts it most."""
+    """Return the main result: the best experiment, and its hardest corruption."""
     errors = found.errors[found.best]
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
@@ -208,13 +208,13 @@ def _headline(found: Findings) -> str:
     }
     hardest = max(by_corruption, key=by_corruption.__getitem__)
     return (
-        f"Of {len(found.errors)} experiments on {len(errors)} cells {found.best} has the least mean error, "
+        f"Of {len(found.errors)} experiments on {len(errors)} cells {found.best} has the lowest mean error, "
         f"{_mean(errors.values()):.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
     )
 
 
 def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[str, object]:
-    """Write table and chart of *section* into *folder*, and return what the page shows of them."""
+    """Write the table and chart of *section* to *folder*, and return what the page shows of them."""
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
     figure = section.draw(found, table) if section.draw else None
@@ -237,9 +237,9 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
 
 
 def _written_samples(found: Findings, locations: Locations, folder: Path) -> Mapping[str, object]:
-    """Write the first samples of each corruption at its worst, with the predictions of the best experiment.
+    """Write the first samples of each corruption at the highest severity, with the predictions of the best experiment.
 
-    Cells whose shards are no longer there are left out.
+    Cells whose shards no longer exist are left out.
     """
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)

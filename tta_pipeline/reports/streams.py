@@ -1,4 +1,4 @@
-"""Pictures of streams: which corruption and which class come when."""
+"""Pictures of streams: the order of corruptions and classes."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.reports.drawing import without_frame
 
 _MAX_SHOWN = 6000
-_SEVERITY_COLOURS = "cividis_r"  # the more severe, the darker, in print too
+_SEVERITY_COLOURS = "cividis_r"  # higher severities are darker, also in print
 
 
 def stream_picture(segments: Sequence[OpenStream], *, title: str = "") -> Figure:
-    """Return corruption (above) and class (below) of the samples of a stream, in the order they come.
+    """Return a plot of corruption (above) and class (below) of a stream's samples, in stream order.
 
-    Colour tells the severity. Of a long stream samples at equal distances are shown.
+    Colour shows the severity. A long stream is sampled at equal distances.
     """
     corruptions, severities, labels = (np.concatenate(column) for column in zip(*map(_columns, segments), strict=True))
     names = list(dict.fromkeys(manifest.corruption for opened in segments for manifest in opened.manifests))

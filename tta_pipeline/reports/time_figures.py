@@ -1,4 +1,4 @@
-"""Charts of time: where it goes, whether it changes from run to run, and what each loader takes."""
+"""Charts of time: where it goes, how it changes from run to run, and the speed of each loader."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ _MAX_LINES = 6
 
 
 def stage_bars(times: Table) -> Figure:
-    """Return a bar for each experiment: the share of its time that each stage has, and milliseconds an image in all."""
+    """Return a bar per experiment: the share of its time in each stage, and its total milliseconds per image."""
     names = [
         experiment if subset == "all" else f"{experiment} ({subset})"
         for experiment, subset in zip(times.column("experiment"), times.column("subset"), strict=True)
@@ -44,7 +44,7 @@ def stage_bars(times: Table) -> Figure:
     axis.set_xlim(0, 1.12)
     axis.set_xticks(np.linspace(0, 1, 6))
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axis.set_xlabel("share of the time; on the right, ms an image")
+    axis.set_xlabel("share of the time; on the right, ms per image")
     axis.invert_yaxis()
     axis.margins(y=0.01)
     axis.legend(frameon=False, ncols=len(_STAGES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
@@ -53,9 +53,9 @@ def stage_bars(times: Table) -> Figure:
 
 
 def throughput_lines(history: Table) -> Figure | None:
-    """Return images/s of the experiments with the most runs, run after run; None if none has two.
+    """Return a chart of images/s over runs for the experiments with the most runs; None if none has two.
 
-    A line joins runs under equal conditions only; those of an experiment under several are numbered.
+    A line joins only runs under equal conditions; several conditions of one experiment are numbered.
     """
     speeds: dict[str, list[tuple[int, float]]] = {}
     runs = list(dict.fromkeys(history.column("run_id")))
@@ -68,7 +68,7 @@ def throughput_lines(history: Table) -> Figure | None:
         number = known.index(conditions) + 1
         name = experiment if number == 1 else f"{experiment}, conditions {number}"
         speeds.setdefault(name, []).append((runs.index(run), images_per_s))
-    # Sorting is stable: of equally many runs, those that ran first.
+    # Sorting is stable: among equal numbers of runs, the earlier experiments come first.
     shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
     if not shown:
         return None
@@ -89,7 +89,7 @@ def throughput_lines(history: Table) -> Figure | None:
 
 
 def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
-    """Return a bar for the speed of each loader, with the range of its repeats."""
+    """Return a bar chart of the speed of each loader, with the range of its repeats."""
     figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
     axis = figure.subplots()
     speeds = np.array([row.images_per_s for row in rows])

@@ -1,1 +1,1 @@
-"""A source model from clean shards."""
+"""Training of a source model on clean shards."""

@@ -1,11 +1,11 @@
-"""The small convolutional network with batch norm that a benchmark can train for itself."""
+"""The small convolutional network with batch norm that a benchmark can train as its source model."""
 
 import torch
 from torch import nn
 
 
 class SmallConvNet(nn.Sequential):
-    """Three stages of two 3x3 convolutions with batch norm, each stage at half the size of the one before."""
+    """Three stages of two 3x3 convolutions with batch norm, each stage at half the resolution of the one before."""
 
     def __init__(self, *, num_classes: int, width: int) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ def _block(channels_in: int, channels: int) -> list[nn.Module]:
 
 
 class Normalized(nn.Module):
-    """A classifier of images in [0, 1]: normalises by channel, then asks *network*."""
+    """A classifier of images in [0, 1] that normalises by channel, then applies *network*."""
 
     def __init__(self, network: nn.Module, *, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()

@@ -25,10 +25,10 @@ TRAINING_VERSION = "2"
 
 
 class SourceModelFacts(Section):
-    """What a source model was trained from and what came out."""
+    """Inputs and results of the training of a source model."""
 
     fingerprint: str
-    """Of everything that decides the weights."""
+    """sha256 of everything that determines the weights."""
     weights_sha256: str
     classes: tuple[str, ...]
     width: int
@@ -43,7 +43,7 @@ class SourceModelFacts(Section):
 def train_source_model(
     path: Path, shard_set: ShardSet, settings: TrainedModel, *, image_size: int, say: Callable[[str], None]
 ) -> SourceModelFacts:
-    """Train on the clean images of *shard_set* and save to *path*, unless the same training lies there."""
+    """Train on the clean images of *shard_set* and save to *path*, unless the result of the same training is there."""
     fingerprint = _fingerprint(shard_set.manifest, settings)
     existing = _existing(path)
     if existing is not None and existing[0].fingerprint == fingerprint:
@@ -74,7 +74,7 @@ def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
     """Return the trained model and its facts.
 
     Raises:
-        EvaluationError: it is missing, or weights, mean, std or classes are not those of the training.
+        EvaluationError: the model is missing, or its weights, mean, std or classes are not those of the training.
     """
     found = _existing(path)
     if found is None:
@@ -86,10 +86,10 @@ def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
 
 
 def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -> None:
-    """Make sure that the model at *path* was trained on the images of *manifest* with *settings*.
+    """Check that the model at *path* was trained on the images of *manifest* with *settings*.
 
     Raises:
-        EvaluationError: it was not, or it is missing.
+        EvaluationError: the model was not, or it is missing.
     """
     found = _existing(path)
     if found is None or found[0].fingerprint != _fingerprint(manifest, settings):
@@ -100,7 +100,7 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -
 
 
 def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
-    """Return what is said of the model at *path* and its weights; None if either is missing or not what was written."""
+    """Return the facts and weights of the model at *path*; None if either is missing or changed."""
     try:
         content = json.loads(_facts_path(path).read_bytes())
         sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
@@ -114,7 +114,7 @@ def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
 
 
 def _content_sha256(content: object) -> str:
-    """Return the hash of what is said of a model, which stands beside it: mean and std decide predictions too."""
+    """Return the hash of a model's facts, stored with them: mean and std determine predictions too."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -128,7 +128,7 @@ def _fingerprint(manifest: Manifest, settings: TrainedModel) -> str:
 
 
 def training_images(shard_set: ShardSet, image_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return all images, float (N, 3, H, W) in [0, 1], and labels (N,): a training set of this size fits in memory."""
+    """Return all images, float (N, 3, H, W) in [0, 1], and labels (N,); a training set of this size fits in memory."""
     stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=256, image_size=image_size)
     images, labels = zip(*((batch.images.clone(), batch.labels) for batch in stream), strict=True)  # buffers are reused
     return torch.cat(images).permute(0, 3, 1, 2).float() / 255, torch.cat(labels)
@@ -149,7 +149,7 @@ def _train(
     num_classes: int,
     say: Callable[[str], None],
 ) -> Normalized:
-    """Adam with a one-cycle learning rate, small random shifts as the only augmentation."""
+    """Train with Adam and a one-cycle learning rate; small random shifts are the only augmentation."""
     with torch.random.fork_rng():
         torch.manual_seed(settings.seed)
         model = Normalized(SmallConvNet(num_classes=num_classes, width=settings.width), mean=mean, std=std)

@@ -160,7 +160,10 @@ def test_a_pattern_tells_the_class(project: Project, tmp_path: Path, pack):
 @pytest.mark.parametrize(
     ("source", "named"),
     [
-        ("{kind: folder, root: /x, class_pattern: 'n['}", "source.folder.class_pattern: 'n[' is no regular expression"),
+        (
+            "{kind: folder, root: /x, class_pattern: 'n['}",
+            "source.folder.class_pattern: 'n[' is not a regular expression",
+        ),
         ("{kind: folder, root: /x, class_pattern: 'n'}", "has no group; expected the class name in parentheses"),
         ("{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}", "expected both for a flat archive"),
         ("{kind: folder, root: /x, clean: {layout: nested}}", "clean.path is missing"),

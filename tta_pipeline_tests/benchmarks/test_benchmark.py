@@ -92,8 +92,8 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
 @pytest.mark.parametrize(
     ("right", "wrong", "named"),
     [
-        ("batch_size: 32}", "batch_size: 1.0e+30}", ["batch_size is 1e+30", "whole number of fewer digits"]),
-        ("batch_size: 32}", "batch_size: 1e30}", ["batch_size is 1e+30", "whole number of fewer digits"]),
+        ("batch_size: 32}", "batch_size: 1.0e+30}", ["batch_size is 1e+30", "whole number with fewer digits"]),
+        ("batch_size: 32}", "batch_size: 1e30}", ["batch_size is 1e+30", "whole number with fewer digits"]),
         ("batch_size: 32}", "batch_size: 100001}", ["batch_size is 100001", "100000"]),
         ("batch_size: 32}", "batch_size: 32, seed: 1180591620717411303424}", ["seed is 1180591620717411303424"]),
         ("batch_size: 32}", "batch_size: 32, seed: -1}", ["seed is -1", "greater than or equal to 0"]),
@@ -112,9 +112,9 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path):
         ("  cnn:", f"  {'c' * 101}:", ["is 'ccc", "at most 100 characters"]),
         ("preset: cifar", f"group: {'g' * 101}", ["group is 'ggg", "at most 100 characters"]),
         ("  tent:", "  n-1:", ["'n-1'", "letters, digits and _"]),
-        ("  tent:", "  Norm:", ["norm, Norm differ in case alone"]),
+        ("  tent:", "  Norm:", ["norm, Norm differ only in case"]),
         ("  tent:", "  norm_checks:", ["norm and norm_checks"]),
-        ("title:", "name: other\ntitle:", ["name is 'other'", "the file's is taken"]),
+        ("title:", "name: other\ntitle:", ["name is 'other'", "the file name is used"]),
     ],
 )
 def test_what_would_fail_later_is_refused_at_reading(tmp_path: Path, right: str, wrong: str, named: list[str]):

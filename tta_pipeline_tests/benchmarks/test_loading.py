@@ -52,7 +52,7 @@ def test_faulty_experiments_leave_the_others_alive(tmp_path: Path, monkeypatch: 
         "unknown": "method is 'nrom'", "n-1": "letters, digits", "strange": "learning", "modelless": "'vit'",
         "cut": "experiments.cut", "elsewhere": "severities is [1]", "exits": "SystemExit(3)",
         "raises": "ZeroDivisionError", "unparsed": "SyntaxError", "presetless": "preset is 'imagenet'",
-        "Norm": "norm, Norm differ in case alone", "two_mixed": "each once",
+        "Norm": "norm, Norm differ only in case", "two_mixed": "each once",
     }  # fmt: skip
     assert set(expected) == set(found)
     assert all(part in found[name] and str(tmp_path / "mine.yaml") in found[name] for name, part in expected.items())

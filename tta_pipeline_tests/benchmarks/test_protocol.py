@@ -117,5 +117,5 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text(SMALL + "  tent: {model: cnn, method: source}\n")
 
-    with pytest.raises(BenchmarkFileError, match=r"mine\.yaml.*tent stands twice"):
+    with pytest.raises(BenchmarkFileError, match=r"mine\.yaml.*tent is repeated"):
         load_benchmark(path)

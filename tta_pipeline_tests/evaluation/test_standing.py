@@ -285,7 +285,7 @@ def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str)
         runner.evaluate(WHOLE)
 
     assert [row["predictions_sha256"] for row in whole] == [row.predictions_sha256 for row in own.rows(WHOLE)]
-    assert any("goes on at 3 of 6" in line for line in lines)
+    assert any("continues at position 3 of 6" in line for line in lines)
     assert (damage == "remove") is not any(str(newest) in line for line in lines)
 
 

@@ -270,7 +270,7 @@ def test_a_write_session_of_somebody_elses_stops_nobody(locations: Locations):
 
         notes = publish_metrics(locations).notes
 
-        assert any(f"PID {notebook.pid}" in note and "made anew from the 4 records" in note for note in notes), notes
+        assert any(f"PID {notebook.pid}" in note and "rebuilt from the 4 records" in note for note in notes), notes
         assert 4 == published(locations).total()
         notebook.kill()
     assert 0 == publish_metrics(locations).num_added
@@ -368,7 +368,7 @@ def test_a_damaged_database_tells_no_lie_and_comes_back(locations: Locations, ho
     publication = publish_metrics(locations)
 
     assert {**expected, "late": 1} == published(locations)
-    assert not publication.was_rebuilt or "made anew from the 4 records" in publication.notes[0]
+    assert not publication.was_rebuilt or "rebuilt from the 4 records" in publication.notes[0]
 
 
 HOSTILE = "x'); DROP TABLE evaluations; --\"|../../<script>"

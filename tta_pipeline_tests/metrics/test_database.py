@@ -161,7 +161,7 @@ def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Loc
     (note,) = require_current_schema(locations)
 
     assert "had schema 3; expected" in note
-    assert f"made anew from the {len(before['ingested'])} records" in note
+    assert f"rebuilt from the {len(before['ingested'])} records" in note
     assert before == rows(locations.metrics)
     assert () == require_current_schema(locations)
 

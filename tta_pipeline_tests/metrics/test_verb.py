@@ -106,7 +106,7 @@ def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_p
     )
 
     assert 0 == finished.exit_code, finished.output
-    assert "with no published table" in finished.stderr
+    assert "not with published tables" in finished.stderr
     if form == "csv":
         found = [row["generated"] == "True" for row in csv.DictReader(io.StringIO(path.read_text()))]
     elif form == "json":
@@ -206,19 +206,19 @@ def test_a_question_changes_nothing(ask, sql: str):
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("", "found no question; expected one, such as FROM leaderboard"),
-        (" ;; ", "found no question"),
-        ("-- nothing but a comment", "found no question"),
+        ("", "found no query; expected one, such as FROM leaderboard"),
+        (" ;; ", "found no query"),
+        ("-- nothing but a comment", "found no query"),
         ("SELECT 1; SELECT 2", "found 2 statements; expected one"),
-        ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a question"),
+        ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a query"),
         ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
         ("BEGIN", "found a statement of kind TRANSACTION"),
         ("SELECT\0 1", "expected one without the character NUL"),
-        ("SELECT '\udcff'", "no text in UTF-8"),
+        ("SELECT '\udcff'", "not valid UTF-8"),
         ("SELECT x FROM leaderboard", "not found in FROM clause"),
         ("SELECT ?", "Values were not provided"),
         ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
-        ("SELECT INTERVAL 9999999 YEAR", "a value cannot be told"),
+        ("SELECT INTERVAL 9999999 YEAR", "a value cannot be represented"),
     ],
 )
 def test_what_is_no_question_is_said_in_one_line(ask, sql: str, said: str):

@@ -60,7 +60,7 @@ def test_what_is_no_record_is_named(locations: Locations, content: bytes):
     path = record(locations).path
     path.write_bytes(content)
 
-    with pytest.raises(RecordError, match=f"{path} is no result record"):
+    with pytest.raises(RecordError, match=f"{path} is not a result record"):
         read_record(path)
 
 
@@ -88,8 +88,8 @@ def a_link_to_nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     ("put", "found"),
     [
-        (a_fifo, "no regular file"),
-        (a_folder, "no regular file"),
+        (a_fifo, "not a regular file"),
+        (a_folder, "not a regular file"),
         (a_huge_file, "1,073,741,824 bytes"),
         (a_link_to_nothing, "cannot be read"),
     ],
@@ -112,7 +112,7 @@ def test_what_is_no_file_neither_hangs_nor_crashes(locations: Locations, put: An
         ({"error": 0.4}, "error is 0.4, num_correct is 60, num_samples is 80; expected error to be"),
         ({"num_correct": 61}, "expected error to be 1 - num_correct / num_samples"),
         ({"top5_error": 0.5}, "expected top5_error to be"),
-        ({"num_correct_top5": 10, "top5_error": 0.875}, "expected them to rise"),
+        ({"num_correct_top5": 10, "top5_error": 0.875}, "expected them in ascending order"),
         ({"ece": 0.0}, "expected the errors that follow from the bins"),
         ({"max_calibration_error": 0.0}, "expected the errors that follow from the bins"),
         ({"images_per_s": 1189.0}, "expected images_per_s to be num_samples / wall_s"),
@@ -132,7 +132,7 @@ def test_what_is_no_file_neither_hangs_nor_crashes(locations: Locations, put: An
         ({"mean": ["0.5"]}, "mean.0 is '0.5'; expected a valid number"),
         ({"calibration": [1]}, "calibration is [1]; expected a dictionary"),
         ({"num_images": 79}, "expected no more samples than images"),
-        ({"speed": 1}, "has speed, which is no field of it; expected the fields of Evaluation"),
+        ({"speed": 1}, "has speed, which is not one of its fields; expected the fields of Evaluation"),
     ],
     ids=str,
 )  # fmt: skip
@@ -167,11 +167,11 @@ def test_a_missing_field_is_named(part: str | None):
     ("frame", "message"),
     [
         ({"started_at": 1e9}, "started_at is 1000000000.0; expected text"),
-        ({"started_at": "yesterday"}, "started_at is 'yesterday'; expected a time"),
+        ({"started_at": "yesterday"}, "started_at is 'yesterday'; expected an ISO 8601 time"),
         ({"run_id": 5}, "run_id is 5; expected text"),
-        ({"versions": {"python": 3}}, "run_id or versions is no text"),
+        ({"versions": {"python": 3}}, "run_id or a version is not text"),
         ({"kind": "shard_sets"}, "kind is 'shard_sets'; expected evaluations"),
-        ({"sequence": 2}, "it is number 2; expected 1, as it is called"),
+        ({"sequence": 2}, "it is number 2; expected 1, as in its file name"),
         ({"sequence": True}, "it is number True; expected 1"),
         ({"version": 3}, "its version is 3, with a hash; expected 2"),
         ({"version": 1}, "its version is 1, with a hash; expected 2"),

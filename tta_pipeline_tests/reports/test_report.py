@@ -109,7 +109,7 @@ def test_tables_and_figures_say_that_images_are_generated(locations: Locations):
 
 def test_the_page_says_first_who_wins_and_what_hurts(locations: Locations, page: str):
     """The headline has an experiment with the least error that the database has, and the corruption that hurts it."""
-    (best, error, hardest) = re.findall(r"cells (\w+) has the least mean error, (.+?%); (\w+) hurts it most", page)[0]
+    (best, error, hardest) = re.findall(r"cells (\w+) has the lowest mean error, (.+?%); (\w+) hurts it most", page)[0]
 
     with open_metrics(locations.metrics) as connection:
         errors = dict(connection.execute("SELECT experiment, mean_error FROM leaderboard").fetchall())
@@ -147,7 +147,7 @@ def test_without_shards_there_is_a_report_all_the_same(locations: Locations, tmp
 
     report = write_report(there, load_benchmark(there.benchmark_files / "small.yaml"))
 
-    assert "The shards are no longer there" in report.path.read_text()
+    assert "The shards no longer exist" in report.path.read_text()
     assert not (there.report("small") / "figures" / "samples.png").exists()
 
 
