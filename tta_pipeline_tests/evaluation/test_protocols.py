@@ -238,10 +238,18 @@ with sweep.Sweep(own, machine=Machine(device="cpu"), run_id="killed", tell=print
 """
 
 
-@pytest.mark.parametrize("method", ["tent", "rotta"])
-def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, method: str):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"protocol": "gradual", "method": "tent"},
+        {"protocol": "gradual", "method": "rotta"},
+        {"protocol": {"shift": "gradual", "window": 8}, "batch_size": 1, "subset": {"first": 20}},
+    ],
+    ids=["tent", "rotta", "window"],
+)
+def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, settings: dict[str, object]):
     """Killed behind the second and the fourth of six visits: those are not made again, and no prediction differs."""
-    own = subject(data, protocol="gradual", method=method, subset={"first": 64})
+    own = subject(data, **{"subset": {"first": 64}, **settings})
     whole = evaluated(own, "all")
     shutil.rmtree(data.results("small"))
     for num_visits in (2, 2):
