@@ -246,10 +246,18 @@ with runner.ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed"
 """
 
 
-@pytest.mark.parametrize("method", ["tent", "rotta"])
-def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, method: str):
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"protocol": "gradual", "method": "tent"},
+        {"protocol": "gradual", "method": "rotta"},
+        {"protocol": {"shift": "gradual", "window": 8}, "batch_size": 1, "subset": {"first": 20}},
+    ],
+    ids=["tent", "rotta", "window"],
+)
+def test_a_stream_that_was_killed_goes_on_to_the_same_end(data: Locations, settings: dict[str, object]):
     """Killed behind the second and the fourth of six segments: those are not made again, and no prediction differs."""
-    own = results_of(data, protocol="gradual", method=method, subset={"first": 64})
+    own = results_of(data, **{"subset": {"first": 64}, **settings})
     whole = evaluated(own, WHOLE)
     shutil.rmtree(data.results("small"))
     for num_segments in (2, 2):

@@ -178,9 +178,9 @@ def test_mce_needs_every_cell(locations: Locations, ask: Ask):
         path.unlink()
     publish_metrics(locations, rebuild=True)
 
-    assert [("other", None, None), ("tent", *whole)] == ask(
-        "SELECT experiment, mce, relative_mce FROM leaderboard ORDER BY 1"
-    )
+    other, tent = ask("SELECT experiment, mce, relative_mce FROM leaderboard ORDER BY 1")
+    assert ("other", None, None) == other
+    assert ("tent", *map(pytest.approx, whole)) == tent  # a sum has its order from the threads
 
 
 def test_images_made_here_have_no_published_mce(locations: Locations, ask: Ask):
