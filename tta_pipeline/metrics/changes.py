@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.metrics.listing import Listed, Listing, Stamp
+from tta_pipeline.metrics.listing import Listed, RecordListing, Stamp
 from tta_pipeline.records.files import content_sha256, file_sha256, record_bytes
 
 _NAMED = 3
@@ -42,7 +42,7 @@ class Changes:
         return bool(self.fresh or self.restamped or self.undone)
 
 
-def compared(connection: duckdb.DuckDBPyConnection, listing: Listing, data_root: Path) -> Changes:
+def compared(connection: duckdb.DuckDBPyConnection, listing: RecordListing, data_root: Path) -> Changes:
     """Compare the database with the listed records; records with a new stamp are read."""
     connection.register("listed", listing.table())
     try:

@@ -15,7 +15,7 @@ from tta_pipeline.files import advice, fsync_path, locked
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
-from tta_pipeline.metrics.listing import Listing, list_records
+from tta_pipeline.metrics.listing import RecordListing, list_records
 from tta_pipeline.metrics.schema import create_schema, schema_version
 from tta_pipeline.progress import Reporter, quiet
 
@@ -162,7 +162,7 @@ def _add_to_copy(locations: Locations, changes: Changes, progress: Reporter) -> 
         return add_records(connection, locations.root, changes.fresh, progress)
 
 
-def _make_anew(locations: Locations, listing: Listing, progress: Reporter) -> int:
+def _make_anew(locations: Locations, listing: RecordListing, progress: Reporter) -> int:
     """Replace the database by a new one with all records; return their number."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)

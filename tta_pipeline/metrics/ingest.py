@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.garbage import uncollected
-from tta_pipeline.metrics.listing import Listed, Listing
+from tta_pipeline.metrics.listing import Listed, RecordListing
 from tta_pipeline.metrics.rows import Read, Tables, rows_of_records, rows_set_aside
 from tta_pipeline.metrics.schema import CELL
 from tta_pipeline.processes import Workers
@@ -44,7 +44,7 @@ class Refused(NamedTuple):
     file_sha256: str | None
 
 
-class Batch(NamedTuple):
+class ReadRecords(NamedTuple):
     """Records that were read: the rows of intact ones, and what is wrong with the others."""
 
     tables: Tables
@@ -53,7 +53,7 @@ class Batch(NamedTuple):
 
 
 def add_records(
-    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: Listing | Sequence[Listed], progress: Reporter
+    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: RecordListing | Sequence[Listed], progress: Reporter
 ) -> int:
     """Insert *listed* records into the database, set damaged or foreign ones aside; return the number inserted.
 
@@ -71,7 +71,7 @@ def add_records(
     return num_added
 
 
-def read_batch(data_root: Path, piece: Sequence[Listed]) -> Batch:
+def read_batch(data_root: Path, piece: Sequence[Listed]) -> ReadRecords:
     """Read the records of *piece*, in any process.
 
     Raises:
@@ -92,19 +92,19 @@ def read_batch(data_root: Path, piece: Sequence[Listed]) -> Batch:
                 intact.append((known, parsed(path, data)))
             except RecordError as error:
                 refused.append(Refused(known, str(error), hashlib.sha256(data).hexdigest()))
-        return Batch(list(rows_of_records(intact)) if intact else [], len(intact), refused)
+        return ReadRecords(list(rows_of_records(intact)) if intact else [], len(intact), refused)
 
 
 def _read_ahead(
-    data_root: Path, listed: Listing | Sequence[Listed]
-) -> Iterator[tuple[Sequence[Listed], Callable[[], Batch]]]:
+    data_root: Path, listed: RecordListing | Sequence[Listed]
+) -> Iterator[tuple[Sequence[Listed], Callable[[], ReadRecords]]]:
     """Yield pieces of *listed*, each with a function that returns its batch; if many, processes read ahead."""
     left = iter(listed)
     pieces = iter(lambda: tuple(islice(left, _BATCH)), ())
     if len(listed) < _WORTH_PROCESSES:
         yield from ((piece, partial(read_batch, data_root, piece)) for piece in pieces)
         return
-    waiting: deque[tuple[Sequence[Listed], Callable[[], Batch]]] = deque()
+    waiting: deque[tuple[Sequence[Listed], Callable[[], ReadRecords]]] = deque()
     with Workers(min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))) as workers:
         for piece in pieces:
             waiting.append((piece, workers.submit(read_batch, data_root, piece).result))
@@ -115,7 +115,7 @@ def _read_ahead(
 
 
 def _added(
-    connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], Batch]
+    connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], ReadRecords]
 ) -> int:
     """Insert the records of *piece* in one transaction, or else by halves; return how many are not set aside."""
     try:

@@ -1,4 +1,4 @@
-"""Listing of all records, each with a stamp that changes when its file does; a million take some seconds."""
+"""RecordListing of all records, each with a stamp that changes when its file does; a million take some seconds."""
 
 import os
 import time
@@ -49,7 +49,7 @@ class Listed(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listing:
+class RecordListing:
     """All records under a data root, in columns, in a deterministic order."""
 
     folders: list[str] = field(default_factory=list)
@@ -83,16 +83,16 @@ class Listing:
             self._numbers.extend(record)
 
 
-def list_records(data_root: Path) -> Listing:
+def list_records(data_root: Path) -> RecordListing:
     """Return all records under *data_root*, grouped by kind."""
-    listing = Listing()
+    listing = RecordListing()
     for kind in KINDS:
         for results in sorted(data_root.glob(f"*/results/{kind}")):
             _add_folder(listing, str(data_root), str(results.relative_to(data_root)), _MAX_DEPTH)
     return listing
 
 
-def _add_folder(listing: Listing, root: str, folder: str, depth: int) -> None:
+def _add_folder(listing: RecordListing, root: str, folder: str, depth: int) -> None:
     records, inner = [], []
     try:
         with os.scandir(f"{root}/{folder}") as entries:
