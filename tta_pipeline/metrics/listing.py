@@ -1,4 +1,4 @@
-"""RecordListing of all records, each with a stamp that changes when its file does; a million take some seconds."""
+"""A listing of all records, each with a stamp that changes when its file does; a million take some seconds."""
 
 import os
 import time
