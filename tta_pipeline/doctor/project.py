@@ -15,7 +15,7 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
-    from tta_pipeline.metrics.listing import Listing
+    from tta_pipeline.metrics.listing import RecordListing
 
 _SETTLED_AFTER_S = 60.0  # such files are written, and such folders locked, in far less
 _UNPUBLISHED = ".unpublished-*"
@@ -78,7 +78,7 @@ def result_records(locations: Locations) -> Iterator[Finding]:
     yield from _compared(locations, listing, num_faults)
 
 
-def _compared(locations: Locations, listing: "Listing", num_faults: int) -> Iterator[Finding]:
+def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
     """Compare the database with the records, of which *num_faults* are damaged or foreign."""
     import duckdb
 
