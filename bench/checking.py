@@ -1,4 +1,4 @@
-"""What it costs to compare every sample on every read: CPU time of the reader with and without, one after the other."""
+"""Cost of comparing every sample on every read: CPU time of the reader with and without, in alternation."""
 
 import resource
 import statistics
@@ -20,7 +20,7 @@ NUM_PARTS = 20
 
 
 class UncheckedPixels(StoredPixels):
-    """Reads the shards and decodes, and believes every byte: as the reader did before it compared."""
+    """Reads the shards and decodes without comparing: as the reader did before it had checksums."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*."""
@@ -42,9 +42,9 @@ KINDS: tuple[type[StoredPixels], ...] = (StoredPixels, UncheckedPixels)
 
 
 def checking_ratios(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> list[float]:
-    """Return how many times the CPU seconds of a pass that compares nothing a pass takes that does, for each turn.
+    """Return, for each turn, the CPU seconds of a pass that compares, divided by those of a pass that does not.
 
-    Each turn is a pass of both, in parts that alternate, so that what else the machine does meets both alike. Only the
+    Each turn is one pass of each, in alternating parts, so that other work on the machine affects both alike. Only the
     CPU time of this process counts, user and system, which other processes disturb less than its wall time.
     """
     shard_set = ShardSet.open(folder)

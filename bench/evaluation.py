@@ -26,7 +26,7 @@ from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))
-"""Of 75; a run over all takes six minutes on two cores, and as long the bare loop."""
+"""Number of cells, of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""
 IMAGES_PER_CELL = 2000
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,7 +45,7 @@ experiments:
 
 
 def main() -> None:
-    """Make the cells, run both in turn, print the ratio."""
+    """Make the cells, run both in turn, and print the ratio."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
     tree = jpeg_tree(data / "tree_64", num_images=20_000, size=64)
     chosen = cells(COMMON_CORRUPTIONS[: -(-NUM_CELLS // len(SEVERITIES))], SEVERITIES)
@@ -101,7 +101,7 @@ def _materialize(root: Path, select: str, chosen: tuple[Cell, ...], remeasure: s
 
 @torch.inference_mode()
 def _bare_loop_s(root: Path, chosen: tuple[Cell, ...]) -> float:
-    """Predict the batches of all cells that lie in memory, and nothing else."""
+    """Predict the batches of all cells from memory, and do nothing else."""
     network = resnet18(num_classes=200)
     model = Normalized(network, mean=MEAN, std=STD).eval().to(memory_format=torch.channels_last)
     taken_s = 0.0

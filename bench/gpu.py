@@ -1,7 +1,7 @@
-"""The GPU part of the figures, on any machine with one: `python -m bench.gpu`.
+"""The GPU part of the figures, on any machine with a GPU: `python -m bench.gpu`.
 
-ResNet-50, 224 px, bf16: JPEG shards end to end against the forward pass on batches that lie on the device. The weights
-are random: speed does not depend on them.
+ResNet-50, 224 px, bf16: JPEG shards end to end against the forward pass on batches that are already on the device. The
+weights are random: speed does not depend on them.
 """
 
 import os
@@ -40,7 +40,7 @@ NUM_THREADS = len(os.sched_getaffinity(0))
 
 
 def main() -> None:
-    """Measure in turn, print medians and ranges."""
+    """Measure in turn, and print medians and ranges."""
     if not torch.cuda.is_available():
         sys.exit("found no CUDA device; expected one: run this where there is a GPU")
     device = torch.device("cuda")
@@ -78,7 +78,7 @@ def _model(device: torch.device) -> nn.Module:
 
 
 def _resident(device: torch.device) -> float:
-    """Return images/s of the forward pass alone, what `run_pass` does with a batch included."""
+    """Return images/s of only the forward pass, including what `run_pass` does with a batch."""
     method = build("source", _model(device), num_classes=1000)
     images = torch.randint(0, 256, (BATCH_SIZE, 224, 224, 3), dtype=torch.uint8, device=device)
     labels = torch.zeros(BATCH_SIZE, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""The limit of any loader: JPEG files that lie in memory, decoded by threads that share nothing."""
+"""The limit of any loader: JPEG files in memory, decoded by threads that share nothing."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from tta_pipeline.streaming.baselines.baseline import stored_files
 
 
 def decoded_images_per_s(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> float:
-    """Return how many images of the shard set in *folder* are decoded a second, by the second of two passes."""
+    """Return the images of the shard set in *folder* that are decoded per second, in the second of two passes."""
     files = list(stored_files(ShardSet.open(folder)))
     for _ in range(2):
         started = time.perf_counter()

@@ -1,6 +1,6 @@
-"""The reader against other people's loaders, and against the limit: `python -m bench.loaders`.
+"""The reader against third-party loaders, and against the limit: `python -m bench.loaders`.
 
-Those that are not installed are left out: `pip install -e '.[loaders]'`, and FFmpeg for SPDL.
+Loaders that are not installed are left out: `pip install -e '.[loaders]'`, and FFmpeg for SPDL.
 """
 
 import os
@@ -26,7 +26,7 @@ NUM_CORES = len(os.sched_getaffinity(0))
 BATCH_SIZE = 64
 FIRST_SYSTEM = "webdataset"
 WORKER_COUNTS = (1, 2, 4)
-"""Tried for the first system; that of the best counts."""
+"""Numbers of workers to try for the first system; the best one counts."""
 LIMIT = "decoding in memory"
 
 
@@ -39,7 +39,7 @@ class Repeat:
 
 
 def main() -> None:
-    """Make the images, measure, print a table."""
+    """Make the images, measure, and print a table."""
     root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     table = Table(title=f"Loaders, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians \\[range]", box=None)
     for name in ("what", "indexed", "reference", "ratio", "asked"):
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _repeat(data: Data) -> Repeat:
-    """Measure each loader and the limit once, one after the other."""
+    """Measure each loader and the limit once, one after another."""
     others = tuple(name for name in chosen_loaders() if name != FIRST_SYSTEM)
     settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
     first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)

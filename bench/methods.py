@@ -1,7 +1,7 @@
-"""What adaptation costs: every method over `source`, and four against bare PyTorch loops: `python -m bench.methods`.
+"""Cost of adaptation: every method over `source`, and four against bare PyTorch loops: `python -m bench.methods`.
 
-ResNet-18, 64x64, batches of 32 that lie in memory. The filters of EATA and SAR are set to let every sample pass, so
-that method and loop take the same steps: the weights are random, and speed does not depend on them.
+ResNet-18, 64x64, batches of 32 in memory. The filters of EATA and SAR are set to let every sample pass, so that method
+and loop take the same steps: the weights are random, and speed does not depend on them.
 """
 
 import os
@@ -34,7 +34,7 @@ Predict = Callable[[torch.Tensor], torch.Tensor]
 
 
 def main() -> None:
-    """Measure in turn, print a table."""
+    """Measure in turn, and print a table."""
     torch.manual_seed(0)
     images = [torch.rand(BATCH_SIZE, 3, IMAGE_SIZE, IMAGE_SIZE) for _ in range(NUM_BATCHES)]
     labels = torch.arange(NUM_CLASSES).split(BATCH_SIZE)
@@ -59,7 +59,7 @@ def model() -> nn.Module:
 
 
 def _pass_s(predict: Predict, images: list[torch.Tensor], everything: list[torch.Tensor]) -> float:
-    """Return the seconds for all batches; of methods that take minutes, one is measured and multiplied."""
+    """Return the seconds for all batches; for methods that take minutes, one batch is measured and multiplied."""
     started = time.perf_counter()
     for batch in images:
         predict(batch)

@@ -1,8 +1,8 @@
 """The database with a million evaluations: `python -m bench.metrics`.
 
-A hundred experiments on 75 cells, five seeds each, evaluated again and again. The rows are made by SQL, since a million
-records would take a million inodes; their names are there, as links to a few files, so that they are found as real
-ones are. What is timed is what a person and a run do: open the database and ask, record a cell and publish it.
+A hundred experiments on 75 cells, five seeds each, evaluated repeatedly. The rows are made with SQL, since a million
+records would take a million inodes; their names exist as links to a few files, so that they are found like real ones.
+What is timed is what the user and a run do: open the database and ask, record a cell and publish it.
 """
 
 import os
@@ -40,7 +40,7 @@ NUM_ROWS = 1_000_000
 NUM_EXPERIMENTS, NUM_CELLS, NUM_SEEDS = 100, 75, 5
 REPEATS = 7
 NUM_RECORDS = 100_000
-"""Real ones, of which a database is made anew."""
+"""Number of real records, from which a database is rebuilt."""
 _NUM_BATCHES = 79
 _NAMES_OF_ONE_FILE = 50_000  # ext4 allows 65,000
 
@@ -86,7 +86,7 @@ FROM made ORDER BY i;
 
 
 def main() -> None:
-    """Make the rows, ask and publish, and print the times beside what is asked."""
+    """Make the rows, ask and publish, and print the times next to the requirements."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=data) as folder:
@@ -127,13 +127,13 @@ print(f"{wall_s:.1f}", f"{usage.ru_utime + usage.ru_stime:.1f}", f"{usage.ru_max
 
 
 def _rebuilt(root: Path) -> list[str]:
-    """Return seconds, CPU seconds and peak memory of a rebuild in a process of its own."""
+    """Return seconds, CPU seconds and peak memory of a rebuild in a separate process."""
     command = [sys.executable, "-c", _REBUILD, str(root), str(NUM_RECORDS)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
 def _write_records(root: Path, count: int) -> int:
-    """Write so many records as evaluations do, but without a synchronisation for each; return their bytes."""
+    """Write *count* records as evaluations do, but without synchronising each; return their bytes."""
     num_bytes, random = 0, Random(0)  # noqa: S311 - figures for a measurement
     for number in range(count):
         cell, turn = number % 75, number // 75
@@ -265,7 +265,7 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
 
 
 def _spread(work: Callable[[], object]) -> tuple[str, str]:
-    """Return the milliseconds that *work* takes, median and range, and the median of those of the CPU."""
+    """Return the milliseconds that *work* takes, median and range, and the median of its CPU milliseconds."""
     times_ms, cpu_ms = [], []
     for repeat in range(REPEATS + 1):
         started, started_cpu = time.perf_counter(), time.process_time()

@@ -1,7 +1,7 @@
 """A sweep of 75 cells with and without a reader that asks the database every 100 ms: `python -m bench.polling`.
 
-Neither waits for the other: the sweep takes as long, the reader's slowest question takes no longer than opening and
-asking take, the rows it sees never become fewer, and at the end none is missing.
+Neither waits for the other: the sweep takes the same time, the reader's slowest question takes no longer than opening
+and asking, the number of rows it sees never falls, and at the end none is missing.
 """
 
 import os
@@ -45,7 +45,7 @@ _CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}
 
 @dataclass
 class Reader:
-    """Asks again and again while a block runs."""
+    """Asks repeatedly while a block runs."""
 
     locations: Locations
     asked_s: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Reader:
 
 
 def main() -> None:
-    """Sweep with and without the reader in turn, and print what each did to the other."""
+    """Sweep with and without the reader in turn, and print how each affected the other."""
     with tempfile.TemporaryDirectory(prefix="tta-polling-") as folder:
         locations = Locations(root=Path(folder) / "data")
         _prepare(Path(folder), locations)
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def rows_in(locations: Locations) -> int:
-    """Return how many evaluations the database has; none before it is there."""
+    """Return the number of evaluations in the database; none before it exists."""
     try:
         with open_metrics(locations.metrics) as connection:
             (found,) = connection.execute("SELECT count(*) FROM evaluations WHERE experiment = 'tent'").fetchall()

@@ -1,4 +1,4 @@
-"""Sharding against today's ways, and against the limits: `python -m bench.sharding`."""
+"""Sharding against the usual ways, and against the limits: `python -m bench.sharding`."""
 
 import hashlib
 import os
@@ -33,12 +33,12 @@ REPEATS = 5
 NUM_SHARDS = 16
 NUM_CORES = len(os.sched_getaffinity(0))
 QUIET = Progress(lambda _: None, what="", total=0, interval_s=float("inf"))
-ARCHIVE_COPIES = 4  # so that starting processes is as small a part of it as of a published archive
+ARCHIVE_COPIES = 4  # so that starting processes takes as small a share as with a published archive
 ARCHIVE_CELLS = cells(("gaussian_noise", "shot_noise", "fog", "contrast"), (1, 2, 3, 4, 5))
 
 
 def main() -> None:
-    """Make the images, measure, print a table."""
+    """Make the images, measure, and print a table."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     table = Table(title="Sharding: medians \\[range] of interleaved runs", box=None)
     for name in ("what", "ours", "reference", "ratio", "asked"):
@@ -95,7 +95,7 @@ def _compare_trees(table: Table, tree: Path, size: int, asked: str) -> None:
 
 def _compare_archive(table: Table, archive: Path, size: int) -> None:
     def write(folder: Path) -> float:
-        """Do as the asset `tar_shards` does, a cell in each process."""
+        """Write as the asset `tar_shards` does, one cell in each process."""
         class_map = ClassMap(classes=tuple(f"n{number:08d}" for number in range(NUM_CLASSES)))
         conversion = Conversion(
             source=ArchiveSource(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
@@ -143,7 +143,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
 
 
 def _interleaved(ways: Mapping[str, Callable[[Path], float]]) -> dict[str, list[float]]:
-    """Return how much each of *ways* did a second, run in turn so that the machine's moods hit all alike."""
+    """Return the speed of each of *ways*, run in turn so that fluctuations of the machine affect all of them."""
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     for repeat in range(REPEATS + 1):
@@ -173,7 +173,7 @@ def _spread(values: list[float]) -> str:
 
 
 def _tarfile_add(tree: Path, folder: Path) -> int:
-    """Do as the first system does: sorted files, `tarfile.add`, no hash, no fsync."""
+    """Write as the first system does: sorted files, `tarfile.add`, no hash, no fsync."""
     paths = sorted(tree.rglob("*.JPEG"))
     size = -(-len(paths) // NUM_SHARDS)
     for number in range(NUM_SHARDS):
@@ -214,7 +214,7 @@ def _cat(path: Path) -> float:
 
 
 def _archive(path: Path, tree: Path) -> Path:
-    """Pack the tree `ARCHIVE_COPIES` times as an archive in Zenodo's layout, cell behind cell, unless it lies there."""
+    """Pack the tree `ARCHIVE_COPIES` times as an archive in Zenodo's layout, cell after cell, unless it exists."""
     if not path.exists():
         images = [(copy, image) for copy in range(ARCHIVE_COPIES) for image in sorted(tree.rglob("*.JPEG"))]
         with tarfile.open(path.with_suffix(".part"), "w", format=tarfile.GNU_FORMAT) as tar:

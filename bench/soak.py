@@ -1,15 +1,15 @@
-"""Random real faults over a whole small sweep, again and again: `python -m bench.soak --rounds 200`.
+"""Random real faults over a whole small sweep, repeatedly: `python -m bench.soak --rounds 200`.
 
 Each round does one thing to a data root that can really happen (a run killed at a random moment, a shard cut, flipped
-or removed, a damaged manifest, record or database, a left-over folder, a full disk), repeats the plain command as a
-person would, and compares everything with an undisturbed sweep:
+or removed, a damaged manifest, record or database, a left-over folder, a full disk), repeats the plain command as the
+user would, and compares everything with an undisturbed sweep:
 
     lost     results, manifests or rows of the database that are not there afterwards
     torn     half files where whole ones should be: records, manifests, shards, models or databases that cannot be read
-    silent   other shards, predictions or counts than undisturbed, and nobody said so
+    silent   other shards, predictions or counts than undisturbed, without any message
     stuck    repeating and doing what the error said did not help
 
-All must be 0. Every run is a process of its own, forked where everything is imported and nothing has been computed.
+All must be 0. Every run is a separate process, forked when everything is imported and nothing has been computed.
 """
 
 import argparse
@@ -73,7 +73,7 @@ BAD = ("lost", "torn", "silent", "stuck")
 _MAX_REPEATS = 4
 _FORK = multiprocessing.get_context("fork")
 _SAME = ("num_samples", "num_correct", "predictions_sha256", "order_hash")
-_TO_MOVE = re.compile(r"RecordError: (\S+) is no result record")
+_TO_MOVE = re.compile(r"RecordError: (\S+) is not a result record")
 
 
 def say(line: str) -> None:
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Random real faults over a whole small sweep.")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="Stop after so many, if rounds are left.")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="Stop after this time, if rounds are left.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tta-soak-") as folder:
         counts = soak(Path(folder), rounds=arguments.rounds, seed=arguments.seed, until_s=arguments.minutes * 60)
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str]:
-    """Run the rounds in *folder* and return how often each fault was made, and what was found of each kind."""
+    """Run the rounds in *folder* and return how often each fault was made, and how often each problem was found."""
     project = Project(folder=folder)
     project.create()
     started = time.monotonic()
@@ -109,7 +109,7 @@ def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str
     for number in range(1, rounds + 1):
         if time.monotonic() - started > until_s:
             break
-        rng = random.Random(f"{seed}-{number}")  # noqa: S311 - each round can be had again by itself
+        rng = random.Random(f"{seed}-{number}")  # noqa: S311 - each round can be repeated separately
         fault = rng.choice(FAULTS)
         did = fault(project, rng, whole_s)
         repeats = list(project.repeat(and_rebuild=fault is record_damaged))
@@ -158,7 +158,7 @@ class Project:
     def run(
         self, *, kill_after_s: float | None = None, max_file_bytes: int | None = None, remeasure: bool = False
     ) -> Ended:
-        """Materialize the whole benchmark over its range by Dagster's command line, in a process of its own."""
+        """Materialize the whole benchmark over its range with Dagster's command line, in a separate process."""
         log = self.folder / "run.log"
         process = _FORK.Process(target=_materialize, args=(self, log, max_file_bytes, remeasure))
         process.start()
@@ -169,11 +169,11 @@ class Project:
         return Ended(exit_code=process.exitcode or 0, said=log.read_text(errors="replace"))
 
     def repeat(self, *, and_rebuild: bool) -> Iterator[str]:
-        """Yield what each repeated run said that was to be done, which is then done; nothing once all is well.
+        """Yield what each repeated run told the user to do, which is then done; nothing once all is well.
 
         Args:
-            and_rebuild: Whether the database is also made anew each time, which reads every record; a run reads those
-                that are new and the newest.
+            and_rebuild: Whether the database is also rebuilt each time, which reads every record; a run reads only the
+                new ones and the newest.
         """
         for _ in range(_MAX_REPEATS):
             ended = self.run()
@@ -187,7 +187,7 @@ class Project:
 
 
 def in_child(function: Callable[..., Any], *arguments: object) -> Any:
-    """Return what *function* returns, called in a process of its own: this one is never to start a thread."""
+    """Return what *function* returns in a separate process: this process must never start a thread."""
     receiver, sender = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=lambda: sender.send(function(*arguments)))
     process.start()
@@ -207,7 +207,7 @@ def _materialize(project: Project, log: Path, max_file_bytes: int | None, remeas
         "DAGSTER_HOME": str(project.folder / "dagster"),
         "PYTHONWARNINGS": "ignore",
     }
-    # Dagster takes the module as it is imported, which was before there was this data root.
+    # Dagster uses the module as imported, which was before this data root existed.
     tta_pipeline.definitions.defs = tta_pipeline.definitions.build_definitions(project.locations)
     if max_file_bytes:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -234,7 +234,7 @@ def _evaluations() -> list[str]:
     return [f"{clean}evaluation__{name}" for clean in ("", "clean__") for name in EXPERIMENTS]
 
 
-# All but the report, whose figures would take most of a round.
+# Everything except the report, whose figures would take most of a round.
 _SELECTED = ",".join(
     f"{NAME}/{asset}"
     for asset in (
@@ -250,7 +250,7 @@ _SELECTED = ",".join(
 
 
 def _kill_group(process: Any) -> None:
-    # Before the child has made its own group there is nothing else in it to kill.
+    # Before the child has made its own group, there is nothing else to kill.
     with suppress(ProcessLookupError):
         if os.getpgid(process.pid) == process.pid:
             os.killpg(process.pid, signal.SIGKILL)
@@ -266,7 +266,7 @@ def _cause(said: str) -> str:
 
 
 def killed(project: Project, rng: random.Random, whole_s: float) -> str:
-    """SIGKILL, to every process of the run, at a random moment of a run that has something to do."""
+    """Every process of a run that has something to do gets SIGKILL at a random moment."""
     undone = _undo(project, rng)
     after_s = rng.uniform(0, whole_s)
     ended = project.run(kill_after_s=after_s, remeasure=True)
@@ -298,14 +298,14 @@ def model_damaged(project: Project, rng: random.Random, whole_s: float) -> str: 
 
 
 def record_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """A result record is cut to nothing or to a part, as by a file system that lost its end."""
+    """A result record is truncated to nothing or to a part, as by a file system that lost its end."""
     path = rng.choice(_found(project, "small/results/*/**/[0-9]*.json"))
     os.truncate(path, rng.choice((0, rng.randrange(path.stat().st_size))))
     return f"cut {path.relative_to(project.folder)} to {path.stat().st_size} bytes"
 
 
 def database_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """metrics.duckdb is cut, flipped or gone, or has somebody's write-ahead log beside it."""
+    """metrics.duckdb is cut, flipped or gone, or has a foreign write-ahead log next to it."""
     path = project.locations.metrics
     if rng.random() < 0.5:
         return _damage(path, rng)
@@ -314,7 +314,7 @@ def database_damaged(project: Project, rng: random.Random, whole_s: float) -> st
 
 
 def leftovers(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """Folders and files that a process which is long dead has not published."""
+    """Folders and files are there that a long-dead process has not published."""
     cell = project.locations.shards(NAME, rng.choice(CELLS))
     for parent in (cell.parent, cell, project.locations.root):
         folder = parent / f".unpublished-{rng.getrandbits(128):032x}-{cell.name}"
@@ -332,7 +332,7 @@ FAULTS = (
 
 
 def _undo(project: Project, rng: random.Random) -> str:
-    """Bring the data root to where a run has something to do, and say to where."""
+    """Bring the data root to a state where a run has something to do, and return the state."""
     state = rng.choice(("from nothing", "a cell missing", "all measured again"))
     locations = project.locations
     if state == "from nothing":
@@ -365,7 +365,7 @@ def _found(project: Project, pattern: str) -> list[Path]:
 
 
 def _state(project: Project) -> Mapping[str, Any]:
-    """Return what must be the same after any fault, by its name; what is missing is left out."""
+    """Return the facts that must be the same after any fault, by name; missing ones are left out."""
     locations = project.locations
     facts: dict[str, Any] = {}
     for cell in (*CELLS, CLEAN, TRAIN):
@@ -414,7 +414,7 @@ def _torn(project: Project) -> Iterator[str]:
 
 
 def _other_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield every newest record that the database lacks or has otherwise."""
+    """Yield every newest record that the database lacks or has with other values."""
     with open_metrics(project.locations.metrics) as connection:
         columns = ", ".join(_SAME)
         found = connection.execute(f"SELECT experiment, corruption, severity, {columns} FROM latest_evaluations")  # noqa: S608
@@ -429,7 +429,7 @@ def _other_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def _other_records(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield every record, older ones too, with another result than undisturbed."""
+    """Yield every record, older ones too, with a result that differs from the undisturbed sweep."""
     for path in record_paths(project.locations.root):
         name = f"record of {path.parent.parent.name}/{path.parent.name}"
         record = read_record(path)

@@ -1,14 +1,14 @@
-"""The 19 corruptions of ImageNet-C at five severities, for images nobody has published a corrupted copy of.
+"""The 19 corruptions of ImageNet-C at five severities, for images without a published corrupted copy.
 
 Written from Hendrycks & Dietterich 2019 (arXiv:1903.12261) and their generator scripts with NumPy, SciPy and Pillow.
-The results are not the published images, and differ from what the scripts would make in these ways:
+The results are not the published images, and differ from the output of the scripts in these ways:
 
 - Randomness comes from a generator per image instead of one global state.
 - frost uses textures grown from noise instead of photographs.
 - snow and motion_blur imitate ImageMagick's motion blur and were not compared with its output.
-- spatter takes exact distances where OpenCV approximates them, and draws no water where the scripts divide by zero.
-- Nothing is stored here: the scripts save images of 224 and 64 pixels as JPEG files of quality 85, those of 32 as they
-  are (`tta_pipeline.sources.generator`).
+- spatter uses exact distances where OpenCV approximates them, and draws no water where the scripts divide by zero.
+- Nothing is stored here: the scripts save images of 224 and 64 pixels as JPEG files of quality 85, and those of 32
+  pixels unchanged (`tta_pipeline.sources.generator`).
 - elastic_transform samples at exact positions where OpenCV rounds them to 1/32 pixel.
 - Images may have any size of at least 16 x 16 pixels, and need not be square.
 """

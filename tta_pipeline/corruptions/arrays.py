@@ -22,7 +22,7 @@ def to_uint8(images: Floats) -> Images:
 
     The generator scripts truncate instead of rounding, so this does too.
     """
-    # The thousandth keeps a value that left float32 a hair below its integer from falling to the integer before it.
+    # The thousandth keeps a value that float32 puts just below an integer from being truncated to the integer before.
     scaled = np.multiply(images, np.float32(255), dtype=np.float32) + np.float32(1e-3)
     return np.clip(scaled, 0, 255, out=scaled).astype(np.uint8)
 

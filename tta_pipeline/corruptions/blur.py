@@ -18,20 +18,20 @@ def gaussian_blur(images: Images, *, sigma: float) -> Images:
 
 
 def defocus_blur(images: Images, *, radius: float, alias_blur: float) -> Images:
-    """Spread every pixel over a disk, as a lens out of focus does."""
+    """Spread every pixel over a disk, like a lens out of focus."""
     kernel = disk(radius, alias_blur=alias_blur)
     reach = len(kernel) // 2
     padded = np.pad(to_unit(images), ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    # One image at a time, because an FFT over a batch may round differently than one over its only image.
+    # One image at a time, because an FFT over a batch may round differently than an FFT over one image.
     return to_uint8(np.stack([_convolve(image, kernel) for image in padded]))
 
 
 def _convolve(padded: Floats, kernel: Floats) -> Floats:
-    """Return where the whole (K, K, 1) *kernel* lies inside of an image; scipy.signal takes half a second to import."""
+    """Return the convolution where the (K, K, 1) *kernel* is inside an image; importing scipy.signal takes 0.5 s."""
     size = [fft.next_fast_len(side, real=True) for side in padded.shape[:2]]
     # In double precision, since processors multiply complex numbers differently in the last bit.
     spectrum, kernel_spectrum = (fft.rfft2(part.astype(np.float64), size, axes=(0, 1)) for part in (padded, kernel))
-    # What wraps round the border of the transform lands before the first whole overlap, and is cut off.
+    # What wraps around the border of the transform lands before the first complete overlap, and is cut off.
     first = len(kernel) - 1
     convolved = fft.irfft2(spectrum * kernel_spectrum, size, axes=(0, 1))[
         first : padded.shape[0], first : padded.shape[1]
@@ -40,7 +40,7 @@ def _convolve(padded: Floats, kernel: Floats) -> Floats:
 
 
 def disk(radius: float, *, alias_blur: float) -> Floats:
-    """Return a disk kernel whose edge a small Gaussian has softened, as (K, K, 1).
+    """Return a disk kernel with an edge softened by a small Gaussian, as (K, K, 1).
 
     As upstream, the Gaussian mirrors at the border of a grid that the larger disks touch, so their sum is a little
     off 1.
@@ -54,7 +54,7 @@ def disk(radius: float, *, alias_blur: float) -> Floats:
 
 
 def glass_blur(images: Images, rngs: Generators, *, sigma: float, reach: float, passes: float) -> Images:
-    """Look through frosted glass: smooth, let pixels take the value of a near neighbour, smooth again."""
+    """Look through frosted glass: smooth, let each pixel take the value of a nearby one, smooth again."""
     blurred = to_uint8(smooth(to_unit(images), sigma))
     origins = np.arange(blurred[..., 0].size)
     for _ in range(int(passes)):
@@ -67,9 +67,9 @@ def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices
     """Return, for every pixel of the flattened batch, the pixel whose value one pass of glass blur leaves there.
 
     The generator scripts walk through an image from its end to its start and mean to swap every pixel with a
-    neighbour up to *reach* away. NumPy hands them views, so their swap is a copy: the pixel takes the neighbour's value
-    of that moment, the neighbour keeps it. A neighbour nearer to the end has been visited already, and its value is
-    again a neighbour's; one nearer to the start still has its own.
+    neighbour up to *reach* away. NumPy gives them views, so their swap is a copy: the pixel takes the neighbour's
+    current value, and the neighbour keeps it. A neighbour nearer to the end has already been visited, so its value is
+    itself a neighbour's; one nearer to the start still has its own.
     """
     height, width = size
     origins = np.arange(len(rngs) * height * width)
@@ -84,7 +84,7 @@ def _one_pass(size: tuple[int, int], rngs: Generators, *, reach: int) -> Indices
 
 
 def _follow(origins: Indices, pending: npt.NDArray[np.bool_]) -> Indices:
-    """Resolve in place origins that are *pending*, which means: the origin is that of the pixel named here.
+    """Resolve, in place, origins that are *pending*: such an origin names a pixel whose origin is meant.
 
     All chains advance at once and every round doubles the hop, so rounds grow with the logarithm of the longest chain.
     """
@@ -105,9 +105,9 @@ def motion_blur(images: Images, rngs: Generators, *, radius: float, sigma: float
 def drag(images: Floats, angles: Sequence[float], *, radius: int, sigma: float) -> Floats:
     """Return (N, H, W, C) images, each dragged along its angle in degrees.
 
-    A pixel becomes the mean of 2 * radius + 1 pixels on a ray that starts at it, with weights that fall off as one half
-    of a Gaussian of *sigma* pixels; positions are rounded to whole pixels and the edge pixels repeat outside. It
-    stands in for ImageMagick's motion blur, which the generator scripts call, and was not compared with its output.
+    A pixel becomes the mean of 2 * radius + 1 pixels on a ray that starts at it, with weights that fall off like one
+    half of a Gaussian of *sigma* pixels; positions are rounded to whole pixels and the edge pixels repeat outside. This
+    replaces ImageMagick's motion blur, which the generator scripts call, and was not compared with its output.
     """
     reach = 2 * radius
     padded = np.pad(images, ((0, 0), (reach, reach), (reach, reach), (0, 0)), mode="edge")

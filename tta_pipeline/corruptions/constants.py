@@ -54,7 +54,7 @@ IMAGENET_C: Mapping[str, Rows] = {
     "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
     "brightness": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),
     "contrast": ((0.4,), (0.3,), (0.2,), (0.1,), (0.05,)),
-    # 244, not 224, is what the published images were made with.
+    # The published images were made with 244, not 224.
     "elastic_transform": (
         (244 * 2, 244 * 0.7, 244 * 0.1),
         (244 * 2, 244 * 0.08, 244 * 0.2),

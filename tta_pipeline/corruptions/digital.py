@@ -18,7 +18,7 @@ def contrast(images: Images, *, factor: float) -> Images:
 
 
 def saturate(images: Images, *, factor: float, shift: float) -> Images:
-    """Multiply the saturation of HSV by *factor* and add *shift*, while hue and value stay.
+    """Multiply the saturation of HSV by *factor* and add *shift*; hue and value stay the same.
 
     Greys have no hue; as in the generator scripts they count as red, so a *shift* tints them.
     """
@@ -55,10 +55,10 @@ def _pixelate_one(image: Images, *, factor: float) -> Images:
 
 
 def elastic_transform(images: Images, rngs: Generators, *, amplitude: float, sigma: float, affine: float) -> Images:
-    """Distort an image by a random affine map and then by a smooth random displacement of every pixel.
+    """Distort an image by a random affine map, then by a smooth random displacement of every pixel.
 
-    *affine* is how far, in pixels, each of three anchor points moves at most; the displacement is uniform noise
-    under a Gaussian of *sigma* pixels, times *amplitude*.
+    *affine* is the largest distance, in pixels, that each of three anchor points moves; the displacement is uniform
+    noise under a Gaussian of *sigma* pixels, times *amplitude*.
     """
     size = images.shape[1:3]
     grid = np.indices(size, dtype=np.float32)
@@ -75,7 +75,7 @@ def _affine_positions(grid: Floats, rngs: Generators, *, affine: float) -> Float
     anchors = np.array([height // 2, width // 2]) + arm * np.array([[1, 1], [-1, 1], [-1, -1]])
     moved = anchors + affine * uniform(rngs, anchors.shape)
     homogeneous = np.concatenate([moved, np.ones_like(moved[..., :1])], axis=-1)
-    # Rows of the solution: what a step down, a step right and the origin contribute to the place a pixel comes from.
+    # Rows of the solution: what a step down, a step right and the origin contribute to the position a pixel comes from.
     down, right, origin = np.moveaxis(np.linalg.solve(homogeneous, anchors[np.newaxis]), 1, 0)[..., None, None]
     positions: Floats = (down * grid[0] + right * grid[1] + origin).astype(np.float32)
     return positions

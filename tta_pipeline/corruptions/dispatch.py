@@ -18,7 +18,7 @@ TABLES = tuple(CONSTANTS)
 
 SMALLEST_SIDE = 16
 PIXELS_AT_ONCE = 1 << 17
-"""A batch is worked on in pieces of about this many pixels, which bounds memory and suits the processor's cache."""
+"""Pixels in a piece of a batch, approximately; working in pieces bounds memory and suits the processor's cache."""
 _FAMILIES = (noise, blur, weather, digital, spatter)
 
 
@@ -53,7 +53,7 @@ def corrupt(images: Images, corruption: str, severity: int, *, keys: Sequence[st
         table: which severity constants to use, one of `TABLES`; any table works at any image size.
 
     Raises:
-        SourceError: an argument is none of the above.
+        SourceError: an argument is not as described above.
     """
     _check(images, corruption, severity, keys=keys, table=table)
     arguments: dict[str, Any] = dict(
@@ -76,7 +76,7 @@ def _check(images: Images, corruption: str, severity: int, *, keys: Sequence[str
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or min(images.shape[1:3]) < SMALLEST_SIDE:
         raise SourceError(
             f"images to corrupt have shape {images.shape} and type {images.dtype}; expected uint8 RGB of shape "
-            f"(N, H, W, 3) with H and W at least {SMALLEST_SIDE}; convert them before"
+            f"(N, H, W, 3) with H and W at least {SMALLEST_SIDE}; convert them first"
         )
     if len(keys) != len(images):
         raise SourceError(f"{len(keys)} keys for {len(images)} images; expected one per image; pass the sample keys")

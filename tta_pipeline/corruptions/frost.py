@@ -1,7 +1,7 @@
 """Frost textures: ice crystals grown from noise.
 
-The generator scripts paste photographs found on the web, which this project may not pass on. These textures share their
-mean colour and contrast and have crystals of similar size, no more: frost is the corruption that differs most from
+The generator scripts paste photographs found on the web, which this project may not redistribute. These textures only
+share their mean colour and contrast and have crystals of similar size: frost is the corruption that differs most from
 the published images.
 """
 
@@ -16,7 +16,7 @@ from scipy import fft, ndimage
 from tta_pipeline.corruptions.arrays import Floats
 
 Field: TypeAlias = npt.NDArray[np.float64]
-"""(SIZE, SIZE), repeating without a seam in both directions."""
+"""Array of shape (SIZE, SIZE), repeating without a seam in both directions."""
 
 Spectrum: TypeAlias = npt.NDArray[np.complex128]
 
@@ -34,7 +34,7 @@ class Ice:
     needle_width: float
     patch_size: float
     clouds: float
-    """How much of the contrast lies in large bright and dark regions, relative to the crystals' 1."""
+    """Contrast of large bright and dark regions, relative to 1 for the crystals."""
 
 
 FOUND: tuple[Ice, ...] = (
@@ -44,7 +44,7 @@ FOUND: tuple[Ice, ...] = (
     Ice(colour=(138, 153, 165), contrast=29, needle_length=3, needle_width=0.8, patch_size=4, clouds=0.4),
     Ice(colour=(112, 123, 135), contrast=43, needle_length=7, needle_width=0.7, patch_size=8, clouds=0.7),
 )
-"""Colour and contrast are measured on the photographs frost1 to frost5; the second and the third are one picture."""
+"""Colour and contrast are measured on the photographs frost1 to frost5; the second and third are the same picture."""
 
 
 @cache
@@ -54,7 +54,7 @@ def frost_textures(scale: float) -> tuple[Floats, ...]:
 
 
 def _shrink(texture: Floats, scale: float) -> Floats:
-    # Without smoothing before, as upstream: small textures keep the sparkle of large ones.
+    # Without prior smoothing, as upstream: small textures keep the sparkle of large ones.
     return ndimage.zoom(texture, (scale, scale, 1), order=1, mode="grid-wrap", grid_mode=True)
 
 
@@ -68,13 +68,13 @@ def _texture(ice: Ice, *, seed: int) -> Floats:
 
 
 def _crystals(ice: Ice, rng: np.random.Generator) -> Field:
-    """Cover the pane with patches of needles; within a patch all of them point the same way."""
-    # Cubed, few sparks are much brighter than the others, and each of those becomes a needle.
+    """Cover the pane with patches of needles; within a patch, all needles point the same way."""
+    # Once cubed, a few sparks are much brighter than the others, and each of these becomes a needle.
     sparks = _spectrum(rng, power=3)
     crystals = np.zeros((SIZE, SIZE))
     highest = np.full((SIZE, SIZE), -np.inf)
     for angle in np.pi * np.arange(DIRECTIONS) / DIRECTIONS:
-        # All claims have the same spread but for chance, and so have all needles.
+        # Apart from chance, all claims have the same spread, and so do all needles.
         claim = _stretch(_spectrum(rng), 0, along=ice.patch_size, across=ice.patch_size)
         needles = _stretch(sparks, angle, along=ice.needle_length, across=ice.needle_width)
         crystals = np.where(claim > highest, needles, crystals)
@@ -88,7 +88,7 @@ def _spectrum(rng: np.random.Generator, *, power: int = 1) -> Spectrum:
 
 
 def _stretch(spectrum: Spectrum, angle: float, *, along: float, across: float) -> Field:
-    """Smooth a pane by a Gaussian of *along* pixels in the direction of *angle*, and *across* pixels athwart."""
+    """Smooth a pane by a Gaussian of *along* pixels in the direction of *angle*, *across* pixels at right angles."""
     down, right = 2 * np.pi * fft.fftfreq(SIZE)[:, np.newaxis], 2 * np.pi * fft.rfftfreq(SIZE)
     ahead, aside = np.cos(angle) * right + np.sin(angle) * down, np.cos(angle) * down - np.sin(angle) * right
     field: Field = fft.irfft2(spectrum * np.exp(-((along * ahead) ** 2 + (across * aside) ** 2) / 2))

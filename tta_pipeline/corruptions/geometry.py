@@ -1,4 +1,4 @@
-"""Moving pixels about: zooming into the centre and sampling between pixels."""
+"""Moving pixels: zooming into the centre and sampling between pixels."""
 
 import math
 from collections.abc import Callable
@@ -11,14 +11,14 @@ from tta_pipeline.corruptions.arrays import Floats
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 Fold: TypeAlias = Callable[[Indices, int], Indices]
-"""Brings indices outside an axis of a given size back into it."""
+"""Function that brings indices outside an axis of a given size back into it."""
 
 
 def clipped_zoom(images: Floats, factor: float) -> Floats:
-    """Return the centre of (N, H, W, ...) images enlarged *factor* times, at the size they had.
+    """Return the centre of (N, H, W, ...) images enlarged *factor* times, at their original size.
 
     The centre is cut out, enlarged linearly with its outermost pixels held in place (as `scipy.ndimage.zoom` does) and
-    trimmed; `clipped_zoom` of the generator scripts.
+    trimmed, as in `clipped_zoom` of the generator scripts.
     """
     for axis in (1, 2):
         images = _zoom_axis(images, factor, axis=axis)
@@ -33,7 +33,7 @@ def _zoom_axis(images: Floats, factor: float, *, axis: int) -> Floats:
 
 
 def _zoom_positions(size: int, factor: float) -> tuple[Indices, Floats]:
-    """Return for every output pixel the input pixel before its position and the weight of the pixel after it."""
+    """Return, for every output pixel, the input pixel before its position and the weight of the pixel after it."""
     crop = math.ceil(size / factor)
     zoomed = round(crop * factor)
     position = ((zoomed - size) // 2 + np.arange(size)) * (crop - 1) / (zoomed - 1)

@@ -1,4 +1,4 @@
-"""Noise: every pixel value of every channel is disturbed on its own."""
+"""Noise: every pixel value of every channel is disturbed independently."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ def gaussian_noise(images: Images, rngs: Generators, *, scale: float) -> Images:
 
 
 def shot_noise(images: Images, rngs: Generators, *, photons: float) -> Images:
-    """Count photons: a white pixel receives *photons* of them on average."""
+    """Count photons: a white pixel receives *photons* on average."""
     expected = images * (photons / 255)
     counts = np.stack([rng.poisson(image) for rng, image in zip(rngs, expected, strict=True)])
     return to_uint8(counts.astype(np.float32) / np.float32(photons))

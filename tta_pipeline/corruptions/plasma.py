@@ -24,7 +24,7 @@ def plasma_fractal(rngs: Generators, *, size: int, decay: float) -> Floats:
 
 
 def _refine(heights: Floats, displacement: Floats, *, step: int) -> None:
-    """Fill the middles between grid points *step* apart: first of the squares, then of their sides."""
+    """Fill the midpoints between grid points *step* apart: first of the squares, then of their sides."""
     on, between = slice(None, None, step), slice(step // 2, None, step)
     corners = heights[:, on, on]
     sides = corners + np.roll(corners, -1, axis=1)

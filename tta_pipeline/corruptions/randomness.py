@@ -1,4 +1,4 @@
-"""Randomness that belongs to an image: its key decides it, not the batch, the position or the thread."""
+"""Randomness that belongs to an image: its key determines it, not the batch, the position or the thread."""
 
 import hashlib
 from collections.abc import Callable, Sequence

@@ -16,13 +16,13 @@ TURQUOISE: Floats = np.array([175, 238, 238], dtype=np.float32) / np.float32(255
 BROWN: Floats = np.array([63, 42, 20], dtype=np.float32) / np.float32(255)
 
 EMBOSS = np.array([[[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]], dtype=np.float32)
-"""Lights a relief from one side. The leading axis of this and the next kernel is the batch, which must not mix."""
+"""Kernel that lights a relief from one side. The leading axis of this and the next kernel is the batch: no mixing."""
 
 SOBEL_DOWN = np.array([[[-1, -2, -1], [0, 0, 0], [1, 2, 1]]], dtype=np.float32)
 SOBEL_RIGHT = SOBEL_DOWN.transpose(0, 2, 1)
 
 REACH = 20
-"""Pixels from the rim of a drop beyond which the water is equally bright."""
+"""Distance from the rim of a drop, in pixels, beyond which the water is equally bright."""
 
 TAN_22_5 = np.float32(math.sqrt(2) - 1)
 
@@ -40,7 +40,7 @@ def spatter(
 ) -> Images:
     """Splash mud, where *mud* is 1, or water on the lens: wherever smoothed noise exceeds *threshold*.
 
-    *strength* is the brightness of the water, and how many pixels the mud is softened.
+    *strength* is the brightness of the water, or the number of pixels by which the mud is softened.
     """
     liquid = smooth(normal(rngs, images.shape[1:3], mean=mean, scale=scale), sigma)
     liquid[liquid < threshold] = 0
@@ -71,7 +71,7 @@ def _box(images: Floats) -> Floats:
 
 
 def _rim_distances(rims: Masks) -> Floats:
-    """Return for every pixel how far the nearest rim of its image is; infinite where there is none."""
+    """Return the distance of every pixel to the nearest rim in its image; infinite if there is none."""
     distances = [ndimage.distance_transform_edt(~rim) if rim.any() else np.full(rim.shape, np.inf) for rim in rims]
     return np.stack(distances).astype(np.float32)
 

@@ -22,9 +22,9 @@ def snow(
     sigma: float,
     keep: float,
 ) -> Images:
-    """Let flakes fall in two directions over an image that is bleached but for a share *keep*.
+    """Let flakes fall in two directions over an image that is bleached except for a share *keep*.
 
-    As in the generator scripts the flakes are an 8-bit picture, before they are dragged and after.
+    As in the generator scripts, the flakes are an 8-bit picture before and after they are dragged.
     """
     flakes = clipped_zoom(normal(rngs, images.shape[1:3], mean=mean, scale=scale), zoom)[..., np.newaxis]
     flakes = np.where(flakes < threshold, np.float32(0), flakes)
@@ -39,7 +39,7 @@ def snow(
 def frost(
     images: Images, rngs: Generators, *, image_weight: float, frost_weight: float, texture_scale: float
 ) -> Images:
-    """Add a random cut-out of one of five frost textures."""
+    """Add a random crop of one of five frost textures."""
     textures = frost_textures(texture_scale)
     ice = np.stack([_cut_out(textures, rng, images.shape[1:3]) for rng in rngs])
     return to_uint8(image_weight * to_unit(images) + frost_weight * ice)
@@ -63,7 +63,7 @@ def fog(images: Images, rngs: Generators, *, thickness: float, decay: float) -> 
 
 
 def brightness(images: Images, *, shift: float) -> Images:
-    """Raise the value of HSV by *shift* while hue and saturation stay."""
+    """Raise the value of HSV by *shift*; hue and saturation stay the same."""
     unit = to_unit(images)
     value = unit.max(axis=-1, keepdims=True)
     brighter = np.minimum(value + np.float32(shift), np.float32(1))

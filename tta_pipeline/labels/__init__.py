@@ -1,8 +1,8 @@
-"""What an image shows: the names of classes, the labels that count them, and the class of each single image.
+"""What an image shows: the names of classes, their labels, and the class of each single image.
 
 - `class_map`: the classes of a benchmark in the order of their labels, pinned at the first use. Every shard set carries
   the hash of the map that it was made with.
-- `label_files`: what the files say that data sets ship: lists of classes, the development kit's numbers, ground truths.
+- `label_files`: readers of files that data sets ship: lists of classes, the development kit's numbers, ground truths.
 
-The room imports no other.
+This room imports no other.
 """

@@ -42,18 +42,18 @@ class ClassMap:
             )
 
     def require_same(self, classes: tuple[str, ...], *, where: Path, pinned_at: Path) -> None:
-        """Refuse *classes*, found in the file *where*, that are not those that were pinned at *pinned_at*.
+        """Refuse *classes*, found in the file *where*, that are not those pinned at *pinned_at*.
 
         Raises:
-            ClassMapError: they differ, be it in their order.
+            ClassMapError: the classes or their order differ.
         """
         if classes == self.classes:
             return
         pairs = enumerate(zip_longest(self.classes, classes))
         label, (pinned, found) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
         raise ClassMapError(
-            f"{where} has {found!r} for label {label}, where {pinned!r} is pinned at {pinned_at}; expected the "
-            f"{len(self.classes)} classes that were pinned: restore the file, or remove the pinned class map and every "
+            f"{where} has {found!r} for label {label}, but {pinned!r} is pinned at {pinned_at}; expected the "
+            f"{len(self.classes)} pinned classes: restore the file, or remove the pinned class map and every "
             "shard set made with it"
         )
 
@@ -62,7 +62,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
     """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
 
     Raises:
-        ClassMapError: there is nothing to pin, it cannot be written, or the pinned file is damaged.
+        ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
     """
     if not path.exists():
         classes = find_classes()
@@ -84,14 +84,14 @@ def pinned_class_map(path: Path) -> ClassMap | None:
     """Return the class map pinned at *path*, or None if none is.
 
     Raises:
-        ClassMapError: it is damaged.
+        ClassMapError: the class map is damaged.
     """
     return _read(path) if path.exists() else None
 
 
 def _read(path: Path) -> ClassMap:
     if not path.is_file():
-        raise ClassMapError(f"{path} is no file; expected classes and their sha256: remove it")
+        raise ClassMapError(f"{path} is not a file; expected classes and their sha256: remove it")
     try:
         content = json.loads(path.read_bytes())
         pinned = ClassMap(classes=tuple(content["classes"]))

@@ -1,7 +1,7 @@
 """Class names in label order, and the classes of single files, from the files that data sets ship for this purpose.
 
 There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as every pretrained model does; the
-`ILSVRC2012_ID` of the development kit counts in an order of its own and only serves to look up a WordNet id.
+`ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.
 """
 
 import json
@@ -14,17 +14,17 @@ from typing import Any
 from tta_pipeline.errors import ClassMapError
 
 VALIDATION_FILE = "ILSVRC2012_val_{:08d}.JPEG"
-"""What the validation images are called, by their line in the ground truth."""
+"""File name of each validation image, by its line in the ground truth."""
 
 _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
-"""Further columns, which Tiny ImageNet's val_annotations.txt has, are passed over."""
+"""Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
     """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
 
     Raises:
-        ClassMapError: the file is unreadable or neither of them, or a name or label is missing, twice or wrong.
+        ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
     """
     readers = {".json": classes_from_json, ".mat": classes_from_devkit}
     if path.suffix.lower() not in readers:
@@ -39,10 +39,10 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     """Return the class names in the JSON file *path*, in label order.
 
     It may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as torchvision's examples have it,
-    `{"0": ["name", "what people call it"], ...}`.
+    `{"0": ["name", "common name"], ...}`.
 
     Raises:
-        ClassMapError: it holds anything else, or a name or label is missing, twice or wrong.
+        ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
     content = _json(path)
     if isinstance(content, list):
@@ -55,10 +55,10 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
 
 
 def classes_from_devkit(path: Path) -> tuple[str, ...]:
-    """Return the sorted WordNet ids in the devkit's `meta.mat`: their labels, which its own numbers are not.
+    """Return the sorted WordNet ids in the devkit's `meta.mat`: this is the order of labels, unlike the kit's numbers.
 
     Raises:
-        ClassMapError: the file is no such file.
+        ClassMapError: the file is not such a file.
     """
     return tuple(sorted(devkit_ids(path).values()))
 
@@ -67,17 +67,17 @@ def devkit_ids(path: Path) -> dict[int, str]:
     """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
 
     Raises:
-        ClassMapError: the file is no such file, or its numbers are not 1 to their count, each once.
+        ClassMapError: the file is not such a file, or its numbers are not 1 to their count, each once.
     """
     names = _in_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
     return dict(enumerate(names, start=1))
 
 
 def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[str, str]:
-    """Return the class name of each file that the text file *path* speaks of.
+    """Return the class name of each file that the text file *path* lists.
 
-    Every line holds a class, which belongs to the validation image of that line's number, or every line holds a file
-    name and its class.
+    Either every line holds a class, which is that of the validation image with that line's number, or every line holds
+    a file name and its class.
 
     Args:
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
@@ -85,7 +85,7 @@ def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[
             `dict(enumerate(classes))` for labels. If None, the classes are names.
 
     Raises:
-        ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file comes twice.
+        ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file appears twice.
     """
     classes: dict[str, str] = {}
     for number, (file_name, label) in enumerate(_files_and_labels(path), start=1):
@@ -103,12 +103,12 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     """Return what the first group of *pattern*, searched for in *relative_path*, matches: the class name.
 
     Raises:
-        ClassMapError: the pattern is no regular expression, has no group, or does not match.
+        ClassMapError: the pattern is not a regular expression, has no group, or does not match.
     """
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise ClassMapError(f"pattern {pattern!r} is no regular expression: {error}; correct it") from error
+        raise ClassMapError(f"pattern {pattern!r} is not a regular expression: {error}; correct it") from error
     if not compiled.groups:
         raise ClassMapError(f"pattern {pattern!r} has no group; expected the class name in parentheses: add them")
     match = compiled.search(relative_path)
@@ -130,13 +130,13 @@ def _json(path: Path) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
-    # JSON itself lets the last of two equal keys win.
+    # In JSON itself, the last of two equal keys wins.
     _refuse_repeated((key for key, _ in pairs), "key", path=path)
     return dict(pairs)
 
 
 def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
-    """Return one entry of a JSON object, whichever way round it stands."""
+    """Return one entry of a JSON object, whichever way round it is."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value, key
     label = _number(key)
@@ -148,12 +148,12 @@ def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
 
 
 def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
-    """Return the names of (label, name) pairs, having made sure that the labels have no gap and the names differ.
+    """Return the names of (label, name) pairs, after checking that the labels have no gap and the names differ.
 
     Args:
         pairs: labels from 0 on.
-        path: the file they are from.
-        first: what the file itself calls the label 0.
+        path: the file that the pairs are from.
+        first: the number that the file itself uses for label 0.
     """
     pairs = sorted(pairs, key=lambda pair: pair[0])
     for _, name in pairs:
@@ -185,27 +185,27 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     """Return number and WordNet id of each synset without children."""
     from scipy.io import loadmat
 
-    _bytes(path)  # says more than the reader does if there is nothing to read
+    _bytes(path)  # gives a better error than the reader if the file cannot be read
     try:
         content = loadmat(path, squeeze_me=True, variable_names=["synsets"], appendmat=False)
         synsets = content["synsets"].reshape(-1)
         rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
         return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]
-    except Exception as error:  # what a damaged file makes the reader raise is of ten kinds
+    except Exception as error:  # a damaged file makes the reader raise ten kinds of errors
         raise ClassMapError(
-            f"{path} is no meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
+            f"{path} is not a meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
             "ILSVRC2012_ID, WNID and num_children: restore it"
         ) from error
 
 
 def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the file name and the class, as it is written, of each line."""
+    """Yield the file name and the class, as written, of each line."""
     lines = _text(path).rstrip().splitlines()
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
     for number, line in enumerate(lines, start=1):
         match = _FILE_AND_LABEL.fullmatch(line.strip())
         if not line.strip() or with_files != bool(match):
-            expected = "a file name and its class" if with_files else "a class alone"
+            expected = "a file name and its class" if with_files else "only a class"
             raise ClassMapError(
                 f"{path}, line {number}: {line!r}; expected {expected}, as in the first line: correct the line"
             )
@@ -216,7 +216,7 @@ def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
     number = _number(label)
     if number is None or number not in ids:
         raise ClassMapError(
-            f"{where}: {label!r} is no known class number; expected one of {min(ids, default=None)} to "
+            f"{where}: {label!r} is not a known class number; expected one of {min(ids, default=None)} to "
             f"{max(ids, default=None)}: read the numbers from the file that belongs to this ground truth"
         )
     return ids[number]
@@ -231,7 +231,7 @@ def _text(path: Path) -> str:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
-            f"{path} is no text ({error}); expected UTF-8, a line for each image: convert it"
+            f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
         ) from error
 
 

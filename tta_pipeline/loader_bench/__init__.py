@@ -1,5 +1,5 @@
-"""How fast loaders read a shard set, without a model: ours and other people's, measured alike.
+"""How fast loaders read a shard set, without a model: ours and third-party ones, measured in the same way.
 
-A *way* is a loader with a number of threads. Each pass of each way has a process of its own, started for it; the ways
-take turns, so that the machine's moods hit all alike; what is told is the median of the repeats, with the range.
+A *way* is a loader with a number of threads. Each pass of each way runs in a new process; the ways take turns, so that
+fluctuations of the machine affect all of them; the result is the median of the repeats, with the range.
 """

@@ -1,4 +1,4 @@
-"""What is read: a shard set, cut for several processes where asked, in the form that each loader needs."""
+"""The data to read: a shard set, split for several processes if requested, in the form that each loader needs."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +21,13 @@ from tta_pipeline.streaming.baselines.baseline import stored_files
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """A shard set ready to be read by loaders, in as many parts as there are processes."""
+    """A shard set ready to be read by loaders, in one part per process."""
 
     shard_set: ShardSet
     image_size: int
-    """Height and width of its images in pixels."""
+    """Height and width of the images in pixels."""
     folder: Path
-    """Temporary folder of parts and of other forms."""
+    """Temporary folder for parts and other forms."""
     part_folders: tuple[Path, ...]
 
     def prepared_folder(self, part: Path, loader: str) -> Path:
@@ -68,7 +68,7 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
 def generated(
     folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, progress: Reporter = quiet
 ) -> Path:
-    """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made of them."""
+    """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made from them."""
     tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, progress=progress)
     shards = folder / "shards"
     shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark_name=shards.name, progress=progress)
@@ -76,14 +76,13 @@ def generated(
 
 
 def _require_readable(shard_set: ShardSet, loaders: Sequence[str]) -> None:
-    # Raw samples are what the source has, which may be arrays too.
+    # Raw samples are the source's files, which may be arrays too.
     has_arrays = read_image_header(next(stored_files(shard_set))).encoding == "npy"
     for name in loaders:
         expected = LOADERS[name].load().formats
         if has_arrays and "tensor" not in expected:
             raise LoaderError(
-                f"{shard_set.folder} has samples that are arrays; loader {name!r} reads {', '.join(expected)}: "
-                "leave it out"
+                f"{shard_set.folder} has arrays as samples; loader {name!r} reads {', '.join(expected)}: leave it out"
             )
 
 
@@ -91,7 +90,7 @@ def _image_size(shard_set: ShardSet) -> int:
     header = read_image_header(next(stored_files(shard_set)))
     if header.height != header.width:
         raise LoaderError(
-            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected all of one size, as "
-            "high as wide: make such a set by `tta-pipeline transform`"
+            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected square images "
+            "of one size: make such a set with `tta-pipeline transform`"
         )
     return header.height

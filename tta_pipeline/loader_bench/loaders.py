@@ -1,4 +1,4 @@
-"""The loaders by name, and which of them this machine has. Light: nothing of a loader is imported before it is used."""
+"""The loaders by name, and which of them this machine has. A loader is not imported before it is used."""
 
 from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
@@ -18,14 +18,14 @@ _BASELINES = "tta_pipeline.streaming.baselines"
 
 @dataclass(frozen=True, kw_only=True)
 class Loader:
-    """Where a loader is, and what it needs."""
+    """Location of a loader, and what it needs."""
 
     module: str
     class_name: str
     packages: Sequence[str]
-    """Distributions, any one of which brings it."""
+    """Distributions, any one of which provides the loader."""
     library: str = ""
-    """A library of the system that it needs too."""
+    """System library that the loader also needs."""
 
     def load(self) -> "type[Baseline]":
         """Import the loader and return its class."""
@@ -34,12 +34,12 @@ class Loader:
 
     @property
     def needs(self) -> str:
-        """What must be installed, in words."""
+        """Text that says what must be installed."""
         return f"pip install {self.packages[0]}" + (f", and the system's lib{self.library}" if self.library else "")
 
     @property
     def version(self) -> str | None:
-        """The version of its package; None if there is none or its library is missing."""
+        """Version of the loader's package; None if the package or the system library is missing."""
         if self.library and find_library(self.library) is None:
             return None
         return next(filter(None, map(_version, self.packages)), None)
@@ -74,15 +74,15 @@ LOADERS: Mapping[str, Loader] = MappingProxyType(
 
 
 def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return *names*, each once; without any, those of all loaders that can be measured here.
+    """Return *names*, each once; if empty, the names of all loaders that can be measured here.
 
     Raises:
-        LoaderError: there is no such loader, or it is not installed.
+        LoaderError: a name is not that of a loader, or the loader is not installed.
     """
     installed = tuple(name for name, loader in LOADERS.items() if loader.version)
     for name in names:
         if name not in installed:
-            found = f"is not installed ({LOADERS[name].needs})" if name in LOADERS else "is no loader"
+            found = f"is not installed ({LOADERS[name].needs})" if name in LOADERS else "is not a loader"
             raise LoaderError(f"{name!r} {found}; expected one of {', '.join(installed)}")
     return tuple(dict.fromkeys(names)) or installed
 

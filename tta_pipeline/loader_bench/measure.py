@@ -30,13 +30,13 @@ class Settings:
 
     batch_size: int = 64
     num_threads: tuple[int, ...] = (len(os.sched_getaffinity(0)),)
-    """Threads or worker processes to try; a loader's row is that of the fastest. 0: the consumer decodes."""
+    """Numbers of threads or worker processes to try; a loader's row is that of the fastest. 0: the consumer decodes."""
     num_processes: int = 1
-    """Processes that read a part of the shard set each."""
+    """Number of processes that each read a part of the shard set."""
     repeats: int = 3
     normalization: Normalization = "own"
     device: str = "cpu"
-    """Where images are normalised, if on the device."""
+    """Device on which images are normalised, if normalisation is on the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,17 +49,17 @@ class LoaderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One repeat of one configuration: of several processes the longest of the times and the sum of the samples."""
+    """One repeat of one configuration: over several processes, the longest time and the sum of the samples."""
 
     images_per_s: float
     time_to_first_batch_s: float
     cpu_s_per_image: float
     mb_per_s: float
-    """Of image files, in 10^6 bytes."""
+    """Speed of reading in image files' bytes, 10^6 bytes per second."""
     peak_memory_mib: float
     """Anonymous and shared memory of the processes and their workers, sampled during the warm-up."""
     base_memory_mib: float
-    """The same before the loader is constructed, everything imported."""
+    """The same before the loader is constructed but after all imports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,10 @@ class LoaderRow:
 
     loader: str
     version: str
-    """Of its package."""
+    """Version of the loader's package."""
     manifest_sha256: str
     output: str
-    """What its batches hold: uint8, or float32 normalised in the loader."""
+    """Content of the loader's batches: uint8, or float32 normalised in the loader."""
     num_threads: int
     num_processes: int
     batch_size: int
@@ -82,7 +82,7 @@ class LoaderRow:
     num_samples: int
     payload_bytes: int
     staging_mb_per_s: float | None
-    """Of shards copied to node-local disk, verified, before they were read there; None if they were read in place."""
+    """Speed of the verified copy of the shards to node-local disk before reading; None if they were read in place."""
     repeats: int
     images_per_s: float
     images_per_s_min: float
@@ -109,10 +109,10 @@ def compare(
 
     Args:
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
-        loaders: Names, of which each is installed.
+        loaders: Names of installed loaders.
         settings: How to measure.
-        report: Is given a line after every read.
-        is_staged: Whether the shards are copied to node-local disk first, which is timed apart.
+        report: Function that gets a line after every read.
+        is_staged: Whether the shards are copied to node-local disk first, which is timed separately.
 
     Raises:
         ManifestError: the shards are not what the manifest says.
@@ -129,12 +129,12 @@ def compare(
 
 @contextmanager
 def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) -> Iterator[tuple[Path, float | None]]:
-    """Yield the folder to read from, and at how many MB/s the shards got there."""
+    """Yield the folder to read from, and the MB/s at which the shards were copied there."""
     if not is_staged:
         yield Path(location), None
         return
     with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
-        # Nothing else lies in it, so that what is timed is the copying; the disk is the limit.
+        # The stage is empty, so that only the copying is timed; the disk is the limit.
         stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
@@ -146,7 +146,7 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
 def measure(
     data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
 ) -> tuple[LoaderRow, ...]:
-    """Measure *loaders* as `compare` does, over data that is prepared for them.
+    """Measure *loaders* as `compare` does, on data that is prepared for them.
 
     Raises:
         LoaderError: there is no such device.
@@ -168,7 +168,7 @@ def measure(
 
 
 def _measure_once(data: Data, config: LoaderConfig, settings: Settings) -> Measurement:
-    """Warm up and time one configuration in processes of its own, one for each part of the data."""
+    """Warm up and time one configuration in new processes, one for each part of the data."""
     reads = [_timed_read(data, index, config, settings) for index in range(len(data.part_folders))]
     with ExitStack() as stack:
         readers = [stack.enter_context(Workers(1)) for _ in reads]

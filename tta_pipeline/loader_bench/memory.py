@@ -1,4 +1,4 @@
-"""The memory of other processes, watched from outside."""
+"""The memory of other processes, measured from outside."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,19 +12,19 @@ _COUNTED = ("Pss_Anon:", "Pss_Shmem:")
 
 @dataclass(kw_only=True)
 class Watched:
-    """What was seen."""
+    """Memory that was measured."""
 
     base_mib: float
-    """When the watch began."""
+    """Memory at the start of the block, in MiB."""
     peak_mib: float
 
 
 @contextmanager
 def watched(pids: Sequence[int]) -> Iterator[Watched]:
-    """Watch the memory of the processes *pids* and of all that they start, until the block ends.
+    """Measure the memory of the processes *pids* and of all their children until the block ends.
 
-    Counted are anonymous and shared memory, of pages that several processes share each its part (`smaps_rollup` of
-    Linux); pages of files, which the kernel may drop, are not.
+    Anonymous and shared memory count; a page that several processes share counts by its share in each (`smaps_rollup`
+    of Linux). Pages of files, which the kernel may drop, do not count.
     """
     base_mib = _used_mib(pids)
     seen = Watched(base_mib=base_mib, peak_mib=base_mib)

@@ -14,9 +14,9 @@ NUM_CLASSES = 200
 
 
 def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, progress: Reporter = quiet) -> Path:
-    """Write *num_images* of *size* pixels in class folders under *root*, unless they lie there, and return *root*.
+    """Write *num_images* of *size* pixels in class folders under *root*, unless they exist, and return *root*.
 
-    Each stands there under so many names: what is measured then takes long enough to count.
+    Each image has *copies* names, so that a measurement takes long enough.
     """
     done = root / ".complete"
     if not done.exists():
@@ -41,7 +41,7 @@ def _photograph(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint8]:
     frequencies[0, 0] = 1 / size
     spectrum = np.fft.rfft2(rng.standard_normal((3, size, size))) / frequencies**1.25
     colours = np.fft.irfft2(spectrum, s=(size, size))
-    # Channels of photographs are much alike.
+    # The channels of photographs are similar.
     colours = 0.85 * colours[:1] + 0.15 * colours
     colours = (colours - colours.mean()) / colours.std() * 55 + 120
     pixels: npt.NDArray[np.uint8] = np.clip(colours, 0, 255).astype(np.uint8).transpose(1, 2, 0)

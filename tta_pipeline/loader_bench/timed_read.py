@@ -1,4 +1,4 @@
-"""One read of a whole shard set by one loader, by the clock: what a process that is started for it does."""
+"""One timed read of a whole shard set by one loader, in a process that is started for it."""
 
 import os
 import resource
@@ -22,17 +22,17 @@ from tta_pipeline.streaming.order import StreamOrder, as_stored
 from tta_pipeline.streaming.reader import Batch
 
 Normalization = Literal["own", "host", "device"]
-"""As each system does in its own examples; every one on the host; every one on the device, sent there as bytes."""
+"""Where images are normalised: as in each system's own examples, on the host, or on the device, sent as bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRead:
-    """What is read, and how; plain values, to be told to a process."""
+    """What is read, and how; plain values, to be sent to a process."""
 
     loader: str
     shard_folder: Path
     prepared_folder: Path
-    """What the loader made of the shard set."""
+    """Folder of what the loader made from the shard set."""
     batch_size: int
     image_size: int
     num_threads: int
@@ -42,20 +42,20 @@ class TimedRead:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadTimes:
-    """What one read took."""
+    """Times of one read."""
 
     num_samples: int
     wall_s: float
-    """From the construction of the loader to the end of its iteration."""
+    """Seconds from the construction of the loader to the end of its iteration."""
     time_to_first_batch_s: float
-    """From the construction of the loader; imports and the reading of the manifest are done before."""
+    """Seconds from the construction of the loader; imports and the reading of the manifest come before."""
     cpu_s: float
-    """Of the process and of those that it started, user and system."""
+    """CPU seconds, user and system, of the process and of those that it started."""
 
 
 def start(read: TimedRead) -> int:
-    """Import what the read needs, open the manifest, and return the number of this process."""
-    # Whoever asks for more workers than cores knows it.
+    """Import what the read needs, open the manifest, and return the id of this process."""
+    # A user who sets more workers than cores knows it.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     LOADERS[read.loader].load()
     _opened(read.shard_folder)
@@ -63,10 +63,10 @@ def start(read: TimedRead) -> int:
 
 
 def warm_up(read: TimedRead) -> None:
-    """Read everything without a clock.
+    """Read everything without timing.
 
     Raises:
-        StreamError: other samples came than the manifest names, or one of them twice.
+        StreamError: samples other than the manifest's were delivered, or one of them twice.
     """
     indices = np.concatenate([batch.indices for batch in _batches(read)])
     expected = _opened(read.shard_folder)[0].manifest.num_samples
@@ -80,7 +80,7 @@ def warm_up(read: TimedRead) -> None:
 
 
 def timed(read: TimedRead) -> ReadTimes:
-    """Read everything by the clock."""
+    """Read everything and measure the time."""
     num_samples, first_s, used_s, started = 0, 0.0, _cpu_s(), time.perf_counter()
     for batch in _batches(read):
         if not num_samples:
@@ -111,7 +111,7 @@ def _loader(read: TimedRead) -> Baseline:
         image_size=read.image_size,
         num_threads=read.num_threads,
         folder=read.prepared_folder,
-        # Bytes are what goes to a device; who normalises sample by sample on the host goes on doing so.
+        # Bytes go to a device; a loader that normalises each sample on the host keeps doing so.
         output="uint8" if read.normalization == "device" else loader.outputs[0],
     )
 

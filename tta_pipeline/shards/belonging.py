@@ -1,4 +1,4 @@
-"""Whose shards a folder should hold: a manifest that is sound in itself may be that of another cell."""
+"""Which shards a folder should hold: a sound manifest may still belong to another cell."""
 
 import re
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _KNOWN = frozenset({*CORRUPTIONS, CLEAN.corruption, TRAIN.corruption})
 _NUM_LEVELS_TO_CLASS_MAP = 5
-"""From `<benchmark>/transformed/<name>/<corruption>/<severity>` up to `<benchmark>`, the folder itself counted."""
+"""Levels from `<benchmark>/transformed/<name>/<corruption>/<severity>` up to `<benchmark>`, both included."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Belonging:
-    """What is expected of a shard set; None is known of nothing."""
+    """What is expected of a shard set; a field is None if nothing is expected."""
 
     cell: Cell | None = None
     benchmark: str | None = None
     class_map_sha256: str | None = None
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
-        """Return what *facts* say otherwise."""
+        """Return every difference between *facts* and what is expected."""
         pairs = (
             ("cell", facts.cell.key, self.cell and self.cell.key),
             ("benchmark", facts.benchmark, self.benchmark),
@@ -41,14 +41,14 @@ class Belonging:
         )
 
     def require(self, facts: "SetFacts", path: Path) -> None:
-        """Refuse *facts*, read from *path*, of something else.
+        """Refuse *facts*, read from *path*, that are not as expected.
 
         Raises:
-            ManifestError: they are.
+            ManifestError: *facts* differ from what is expected.
         """
         if problems := self.problems(facts):
             raise ManifestError(
-                f"{path}: {'; '.join(problems)}. Its folder was moved, exchanged or copied: move it back, or "
+                f"{path}: {'; '.join(problems)}. Its folder was moved, swapped or copied: move it back, or "
                 "materialize tar_shards and shard_manifest of this cell again"
             )
 
@@ -57,7 +57,7 @@ ANYTHING = Belonging()
 
 
 def belonging_of(locations: Locations, benchmark_name: str, cell: Cell) -> Belonging:
-    """Return what is expected of every shard set of *cell*, the transformed ones included.
+    """Return what is expected of every shard set of *cell*, including the transformed ones.
 
     Raises:
         ClassMapError: the benchmark's pinned class map is damaged.
@@ -67,9 +67,9 @@ def belonging_of(locations: Locations, benchmark_name: str, cell: Cell) -> Belon
 
 
 def belonging_at(folder: Path, stated: Cell) -> Belonging:
-    """Return what the place of *folder*, whose manifest has *stated* its cell, says of it.
+    """Return what is expected of the shard set in *folder* by its path; *stated* is the cell in its manifest.
 
-    A class map pinned above is that of all sets below it.
+    A class map pinned in a folder applies to all sets below it.
 
     Raises:
         ClassMapError: the pinned class map is damaged.
@@ -78,7 +78,7 @@ def belonging_at(folder: Path, stated: Cell) -> Belonging:
     cell = cell_at(folder, stated)
     for parent in (folder, *folder.parents)[:_NUM_LEVELS_TO_CLASS_MAP]:
         if pinned := pinned_class_map(parent / "class_map.json"):
-            # Elsewhere than in a data root the folder of a benchmark may be called as people like.
+            # Outside a data root, the folder of a benchmark may have any name.
             is_data_root = folder.relative_to(parent).parts[:1] in (("shards",), ("transformed",))
             benchmark = parent.name if is_data_root else None
             return Belonging(cell=cell, benchmark=benchmark, class_map_sha256=pinned.sha256)
@@ -86,9 +86,9 @@ def belonging_at(folder: Path, stated: Cell) -> Belonging:
 
 
 def cell_at(folder: Path, stated: Cell) -> Cell | None:
-    """Return the cell that the last two names of *folder* say; None if they do not look like one.
+    """Return the cell that the last two names of *folder* give; None if they do not look like one.
 
-    They do not if they are of the user's choice, such as `val/0` for clean images, which the manifest has *stated*.
+    Names of the user's choice do not, such as `val/0` for a cell that the manifest has *stated* as clean images.
     """
     name, severity = folder.parent.name, folder.name
     if not _NAME.fullmatch(name) or severity not in {str(number) for number in (0, *SEVERITIES)}:

@@ -1,8 +1,8 @@
-"""What tells at every read whether a sample's bytes are still those that were proven: a fast checksum.
+"""A fast checksum, compared at every read, that shows whether a sample's bytes are still those that were proven.
 
-The checksums lie beside the index, in a file of their own, and not in the manifest: they follow from the bytes whose
-sha256 stand there, so a set has the same identity with and without them, and results of before stay what they are. The
-file names the index that it belongs to and ends with its own hash. If it is missing, damaged, or another set's, each
+The checksums are in a separate file next to the index, and not in the manifest: they follow from the bytes whose sha256
+the index has, so a set has the same identity with and without them, and earlier results stay what they are. The file
+names the index that it belongs to and ends with its own hash. If it is missing, damaged, or another set's, each
 sample's sha256 is compared instead: that takes longer, and nothing else changes.
 """
 
@@ -28,22 +28,22 @@ CHECKSUM_BYTES = 8
 _SHA256_BYTES = 32
 
 checksum: "Callable[[Buffer], bytes]" = xxh64_digest
-"""Of a sample's bytes. Measured on 3 and 20 KB: 0.3 and 1.6 to 3 microseconds; zlib's CRC-32 takes 1.1 and 11 to 22.
+"""Checksum of a sample's bytes. On 3 and 20 KB it takes 0.3 and 1.6 to 3 microseconds; zlib's CRC-32, 1.1 and 11 to 22.
 
-Not xxh3, which takes 0.2 and 0.5 by itself: its wide vector registers make the JPEG decoder that runs next 7 to 9
-microseconds slower an image, a seventh at 64x64.
+Not xxh3, which takes 0.2 and 0.5 by itself: its wide vector registers make the JPEG decoder that runs next slower by 7
+to 9 microseconds per image, a seventh at 64x64.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleCheck:
-    """Compares the bytes of samples with what is known of them."""
+    """Compares the bytes of samples with their known hashes."""
 
     name: str
-    """Of the hash."""
+    """Name of the hash."""
     digest: Callable[[bytes], bytes]
     known: Digests
-    """Of every sample, in stored order."""
+    """Hash of every sample, in stored order."""
 
     @classmethod
     def of(cls, sha256s: pa.ChunkedArray, checksums: Digests | None) -> Self:
@@ -70,7 +70,7 @@ def encoded_checksums(checksums: Digests, samples_sha256: str) -> bytes:
 
 
 def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Digests | None:
-    """Return the checksums in *data*, or None if it is no intact file of that sample index."""
+    """Return the checksums in *data*, or None if it is not an intact file for that sample index."""
     body, digest = data[:-_SHA256_BYTES], data[-_SHA256_BYTES:]
     is_whole = len(body) == _SHA256_BYTES + num_samples * CHECKSUM_BYTES and _sha256(body) == digest
     if not is_whole or body[:_SHA256_BYTES] != bytes.fromhex(samples_sha256):
@@ -79,7 +79,7 @@ def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Dig
 
 
 def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Digests | None:
-    """Return the checksums that lie in *folder*, or None if there is no intact file of that sample index."""
+    """Return the checksums in *folder*, or None if there is no intact file for that sample index."""
     path = folder / CHECKSUMS_FILE
     try:
         data = path.read_bytes() if path.is_file() else b""

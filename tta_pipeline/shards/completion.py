@@ -1,4 +1,4 @@
-"""Checksums for shard sets that were made before samples had them, or have lost them."""
+"""Checksums for shard sets that were made before samples had them, or that have lost them."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tta_pipeline.sources.listing import ImageReader
 
 
 def completed(shard_set: ShardSet) -> ShardSet:
-    """Return *shard_set* with checksums; if it has none, every sample is read, its sha256 compared, and they are kept.
+    """Return *shard_set* with checksums; if it has none, read every sample, compare its sha256, and store them.
 
     Raises:
         ManifestError: a sample is not what the index says, or the checksums cannot be written.

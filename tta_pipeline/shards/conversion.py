@@ -1,4 +1,4 @@
-"""A source turned into shard sets, cell by cell: what the asset and the command line have in common."""
+"""Conversion of a source into shard sets, cell by cell: what the asset and the command line have in common."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,7 +22,7 @@ from tta_pipeline.sources.listing import Listing, Source
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """What became of one cell."""
+    """The result of converting one cell."""
 
     record: WriterRecord
     was_written: bool
@@ -34,7 +34,7 @@ class Task:
     """The work on one cell."""
 
     existing: WriterRecord | None
-    """The shards that stand there and need not be written."""
+    """Record of the shards that exist and need not be written."""
     listing: Listing | None
     """The images, if shards must be written."""
     target: Target
@@ -56,10 +56,10 @@ class Conversion:
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
     progress: Reporter
-    """Reports on the images of each cell."""
+    """Reports progress on the images of each cell."""
 
     def session(self, cells: Sequence[Cell]) -> "Session":
-        """Return what gives the work on each of *cells*, all that will be asked for."""
+        """Return a session that gives the work on each of *cells*; no other cell may be requested."""
         return Session(self, cells)
 
     def task(self, cell: Cell, version: str, existing: WriterRecord | None) -> Task:
@@ -74,7 +74,7 @@ class Conversion:
         )
 
     def unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
-        """Return the record of the shards of *cell* if they are what converting would give, else None."""
+        """Return the record of the shards of *cell* if they are what a conversion would give, else None."""
         return unchanged(self._target(cell), cell, version, self.class_map, self.settings)
 
     def _target(self, cell: Cell) -> Target:
@@ -87,7 +87,7 @@ class Conversion:
 
 
 class Session:
-    """Gives the work on each of some cells; the images of those that lie together are open together, group by group."""
+    """Gives the work on each of its cells; the images of cells that are prepared together are open together."""
 
     def __init__(self, conversion: Conversion, cells: Sequence[Cell]) -> None:
         self._conversion = conversion
@@ -105,9 +105,9 @@ class Session:
         self._stack.close()
 
     def has_images_of(self, cell: Cell) -> bool:
-        """Return whether the images of *cell* are open, or not needed since its shards stand there.
+        """Return whether the images of *cell* are open, or not needed because its shards exist.
 
-        If not, `task` closes those of the group before, which nobody may read any more.
+        If not, `task` closes the images of the previous group, which must no longer be read.
         """
         return cell in self._group or self._stands(cell).record is not None
 
@@ -143,7 +143,7 @@ class _Standing(NamedTuple):
 
 
 def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> Converted:
-    """Write the shards of a cell, unless they stand there.
+    """Write the shards of a cell, unless they exist.
 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.

@@ -39,7 +39,7 @@ def _kept(data: bytes) -> bytes:
 
 def _decoded_and_kept(data: bytes) -> bytes:
     if read_image_header(data).encoding == "jpeg":
-        # Strict: it also names what Pillow decodes to grey in silence.
+        # Strict: it also reports what Pillow silently decodes to grey.
         simplejpeg.decode_jpeg(data, _COLOURS.get(simplejpeg.decode_jpeg_header(data)[2], "RGB"), strict=True)
     else:
         _decoded(data)
@@ -65,7 +65,7 @@ def _decoded(data: bytes) -> Image.Image:
 
 
 def _changed(image: Image.Image, reference: str | None) -> Image.Image:
-    """Return what the function gives for *image*, an array of its own that it may change.
+    """Return what the function gives for *image*; the function gets a copy that it may change.
 
     Raises:
         ShardError: the function raised an error or returned anything but uint8 (H, W, 3).

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tta_pipeline.shards.manifest import ShardFacts, WriterRecord
 from tta_pipeline.shards.read_back import Published
 
-_NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and the note of what was verified
+_NUM_OWN_FILES = 5  # writer's record, manifest, sample index, checksums and note of what was verified
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ShardSetRow:
     num_loose_inodes: int
     inode_reduction: float
     write_wall_s: float | None
-    """None: somebody else wrote the shards, and nobody knows how fast."""
+    """Seconds that writing the shards took; None for third-party shards, where it is unknown."""
     write_images_per_s: float | None
     read_back_wall_s: float
     shards: tuple[ShardFacts, ...]
@@ -43,8 +43,8 @@ def shard_set_row(
 
     Args:
         published: The shard set.
-        record: What its writer says; None if somebody else wrote it.
-        benchmark_name: What it is called here; shards that somebody else made may be of one that was called otherwise.
+        record: The writer's record; None for third-party shards.
+        benchmark_name: Name of the benchmark here; third-party shards may come from one with another name.
         shard_set: The transform that made it, or "shards" for a benchmark's first set.
     """
     manifest = published.shard_set.manifest

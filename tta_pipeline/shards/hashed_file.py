@@ -1,4 +1,4 @@
-"""A file that is hashed and written by a thread of its own while its next bytes are prepared."""
+"""A file that a separate thread hashes and writes while its next bytes are prepared."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ _WRITE_BACK_BYTES = 8 * 2**20  # measured: a request for each MiB, or for 32, ma
 
 
 class HashedFile:
-    """A new file; once the block has ended it survives a power cut, and `digest` is the sha256 of all that was written.
+    """A new file; once the block has ended, it survives a power cut, and `digest` is the sha256 of its content.
 
     hashlib and the kernel work outside Python's global lock, so the thread takes their time off the writer. At most one
     write waits, which bounds memory.
@@ -22,7 +22,7 @@ class HashedFile:
     def __init__(self, path: Path) -> None:
         self.digest = hashlib.sha256()
         self.num_bytes = 0
-        self._num_held_bytes = 0  # that the kernel was not asked to write back yet
+        self._num_held_bytes = 0  # bytes that the kernel was not yet asked to write back
         self._path = path
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tta-shard")
         self._pending: Future[None] | None = None

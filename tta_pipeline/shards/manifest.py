@@ -4,7 +4,7 @@
   fog-5-00000.tar ...   the shards
   writer.json           what the writer says it wrote; its presence means that it finished
   samples.parquet       for each sample: key, source name, label, shard, offset, size_bytes, sha256
-  checksums.xxh64       for each sample: what is compared whenever it is read; see `checksums.py`
+  checksums.xxh64       for each sample: the checksum that is compared at every read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
   verified.json         which files on this machine were hashed and found equal; safe to remove
 """
@@ -81,18 +81,18 @@ class SourceFacts(Section):
     version: str
     """Digest of the source's listing."""
     num_images: Count
-    """Images of the listing, those that were skipped included."""
+    """Number of images in the listing, including skipped ones."""
     num_hidden: Count
     num_strays: Count
     skipped: tuple[SkippedImage, ...] = ()
-    """Damaged images that the settings allowed to leave out."""
+    """Damaged images that were left out, as the settings allow."""
     num_foreign: Count = 0
-    """Images of foreign classes that the settings allowed to leave out."""
+    """Number of images of foreign classes that were left out, as the settings allow."""
     foreign_classes: tuple[str, ...] = ()
 
     @property
     def num_taken(self) -> int:
-        """Images that must be in the shards."""
+        """Number of images that must be in the shards."""
         return self.num_images - len(self.skipped) - self.num_foreign
 
 
@@ -102,11 +102,11 @@ class StoredOrder(Section):
     name: str
     seed: int
     sha256: Sha256
-    """Of the keys, one a line, in that order."""
+    """sha256 of the keys, one per line, in that order."""
 
 
 class StoredEncoding(Section):
-    """What was done to the images; a loader does not do it again."""
+    """What was done to the images; a loader does not repeat it."""
 
     format: Literal["raw", "tensor"] = "raw"
     resize: int | None = None
@@ -115,11 +115,11 @@ class StoredEncoding(Section):
     function: str | None = None
     """`module:name` of the function that was given each decoded image, before it was resized and cropped."""
     function_sha256: Sha256 | None = None
-    """Of the code that the function runs, without comments: its module and what that imports from beside it."""
+    """sha256 of the code that the function runs, without comments: its module and the modules it imports next to it."""
 
 
 class SetFacts(Section):
-    """What writer's record and manifest both say of a shard set."""
+    """What the writer's record and the manifest both say about a shard set."""
 
     benchmark: str
     corruption: str
@@ -150,15 +150,15 @@ class WriterRecord(SetFacts):
     format: Literal["tta_pipeline/shards"] = "tta_pipeline/shards"
     version: Literal[1] = 1
     payloads_sha256: Sha256
-    """Of the sha256 of every image as it was read from the source, one after the other in stored order."""
+    """sha256 of the concatenated sha256 of every image, as read from the source, in stored order."""
     fingerprint: Sha256
-    """Of everything that decides the shards; equal now means that there is nothing to write."""
+    """Hash of everything that determines the shards; if it is unchanged, there is nothing to write."""
     wall_s: float
     """Seconds from the first image read to the last byte written and synchronised."""
 
 
 class Manifest(SetFacts):
-    """What is there, as read back from the shards."""
+    """What a shard set holds, as read back from the shards."""
 
     format: Literal["tta_pipeline/manifest"] = "tta_pipeline/manifest"
     version: Literal[1] = 1
@@ -168,7 +168,7 @@ class Manifest(SetFacts):
     """Hash of `samples.parquet`."""
 
     def encoded(self) -> bytes:
-        """Return the bytes of `manifest.json`: no clock, no machine, the same for the same set."""
+        """Return the bytes of `manifest.json`: without time or machine, and the same for the same set."""
         return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
     @cached_property
@@ -230,15 +230,15 @@ class ShardSet:
     manifest: Manifest
     index: SampleIndex
     checksums: Digests | None = None
-    """Of each sample's bytes; None if they are missing, and each sample's sha256 is compared where it is read."""
+    """Checksums of the samples' bytes; None if they are missing: every read then compares the sample's sha256."""
 
     @classmethod
     def open(cls, folder: Path, belonging: Belonging = ANYTHING) -> Self:
         """Read manifest and sample index of *folder*.
 
         Raises:
-            ManifestError: one of them is missing, damaged, of another format, they disagree, or they are those of
-                something else than *belonging*.
+            ManifestError: one of them is missing, damaged or of another format, they disagree, or they do not fit
+                *belonging*.
         """
         manifest = read_manifest(folder, belonging)
         path = folder / SAMPLES_FILE
@@ -251,7 +251,7 @@ class ShardSet:
                 f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
                 "materialize the shard_manifest of this cell again"
             )
-        # Without Arrow's threads: a process that ends just after they have started is aborted now and then.
+        # Without Arrow's threads: a process that ends just after they have started is sometimes aborted.
         table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
         index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
         _require_consistent(path, manifest, index)
@@ -259,14 +259,14 @@ class ShardSet:
         return cls(folder=folder, manifest=manifest, index=index, checksums=checksums)
 
     def sample_check(self) -> SampleCheck:
-        """Return what every sample's bytes are compared with where they are read."""
+        """Return the check that every sample's bytes must pass when they are read."""
         return SampleCheck.of(self.index.table["sha256"], self.checksums)
 
     def require_intact(self) -> None:
         """Make sure that every shard on disk is the one that the manifest describes.
 
-        Sizes are always compared. A file is hashed again when it is not the one, by inode, size and time of change,
-        that was hashed before.
+        Sizes are always compared. A file is hashed again if its inode, size or modification time differs from when it
+        was hashed before.
 
         Raises:
             ManifestError: a shard is missing or differs; the message names every such shard.
@@ -286,7 +286,7 @@ class ShardSet:
         self.remember_verified()
 
     def remember_verified(self) -> None:
-        """Note that the shards as they lie here hash to what the manifest says.
+        """Note that the shards as they are here hash to what the manifest says.
 
         Without the note they are hashed again before the next run, so nothing depends on whether it can be written.
         """
@@ -296,17 +296,17 @@ class ShardSet:
                 write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
 
     def with_checksums(self, checksums: Digests) -> Self:
-        """Write *checksums*, each taken of bytes whose sha256 is the index's, and return the set with them.
+        """Write *checksums*, each of bytes whose sha256 is in the index, and return the set with them.
 
         Raises:
-            ManifestError: they cannot be written.
+            ManifestError: the checksums cannot be written.
         """
         write_checksums(self.folder, checksums, self.manifest.samples_sha256)
         return replace(self, checksums=checksums)
 
 
 def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests) -> ShardSet:
-    """Write sample index, checksums and, last, manifest into *folder*."""
+    """Write the sample index, the checksums and, last, the manifest into *folder*."""
     write_atomically(folder / SAMPLES_FILE, index.encoded())
     write_checksums(folder, checksums, manifest.samples_sha256)
     write_atomically(folder / MANIFEST_FILE, manifest.encoded())
@@ -319,7 +319,7 @@ def write_checksums(folder: Path, checksums: Digests, samples_sha256: str) -> No
     """Write the checksums of the samples of that index into *folder*.
 
     Raises:
-        ManifestError: they cannot be written.
+        ManifestError: the checksums cannot be written.
     """
     path = folder / CHECKSUMS_FILE
     try:
@@ -332,7 +332,7 @@ def read_manifest(folder: Path, belonging: Belonging = ANYTHING) -> Manifest:
     """Read the manifest of *folder*.
 
     Raises:
-        ManifestError: it is missing, damaged, of another format, or of something else than *belonging*.
+        ManifestError: the manifest is missing, damaged or of another format, or does not fit *belonging*.
     """
     path = folder / MANIFEST_FILE
     manifest = read_record(path, Manifest)
@@ -344,7 +344,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
     """Read `writer.json` or `manifest.json`.
 
     Raises:
-        ManifestError: it is missing, larger than 64 MiB, no JSON, or not of this kind and version.
+        ManifestError: the file is missing, larger than 64 MiB, not JSON, or not of this kind and version.
     """
     try:
         size_bytes = path.stat().st_size
@@ -380,18 +380,18 @@ def file_sha256(path: Path) -> str:
 
 
 def _file_bytes(path: Path) -> bytes:
-    """Return the content of *path*; what is no file, such as a pipe, would keep its reader waiting for ever.
+    """Return the content of *path*; anything but a file is refused, since reading a pipe, say, could block forever.
 
     Raises:
-        OSError: it is no file, or cannot be read.
+        OSError: *path* is not a file, or cannot be read.
     """
     if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "it is no file")
+        raise OSError(errno.EINVAL, "it is not a file")
     return path.read_bytes()
 
 
 def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
-    """Refuse an index and classes that are not those that the manifest counts and names."""
+    """Refuse an index and classes that do not match the counts and hashes of the manifest."""
     num_shards, num_classes = len(manifest.shards), len(manifest.classes)
     is_consistent = (
         len(index) == manifest.num_samples
@@ -401,8 +401,8 @@ def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> N
     )
     if not is_consistent:
         raise ManifestError(
-            f"{path} has {len(index)} samples, of {num_classes} classes in {num_shards} shards by the manifest, which "
-            f"counts {manifest.num_samples}; expected labels and shards of these, and classes that hash to "
+            f"{path} has {len(index)} samples; the manifest counts {manifest.num_samples}, of {num_classes} classes in "
+            f"{num_shards} shards; expected only these labels and shards, and classes that hash to "
             f"{manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
         )
 
@@ -426,7 +426,7 @@ def _read_verified(folder: Path) -> dict[str, list[int | str]]:
 
 def _unique_fields(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len({name for name, _ in pairs}) != len(pairs):
-        raise ValueError("a field stands twice")
+        raise ValueError("a field appears twice")
     return dict(pairs)
 
 

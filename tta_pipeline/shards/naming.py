@@ -1,8 +1,9 @@
 """Member names that plain webdataset reads as one sample each, and the way back to the source's own names.
 
 webdataset cuts a member's name at the first dot of its last part, lower-cases the extension, skips names without an
-extension and those that look like `__this__/`, and merges what then is equal. So class and stem are escaped: every
-byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which no two names share and `unescaped` reverses.
+extension and those that look like `__this__/`, and merges names that are then equal. So class and stem are escaped:
+every byte but ASCII letters, digits, `_` and `-` becomes `%XX`, which is unique to each name and which `unescaped`
+reverses.
 """
 
 import re
@@ -14,12 +15,12 @@ _PLAIN = re.compile(r"(?!__)[A-Za-z0-9_\-]+\.[A-Za-z0-9]{1,8}")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_\-]|^_(?=_)")
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,8}$")
 _NO_EXTENSION = "%.jpg"
-"""Ends the member of a file without an extension; no escaped stem ends in `%`."""
+"""End of the member name of a file without an extension; no escaped stem ends in `%`."""
 
 
 def member_name(class_name: str, file_name: str) -> str:
     """Return the tar member for the file *file_name* of class *class_name*, `<class>/<stem>.<extension>`."""
-    if _PLAIN.fullmatch(file_name):  # as nearly all are
+    if _PLAIN.fullmatch(file_name):  # nearly all are
         return f"{escaped(class_name)}/{file_name}"
     extension = _EXTENSION.search(file_name)
     if extension is None:
@@ -28,7 +29,7 @@ def member_name(class_name: str, file_name: str) -> str:
 
 
 def sample_key(member: str) -> str:
-    """Return the key that webdataset gives to *member*: its name up to the first dot of the last part."""
+    """Return the key that webdataset gives to *member*: its name up to the first dot in the last part."""
     folder, _, name = member.rpartition("/")
     return f"{folder}/{name.partition('.')[0]}" if folder else name.partition(".")[0]
 
@@ -42,7 +43,7 @@ def source_name(member: str) -> str:
     return f"{unescaped(folder)}/{unescaped(stem)}.{extension}"
 
 
-@lru_cache(maxsize=4096)  # more than the classes of any data set of this field
+@lru_cache(maxsize=4096)  # more than the classes of any data set in this field
 def escaped(name: str) -> str:
     """Return *name* with every byte that could be cut, merged or skipped as `%XX`."""
     if _SAFE.fullmatch(name):

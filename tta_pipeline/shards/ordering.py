@@ -1,7 +1,7 @@
-"""Orders of samples: functions of their names, their classes and a seed, of no library's shuffling and no machine.
+"""Orders of samples: functions of names, classes and a seed, independent of any library's shuffling and any machine.
 
-Shards are stored in one of them, and streams are read in one of them. Each returns positions among the samples, int64
-of shape (N,).
+Shards are stored, and streams are read, in one of these orders. Each function returns positions among the samples,
+int64 of shape (N,).
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _MAX_SLOTS = 100
 
 
 def permuted(names: Sequence[str], *, seed: int) -> Indices:
-    """Rank samples by a keyed hash of their names: whatever other samples there are, two keep their order."""
+    """Rank samples by a keyed hash of their names: two samples keep their order, whatever other samples there are."""
     key = seed.to_bytes(8, "big", signed=True)
     # A file's name need not be UTF-8.
     encoded = (name.encode("utf-8", "surrogateescape") for name in names)
@@ -31,8 +31,8 @@ def by_class(names: Sequence[str], labels: Indices, *, seed: int) -> Indices:
 def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float) -> Indices:
     """Deal each class over time slots in Dirichlet(*delta*) proportions, and permute within each slot.
 
-    The correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1, with as
-    many slots as classes, 100 at most. The smaller *delta*, the fewer classes at a time.
+    This is the correlated stream of Yuan et al. 2023, "Robust test-time adaptation in dynamic scenarios", section 4.1,
+    with as many slots as classes, at most 100. The smaller *delta*, the fewer classes at a time.
     """
     ranked = permuted(names, seed=seed)
     grouped = _sorted_by(labels, ranked)
@@ -48,5 +48,5 @@ def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float)
 
 
 def _sorted_by(values: Indices, ranked: Indices) -> Indices:
-    """Return the samples by their *values*, and as *ranked* where those are equal."""
+    """Return the samples sorted by *values*, with ties in the order of *ranked*."""
     return ranked[np.argsort(values[ranked], kind="stable")]

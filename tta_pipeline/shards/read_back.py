@@ -1,4 +1,4 @@
-"""The manifest's own reading of the shards, by other code than wrote them."""
+"""Reading the shards back for the manifest, with other code than wrote them."""
 
 import hashlib
 import time
@@ -42,9 +42,9 @@ from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRea
 from tta_pipeline.sources.existing_shards import StatedClass, classes_in_label_order, shards_version
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
-"""What a manifest takes over from the writer's record."""
+"""Fields that a manifest takes over from the writer's record."""
 INSTEAD_OF_ADOPTING = (
-    "Nothing was changed. See what is wrong by `tta-pipeline verify`, and make or fetch these shards again; or, if "
+    "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "
     f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
     "materialize tar_shards, then shard_manifest)"
 )
@@ -57,12 +57,12 @@ class Published:
     shard_set: ShardSet
     was_built: bool
     wall_s: float
-    """Seconds for reading back, comparing and publishing; for comparing alone if nothing had to be built."""
+    """Seconds for reading back, comparing and publishing; only for comparing if nothing had to be built."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Contents:
-    """All that was read from the shards of a folder."""
+    """Everything that was read from the shards of a folder."""
 
     shards: tuple[ShardContents, ...]
 
@@ -102,7 +102,7 @@ def publish_shard_set(
 ) -> Published:
     """Read the shards in *folder* back, compare them with the writer's record, and publish manifest and index.
 
-    A manifest that describes these shards already stays as it is, and gets checksums if it has none.
+    A manifest that already describes these shards stays as it is, and gets checksums if it has none.
 
     Args:
         folder: The shards.
@@ -114,7 +114,7 @@ def publish_shard_set(
 
     Raises:
         ManifestError: there is no writer's record, or the shards are not what it says; every difference is named. Or
-            the record is of something else than *belonging*.
+            the record does not fit *belonging*.
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
@@ -142,12 +142,12 @@ def publish_shard_set(
 
 
 def _is_of(manifest: Manifest, record: WriterRecord) -> bool:
-    """Return whether *manifest* says of the set what *record* says, and not what another one's would."""
+    """Return whether *manifest* says the same about the set as *record*."""
     return manifest.model_dump(include=_TAKEN_OVER) == record.model_dump(include=_TAKEN_OVER)
 
 
 def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
-    """Return whether another process has put its shards in the place of those that were read."""
+    """Return whether another process has replaced the shards that were read with its own."""
     return read_record(folder / WRITER_FILE, WriterRecord) != record
 
 
@@ -161,22 +161,22 @@ def adopt(
     version: str | None = None,
     workers: Workers | None = None,
 ) -> Published:
-    """Build the manifest of shards that somebody else made, reading every byte and rewriting none.
+    """Build the manifest of third-party shards, reading every byte and rewriting none.
 
-    The class of a sample is the folder in its name, or what its `.cls` member says: an integer there is a label.
+    The class of a sample is the folder in its name, or the text of its `.cls` member; an integer there is a label.
 
     Args:
-        folder: The shards.
-        cell: What they hold.
-        progress: Counts what is done.
-        benchmark_name: What the manifest calls the data set.
+        folder: Folder of the shards.
+        cell: Cell that the shards hold.
+        progress: Counts samples and bytes done.
+        benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
-        version: What the manifest calls the version of the source; None: a digest of the shards' hashes.
-        workers: Processes that read a shard each at a time, where that is sooner; None: this one reads.
+        version: Version of the source in the manifest; None: a digest of the shards' hashes.
+        workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
     Raises:
-        ManifestError: a shard is damaged, or a key stands twice. Or there is a writer's record, or a manifest that the
-            shards are not what it says of them: nobody but a person takes it away.
+        ManifestError: a shard is damaged, or a key appears twice. Or there is a writer's record, or a manifest of other
+            shards, which only the user may remove.
         ClassMapError: a sample's class is not in the class map, or its `.cls` member has another label than its class.
     """
     started = time.perf_counter()
@@ -185,11 +185,13 @@ def adopt(
     if shard_set is not None and version in (None, shard_set.manifest.source.version):
         return Published(shard_set=completed(shard_set), was_built=False, wall_s=time.perf_counter() - started)
     if stated is not None and (folder / WRITER_FILE).exists():
-        raise ManifestError(f"{folder}: found shards or an index that its manifest is not of. {INSTEAD_OF_ADOPTING}")
+        raise ManifestError(
+            f"{folder}: found shards or an index that its manifest does not describe. {INSTEAD_OF_ADOPTING}"
+        )
     before = shards_version(folder)
     contents = _read(folder, progress, workers, is_foreign=True)
     if shards_version(folder) != before:
-        raise ManifestError(f"{folder}: shards changed while they were read; expected them to stay: adopt them later")
+        raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
     if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {'; '.join(other)}. {INSTEAD_OF_ADOPTING}")
     _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
@@ -219,16 +221,16 @@ def adopt(
 
 
 def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
-    """Return the manifest that *folder* has already, if any.
+    """Return the manifest that *folder* already has, if any.
 
     Raises:
-        ManifestError: it is damaged or of something else, or there is a writer's record alone.
+        ManifestError: the manifest is damaged or does not fit *belonging*, or there is only a writer's record.
     """
     if not (folder / MANIFEST_FILE).exists():
         if (folder / WRITER_FILE).exists():
             raise ManifestError(
-                f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected shards of others. Make "
-                "their manifest by `tta-pipeline shard` or the asset shard_manifest, which compare them with that "
+                f"{folder}: found {WRITER_FILE}, so this project wrote these shards; expected third-party shards. Make "
+                "their manifest with `tta-pipeline shard` or the asset shard_manifest, which compare them with that "
                 f"record; or, to adopt them as they are, remove {WRITER_FILE} first"
             )
         return None
@@ -313,13 +315,13 @@ def _refuse(folder: Path, problems: Sequence[str]) -> None:
 
 
 def _differences(record: WriterRecord, contents: _Contents) -> Iterator[str]:
-    """Yield what the shards do not have in common with the writer's record."""
+    """Yield the differences between the shards and the writer's record."""
     yield from _other_shards(record.shards, contents)
     yield from _count_differences(record, contents)
 
 
 def _other_shards(shards: Sequence[ShardFacts], contents: _Contents) -> Iterator[str]:
-    """Yield in what the shards that were read are not *shards*."""
+    """Yield the differences between the shards that were read and *shards*."""
     expected_by_name = {shard.name: shard for shard in shards}
     found_by_name = {shard.name: shard for shard in contents.facts}
     for name in sorted(expected_by_name.keys() | found_by_name.keys()):
@@ -345,7 +347,7 @@ def _count_differences(record: WriterRecord, contents: _Contents) -> Iterator[st
 def _doubled(contents: _Contents) -> Iterator[str]:
     for key, count in Counter(contents.keys).items():
         if count > 1:
-            yield f"key {key} stands {count} times; expected once"
+            yield f"key {key} appears {count} times; expected once"
 
 
 def _described_shard(shard: ShardFacts) -> str:

@@ -1,4 +1,4 @@
-"""A cell's folder is replaced as a whole, so nothing of anybody else may lie in it."""
+"""A cell's folder is replaced as a whole, so it must not contain foreign files."""
 
 import re
 from collections.abc import Collection
@@ -15,20 +15,20 @@ _NUM_NAMED = 3
 
 
 def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None:
-    """Refuse to replace *folder* if something lies in it that is not part of a shard set of ours.
+    """Refuse to replace *folder* if it contains anything that is not part of one of our shard sets.
 
     Args:
-        folder: Where a shard set is to be.
-        shard_names: Of shards that are ours besides those that our writer names.
+        folder: Folder for a shard set.
+        shard_names: Names of further shards that are ours, besides those that our writer gives.
 
     Raises:
-        ShardError: there is something else.
+        ShardError: the folder contains something else.
     """
     if folder.is_dir() and (others := sorted(p.name for p in folder.iterdir() if not _is_ours(p, shard_names))):
         named = ", ".join(others[:_NUM_NAMED]) + (", ..." if len(others) > _NUM_NAMED else "")
         raise ShardError(
-            f"{folder}: found {named}, which this project did not write; expected an empty folder or a shard set of "
-            "ours, since its place is taken as a whole: give another folder, or move these away"
+            f"{folder}: found {named}, which this project did not write; expected an empty folder or one of our "
+            "shard sets, since the whole folder is replaced: give another folder, or move these away"
         )
 
 

@@ -1,4 +1,4 @@
-"""One shard read, by other code than wrote it; any process can do it."""
+"""Reading one shard, with other code than wrote it; any process can do it."""
 
 import hashlib
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tta_pipeline.sources.existing_shards import stated_class
 
 IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"})
 LABEL_EXTENSIONS = frozenset({"cls", "json"})
-"""All that a shard may hold; in particular nothing that a careless reader would execute."""
+"""Extensions of label members; with images, all that a shard may hold: nothing that a careless reader would execute."""
 
 
 class Sample(NamedTuple):
@@ -28,13 +28,13 @@ class Sample(NamedTuple):
     size_bytes: int
     sha256: bytes
     checksum: bytes
-    """Of the same bytes as the sha256, which are compared with what the writer says."""
+    """Checksum of the same bytes as the sha256, which are compared with the writer's record."""
     label: int | None = None
-    """What an integer `.cls` member of somebody else's shard says."""
+    """Label from an integer `.cls` member of a third-party shard."""
 
 
 class ShardContents(NamedTuple):
-    """All that one shard holds."""
+    """Everything that one shard holds."""
 
     name: str
     shard_bytes: int
@@ -42,23 +42,23 @@ class ShardContents(NamedTuple):
     samples: list[Sample]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # On the way from another process named tuples take five times as long as tuples.
+        # Sending named tuples from another process takes five times as long as tuples.
         return _contents, (self.name, self.shard_bytes, self.sha256, [tuple(sample) for sample in self.samples])
 
 
 class ShardToRead(NamedTuple):
-    """A shard, and whose it is."""
+    """A shard to read, and whether it is ours."""
 
     path: Path
     is_foreign: bool
-    """Whether somebody else made it: it is looked at as images too, which our writer does before it hashes."""
+    """Whether it is third-party: its images are then checked too, as our writer does before it hashes."""
 
 
 def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lambda *_: None) -> ShardContents:
     """Read every byte of a shard; call *advance* now and then with samples and bytes done.
 
     Raises:
-        ManifestError: it is no intact archive of images and labels.
+        ManifestError: the shard is not an intact archive of images and labels.
     """
     samples: list[Sample] = []
     classes: dict[str, str] = {}
@@ -83,7 +83,7 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
 
 
 class _Tally:
-    """Counts what is done and passes it on by the hundred: to do so for each takes longer than reading one."""
+    """Counts what is done and reports it by the hundred: a report for each sample takes longer than reading it."""
 
     def __init__(self, advance: Callable[[int, int], None]) -> None:
         self._advance = advance
@@ -122,7 +122,7 @@ def _require_image(path: Path, member: Member) -> None:
     try:
         read_image_header(member.data)
     except ValueError as error:
-        raise ManifestError(f"{path}: {member.name} at byte {member.offset} is no intact image: {error}") from error
+        raise ManifestError(f"{path}: {member.name} at byte {member.offset} is not an intact image: {error}") from error
 
 
 def _sample(member: Member, name: str) -> Sample:

@@ -1,4 +1,4 @@
-"""One shard written, from the members that it shall have; any process can do it."""
+"""Writing one shard from its planned members; any process can do it."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ class PlannedMember(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShard:
-    """What shall be written."""
+    """The shard to write."""
 
     path: Path
     members: Sequence[PlannedMember]
@@ -36,7 +36,7 @@ class PlannedShard:
     """The label of each class, for `.cls` and `.json` members if the settings ask for them."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # On the way to another process named tuples, of which there may be millions, take ten times as long as columns.
+        # Sending named tuples, of which there may be millions, to another process takes ten times as long as columns.
         images, names, keys = zip(*self.members, strict=True)
         return _planned_shard, (self.path, tuple(zip(*images, strict=True)), names, keys, self.settings, self.labels)
 
@@ -62,7 +62,7 @@ class WrittenShard(NamedTuple):
     sha256: str
     payload_bytes: int
     digests: bytes
-    """The sha256 of each stored image, one after the other."""
+    """The sha256 of each stored image, concatenated."""
 
 
 def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda *_: None) -> WrittenShard:
@@ -117,8 +117,8 @@ def _stored(image: SourceImage, data: bytes, encode: Encode) -> bytes:
         return encode(data)
     except ValueError as error:
         raise SourceError(
-            f"{image.path} ({image.name}) is no intact image: found {error}. Nothing was published: replace or remove "
-            "the file, or allow damaged images to be skipped"
+            f"{image.path} ({image.name}) is not an intact image: found {error}. Nothing was published: replace or "
+            "remove the file, or allow damaged images to be skipped"
         ) from error
     except ShardError as error:
         raise ShardError(f"{image.path} ({image.name}): {error}. Nothing was published") from error

@@ -1,4 +1,4 @@
-"""One cell with all that belongs to it; and one split, a folder of class folders, as such a cell."""
+"""Writing one cell with its shards and manifest; and one split, a folder of class folders, as such a cell."""
 
 from pathlib import Path
 
@@ -25,17 +25,17 @@ def shard_split(
     jobs: int = 1,
     progress: Reporter = quiet,
 ) -> ShardSet:
-    """Write the images in *source* as the shards of *cell* into *output*, read every byte back, and return them.
+    """Write the images in *source* as the shards of *cell* into *output*, read every byte back, and return the set.
 
     Args:
         source: `<source>/<class>/<name>.JPEG`, or another kind of image file.
-        output: Folder of the shards, which is made; the same shards of the same images stay.
-        cell: What the images are.
+        output: Folder of the shards, created if missing; identical shards of the same images are kept.
+        cell: Cell that the images are.
         settings: Limits, order, what is done to the images.
-        benchmark_name: Its name in the manifest.
-        classes: In the order of their labels; None: the sorted class folders.
-        jobs: Processes that write.
-        progress: Reports on the images as they pass.
+        benchmark_name: Name of the benchmark in the manifest.
+        classes: Class names in the order of their labels; None: the sorted class folders.
+        jobs: Number of processes that write.
+        progress: Reports progress on the images.
 
     Raises:
         SourceError, ClassMapError: an image or a class folder is not what it should be.
@@ -57,11 +57,11 @@ def shard_split(
 
 
 def write_cell(task: Task, progress: Reporter, workers: Workers | None = None) -> Published:
-    """Write shards and manifest of one cell, unless they stand there.
+    """Write shards and manifest of one cell, unless they exist.
 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
-        ManifestError: what lies there is not what was written, or is of another cell.
+        ManifestError: what is there is not what was written, or is of another cell.
     """
     record = convert(task, progress, workers).record
     manifest_progress = progress(f"{record.cell.key} manifest", record.num_samples)

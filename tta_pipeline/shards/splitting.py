@@ -1,4 +1,4 @@
-"""A shard set as several equal ones, for as many instances."""
+"""Splitting a shard set into several equal ones, one per instance."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,7 +16,7 @@ from tta_pipeline.sources.listing import Listing
 
 
 def split(folder: Path, output: Path, num_instances: int, progress: Reporter) -> Iterator[Step[Published]]:
-    """Write the samples of a shard set, in their order and byte for byte, as *num_instances* equal shard sets.
+    """Write the samples of a shard set, in order and byte for byte, as *num_instances* equal shard sets.
 
     Raises:
         ManifestError: the shard set is not what its manifest says.
@@ -28,7 +28,7 @@ def split(folder: Path, output: Path, num_instances: int, progress: Reporter) ->
     images = stored_images(shard_set)
     if num_instances > len(images):
         raise SourceError(
-            f"found {len(images)} samples in {folder}; expected at least {num_instances}, one an instance"
+            f"found {len(images)} samples in {folder}; expected at least {num_instances}, one per instance"
         )
     for number, (start, end) in enumerate(pairwise(equal_bounds(len(images), num_instances))):
         part = images[start:end]

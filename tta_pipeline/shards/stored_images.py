@@ -1,4 +1,4 @@
-"""The samples of a shard set as images to read, for whoever makes something else of them."""
+"""The samples of a shard set as images to read, for code that makes something else of them."""
 
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.sources.listing import SourceImage
@@ -7,7 +7,7 @@ from tta_pipeline.sources.listing import SourceImage
 def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     """Return the samples of *shard_set* in stored order, as slices of its shards, which must stay as they are.
 
-    Whoever reads one has its sha256 compared.
+    Reading one compares its sha256.
 
     Raises:
         ManifestError: the shards are not what the manifest says.

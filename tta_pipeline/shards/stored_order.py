@@ -1,4 +1,4 @@
-"""The order in which samples are stored: a function of their names, the settings and nothing else."""
+"""The order in which samples are stored: a function of only their names and the settings."""
 
 from collections.abc import Sequence
 

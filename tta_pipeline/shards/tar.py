@@ -53,7 +53,7 @@ def padding(size_bytes: int) -> bytes:
 
 
 def archive_end(size_bytes: int) -> bytes:
-    """Return what ends an archive whose members take *size_bytes*: two empty blocks, filled up to a whole record."""
+    """Return the end of an archive whose members take *size_bytes*: two empty blocks, padded to a whole record."""
     return bytes(2 * BLOCK_BYTES + -(size_bytes + 2 * BLOCK_BYTES) % _RECORD_BYTES)
 
 
@@ -64,7 +64,7 @@ def _header(name: bytes, size_bytes: int, kind: bytes) -> bytes:
 
 
 def _pax_field(keyword: bytes, value: bytes) -> bytes:
-    # The length counts itself, so it is grown until it is right.
+    # The length includes itself, so it grows until it is right.
     length = len(keyword) + len(value) + 3
     while len(b"%d" % length) + len(keyword) + len(value) + 3 != length:
         length += 1
@@ -80,7 +80,7 @@ class Member(NamedTuple):
 
 
 class TarReader:
-    """Reads a whole archive once, front to back, and accepts nothing that plain readers pass over in silence."""
+    """Reads a whole archive once, front to back, and accepts nothing that plain readers silently skip."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -92,11 +92,11 @@ class TarReader:
         self._offset = 0
 
     def members(self) -> Iterator[Member]:
-        """Yield every member; last, no bytes but zeros are left.
+        """Yield every member, then make sure that only zeros are left.
 
         Raises:
-            ManifestError: a header is damaged, a member is cut, is no regular file or has an unsafe name, or the
-                archive has no end mark or something behind it.
+            ManifestError: a header is damaged, a member is truncated, is not a regular file or has an unsafe name, or
+                the archive has no end mark or has data after it.
         """
         while True:
             start, (name, size_bytes) = self._offset, self._next_header()
@@ -115,7 +115,7 @@ class TarReader:
 
     @property
     def sha256(self) -> str:
-        """The hash of the file, once the members are through."""
+        """The hash of the file, once all members have been read."""
         return self._digest.hexdigest()
 
     def _require_end(self, end: int) -> None:
@@ -137,7 +137,7 @@ class TarReader:
             if header.kind in FILE_KINDS:
                 return fields.get("path", header.name), int(fields.get("size", header.size_bytes))
             if header.kind == FOLDER:
-                fields = {}  # says nothing that the names of its files do not say
+                fields = {}  # a folder says nothing that the names of its files do not say
             elif header.kind in EXTENSION_KINDS:
                 data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
                 fields |= self._understood(start, partial(extension, header.kind), data[: header.size_bytes])

@@ -1,4 +1,4 @@
-"""A shard set made from another one: a function for each image, another size or format, further members."""
+"""A shard set made from another one: with a function applied to each image, another size or format, more members."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from tta_pipeline.sources.listing import Listing
 
 @dataclass(frozen=True, kw_only=True)
 class Transformed:
-    """The shard set that was made, or stood there."""
+    """The shard set that was made or already existed."""
 
     record: WriterRecord
     was_written: bool
@@ -45,18 +45,18 @@ def transform_shard_set(
     *,
     belonging: Belonging = ANYTHING,
 ) -> Transformed:
-    """Write the samples of the shard set in *source*, changed, as a shard set into *target*, unless it stands there.
+    """Write the samples of the shard set in *source*, changed, as a shard set into *target*, unless it exists.
 
     Args:
         source: Folder of a shard set.
         target: Folder of the new one, which appears whole or not at all.
-        transform: What is done.
-        progress: Reports on the images of each cell.
-        workers: Processes that write and read a shard each at a time; None: this one does.
-        belonging: What both sets should be of.
+        transform: What is done to the samples.
+        progress: Reports progress on the images of each cell.
+        workers: Processes that each write and read one shard at a time; None: this process does.
+        belonging: What is expected of both sets.
 
     Raises:
-        ManifestError: the shard set is not what its manifest says, or of something else.
+        ManifestError: the shard set is not what its manifest says, or does not fit *belonging*.
         SourceError: an image is damaged.
         ShardError: the function failed, or the shards cannot be written.
     """
@@ -89,15 +89,15 @@ def transform_everything(
 ) -> Iterator[Step[Transformed]]:
     """Transform every shard set at or under *root* into the same place under *output*.
 
-    Processes take a set each where there are enough, and else a shard each.
+    Each process takes a set where there are enough sets, else a shard.
 
     Raises:
-        ManifestError: there is none, or one is not what its manifest says.
+        ManifestError: there is no shard set, or one is not what its manifest says.
         ShardError: *output* is in *root*; or see `transform_shard_set`.
     """
     if output.resolve().is_relative_to(root.resolve()):
         raise ShardError(
-            f"{output} lies in {root}; expected a folder outside, which leaves these shard sets as they are"
+            f"{output} is inside {root}; expected a folder outside, so that these shard sets stay as they are"
         )
     folders = find_shard_sets([root])
     pieces = [_Work(folder, output / folder.relative_to(root), transform) for folder in folders]

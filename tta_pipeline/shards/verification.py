@@ -1,4 +1,4 @@
-"""Whether shard sets still are what their manifests say: totals, completeness both ways, every byte hashed again."""
+"""Whether shard sets are still what their manifests say: totals, completeness both ways, every byte hashed again."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
     """Return every folder with a manifest at or under *roots*.
 
     Raises:
-        ManifestError: there is none under one of them.
+        ManifestError: one of *roots* has no manifest.
     """
     found = []
     for root in roots:
@@ -42,16 +42,16 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def verify(folders: Sequence[Path], progress: Reporter) -> Iterator[Verdict]:
-    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib works outside the global lock.
+    """Yield what is wrong with each shard set, hashing shards on all cores: hashlib releases Python's global lock.
 
-    An intact set whose samples have no checksums, since it was made before there were any, gets them.
+    An intact set without checksums, made before they were introduced, gets them.
     """
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
         yield from (_verdict(folder, pool, progress) for folder in folders)
 
 
 def shard_problems(shard_set: ShardSet, belonging: Belonging = ANYTHING) -> tuple[str, ...]:
-    """Return every difference between the shards on disk, the manifest, and what it should be of."""
+    """Return every difference between the shards on disk, the manifest and *belonging*."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="tta-verify") as pool:
         return (*belonging.problems(shard_set.manifest), *_problems(shard_set, pool, quiet("", 0)))
 
@@ -83,7 +83,7 @@ def _verdict(folder: Path, pool: ThreadPoolExecutor, progress: Reporter) -> Verd
 
 
 def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
-    """Give the intact *shard_set* checksums, if it lacks them and its folder can be written to."""
+    """Give the intact *shard_set* checksums if it lacks them and its folder is writable."""
     if shard_set.checksums is None and os.access(shard_set.folder, os.W_OK):
         try:
             completed(shard_set)

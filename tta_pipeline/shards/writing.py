@@ -42,7 +42,7 @@ WRITER_VERSION = "2"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where the shards of a cell go, and what they are called after."""
+    """Folder of the shards of a cell, and what they are named after."""
 
     folder: Path
     benchmark_name: str
@@ -51,7 +51,7 @@ class Target:
 
 
 def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
-    """Return the hash of everything that decides the shards."""
+    """Return the hash of everything that determines the shards."""
     decisive = [
         WRITER_VERSION,
         target.benchmark_name,
@@ -77,23 +77,23 @@ def write_shards(
 
     Args:
         listing: The images.
-        target: Where they go.
+        target: Folder and names of the shards.
         version: The source's version of the cell, part of the fingerprint.
         class_map: Labels; the class of every image must be in it.
         settings: Limits, order and what is done to the images.
-        progress: Counts what is done.
-        workers: Processes that write a shard each at a time, where that is sooner; None: this one writes.
+        progress: Counts images and bytes done.
+        workers: Processes that each write one shard at a time, where that is faster; None: this process writes.
 
     Raises:
-        ClassMapError: a class folder is not in the class map, and the settings do not allow to skip it.
-        SourceError: an image is damaged, and the settings do not allow to skip it; or two would have one key.
-        ShardError: the shards cannot be written, for want of space or permission, or because something of somebody
-            else lies in the folder.
+        ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
+        SourceError: an image is damaged, and the settings do not allow skipping it; or two would have the same key.
+        ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
+            foreign files.
     """
     require_replaceable(target.folder)
     listing = listing.in_memory()
     if workers and workers.are_worth(sum(image.size_bytes for image in listing.images)):
-        workers.start(write_shard)  # what they need is imported while the images are put in order
+        workers.start(write_shard)  # the processes import what they need while the images are put in order
     else:
         workers = None
     images, source = _chosen(listing, target, version, class_map, settings)
@@ -145,7 +145,7 @@ def write_shards(
 def unchanged(
     target: Target, cell: Cell, version: str, class_map: ClassMap, settings: ShardSettings
 ) -> WriterRecord | None:
-    """Return the record of the shards of *cell* that stand there if they are what writing would give, else None."""
+    """Return the record of the existing shards of *cell* if they are what writing would give, else None."""
     record = finished(target.folder)
     if record is None or record.cell != cell:
         return None
@@ -165,7 +165,7 @@ def finished(folder: Path) -> WriterRecord | None:
 def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     """Return the positions at which samples of *sizes* bytes are cut into shards, from 0 to their number.
 
-    Exactly the number of shards asked for, or as few as the limit allows; their sample counts differ by one at most.
+    There are exactly as many shards as requested, or as few as the limit allows; sample counts differ by at most one.
     """
     num_samples = len(sizes)
     if settings.num_shards:
@@ -186,7 +186,7 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
 
 
 def equal_bounds(num_samples: int, num_shards: int) -> list[int]:
-    """Return the positions that cut samples into so many parts, whose sizes differ by one at most."""
+    """Return the positions that cut samples into *num_shards* parts, whose sizes differ by at most one."""
     return [num_samples * number // num_shards for number in range(num_shards + 1)]
 
 
@@ -197,7 +197,7 @@ def _archive_bytes(member_bytes: Sequence[int]) -> int:
 def _chosen(
     listing: Listing, target: Target, version: str, class_map: ClassMap, settings: ShardSettings
 ) -> tuple[list[SourceImage], SourceFacts]:
-    """Return the images that go into the shards and what is said of those that do not."""
+    """Return the images that go into the shards, and the facts about all of the source's images."""
     known = [image for image in listing.images if image.class_name in class_map.labels]
     foreign = {image.class_name for image in listing.images} - class_map.labels.keys()
     if settings.foreign_classes == "refuse":
@@ -216,12 +216,12 @@ def _chosen(
     )
     chosen = [image for image in known if image not in skipped] if skipped else known
     if not chosen:
-        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} can be taken; expected one at least")
+        raise SourceError(f"0 of {len(listing.images)} images under {listing.root} can be taken; expected at least one")
     return chosen, facts
 
 
 def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[SourceImage, str]:
-    """Look at every image before the first is written, since shards are cut by the number of samples."""
+    """Check every image before the first is written, since shards are cut by the number of samples."""
     encode, reasons = encoder(settings), {}
     for image in images:
         try:
@@ -233,7 +233,7 @@ def _damaged(images: Sequence[SourceImage], settings: ShardSettings) -> dict[Sou
 
 @uncollected()
 def _members(images: Sequence[SourceImage], settings: ShardSettings) -> list[PlannedMember]:
-    """Put *images* in order and name them for webdataset, each by a key of its own."""
+    """Put *images* in order and name them for webdataset, each with a unique key."""
     images = ordered(images, settings)
     names = [member_name(image.class_name, stored_extension(image.file_name, settings)) for image in images]
     members = [PlannedMember(image, name, sample_key(name)) for image, name in zip(images, names, strict=True)]
@@ -247,7 +247,7 @@ def _same_key(members: Sequence[PlannedMember]) -> SourceError:
     pairs = ((by_key.setdefault(member.key, member), member) for member in members)
     one, other = next((one.image, other.image) for one, other in pairs if one is not other)
     return SourceError(
-        f"{other.path} ({other.name}) and {one.path} ({one.name}) have one name but for their extension, and "
+        f"{other.path} ({other.name}) and {one.path} ({one.name}) have the same name but for the extension, and "
         "webdataset would read them as one sample; expected one file for each name in a class: rename or remove one"
     )
 
@@ -275,7 +275,7 @@ def _write_all(
     if workers is None:
         return [write_shard(plan, progress.advance) for plan in plans]
     written = []
-    with uncollected():  # what is done to images, and may leave garbage, is done in those processes
+    with uncollected():  # work on images, which may leave garbage, is done in those processes
         for shard in workers.map(write_shard, plans):
             progress.advance(shard.num_samples, shard.shard_bytes)
             written.append(shard)
@@ -283,7 +283,7 @@ def _write_all(
 
 
 def _shard_name(cell: Cell, number: int) -> str:
-    # The cell is part of the name because webdataset's shard cache knows files by their last part alone.
+    # The cell is part of the name because webdataset's shard cache identifies files by their last part only.
     return f"{cell.corruption}-{cell.severity}-{number:05d}.tar"
 
 

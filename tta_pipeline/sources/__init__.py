@@ -19,7 +19,7 @@ _Corrupted = declared.FolderSource | declared.ArchiveSource | declared.NpySource
 
 
 def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
-    """Return the source that *benchmark* names, or the shards that somebody else made."""
+    """Return the source that *benchmark* names, or its third-party shards."""
     return existing_shards(benchmark) or open_source(benchmark, locations)
 
 
@@ -33,9 +33,9 @@ def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
 
 
 def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
-    """Return the images that *benchmark* names; for generated digits, the files that were generated.
+    """Return the images that *benchmark* names; for generated digits, the generated files.
 
-    *progress* reports how far an archive is read.
+    *progress* reports how much of an archive has been read.
     """
     source = benchmark.source
     assert not isinstance(source, declared.ShardsSource), "shards are linked to and adopted, not converted"
@@ -54,7 +54,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
     """Return the class map of *benchmark*, pinned at its first use.
 
     Raises:
-        ClassMapError: the file that the benchmark names has other classes, or another order, than were pinned.
+        ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
     """
 
     def find() -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def _clean(clean: declared.CleanImages, spill_root: Path, progress: Reporter) ->
             classes_by_file=_ground_truth(clean),
             progress=progress,
         )
-    # torchvision's ImageNet has the training images beside them.
+    # torchvision's ImageNet keeps the training images next to the validation images.
     folder = path / "val" if (path / "val").is_dir() else path
     return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))
 

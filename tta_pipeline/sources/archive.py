@@ -1,4 +1,4 @@
-"""Images in tar archives as they are downloaded: one pass over an archive feeds all its cells, nothing is unpacked.
+"""Images in tar archives as downloaded: one pass over an archive feeds all its cells, and nothing is unpacked.
 
 corruptions   <...>/<corruption>/<severity>/<class>/<name>, as ImageNet-C and Tiny-ImageNet-C
 classes       <class>/<name>, one set
@@ -37,23 +37,23 @@ LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveSource:
-    """A source of one or more tar or tar.gz archives; a cell lies in one of them."""
+    """A source of one or more tar or tar.gz archives; each cell is in one of them."""
 
     archives: tuple[Path, ...]
     cells: tuple[Cell, ...]
     spill_root: Path
-    """Where the images of prepared cells of a compressed archive lie, a file for each cell, while they are needed."""
+    """Folder for the images of prepared cells of a compressed archive, one file per cell, while they are needed."""
     expected_md5: Mapping[str, str] = field(default_factory=dict)
-    """By the archives' names."""
+    """Expected md5 of each archive, by file name."""
     layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
     """Class of each file of a flat archive."""
     class_pattern: str | None = None
-    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """What published archives hold, by their names; of others it is found by reading them once before."""
+    """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
     progress: Reporter = field(default=quiet, repr=False, compare=False)
-    """Reports on the MiB of each archive that are read."""
+    """Reports the MiB read of each archive."""
     _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -63,29 +63,29 @@ class ArchiveSource:
         return tuple(sorted({name for path in self.archives for name in self._index(path)["classes"]}))
 
     def cells_found(self) -> tuple[Cell, ...]:
-        """Return those of the cells that the archives have."""
+        """Return the source's cells that are in the archives."""
         if self._is_wholly_prepared():
             return tuple(cell for cell in self.cells if self._prepared[cell].images)
         found = {key for path in self.archives for key in self._index(path)["cells"]}
         return tuple(cell for cell in self.cells if cell.key in found)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those *among* the cells that lie in the archive of *cell*."""
+        """Return the cells *among* these that are in the archive of *cell*."""
         having = self._archives_of(cell)
         if not having:
             raise self._nothing(cell)
         return tuple(other for other in among if self._has(having[0], other))
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and time of change of the archives, and of what decides the listing."""
+        """Return a digest of name, size and modification time of the archives, and of what determines the listing."""
         stamps = [_stamp(path) for path in self.archives]
         return _digest([stamps, cell.key, *self._what_decides_classes])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Find the images of *cells*, one pass an archive; those of a compressed one are copied meanwhile.
+        """Find the images of *cells* in one pass per archive; those of a compressed archive are copied in that pass.
 
-        What can be read where it lies is not copied: it would be read a second time all the same, from the copy.
+        Images that can be read in place are not copied: they would be read a second time anyway, from the copy.
 
         Raises:
             SourceError: an archive is damaged or has another md5 than expected, or a cell is in two archives.
@@ -119,10 +119,10 @@ class ArchiveSource:
         for cell in cells:
             for path in self._archives_of(cell):
                 by_archive.setdefault(path, []).append(cell)
-        # Of a cell that is nowhere nothing is found: it was prepared, and asking for it is another error.
+        # A cell in no archive is prepared too, without images; asking for it is another error.
         found = {cell: _Found(self.archives[0]) for cell in cells}
         for path, here in by_archive.items():
-            one_pass = _Pass(path, here, layout=self._layout, spill=spill)
+            one_pass = _ArchivePass(path, here, layout=self._layout, spill=spill)
             found |= one_pass.found(expected_md5=self.expected_md5.get(path.name), progress=self.progress)
         return found
 
@@ -148,7 +148,7 @@ class ArchiveSource:
                            "the archive that has them")  # fmt: skip
 
     def _archives_of(self, cell: Cell) -> list[Path]:
-        """Return the one archive of *cell*, or nothing."""
+        """Return the one archive of *cell*, or an empty list."""
         having = [path for path in self.archives if self._has(path, cell)]
         if len(having) > 1:
             raise SourceError(
@@ -164,7 +164,7 @@ class ArchiveSource:
         return cell.key in self._index(path)["cells"]
 
     def _index(self, path: Path) -> Mapping[str, Sequence[str]]:
-        """Return which cells and classes an archive has; found by reading it once and kept beside the spill files."""
+        """Return the cells and classes of an archive; it is read once, and the index is kept by the spill files."""
         index_path = self.spill_root / _INDEX_FILE
         cells = sorted(cell.key for cell in self.cells)
         key = _digest([_stamp(path), cells, *self._what_decides_classes])
@@ -172,7 +172,7 @@ class ArchiveSource:
             known = dict(json.loads(index_path.read_bytes()))
         except (OSError, ValueError, TypeError):
             known = {}
-        # An index that somebody changed would shift labels: it says what it hashes to.
+        # An edited index would shift labels, so an index contains its own hash.
         if key not in known or known[key] != _sealed(key, known[key]):
             known[key] = _sealed(key, self._layout.index(path, self.progress))
             write_atomically(index_path, json.dumps(known, indent=1).encode())
@@ -181,23 +181,23 @@ class ArchiveSource:
 
 
 def _sealed(key: str, index: Any) -> dict[str, Any]:
-    """Return cells and classes of *index*, which a file may have made anything of, with what they hash to."""
+    """Return cells and classes of *index*, which comes from a file and may be anything, with their hash."""
     content = {name: index.get(name) for name in ("cells", "classes")} if isinstance(index, dict) else {}
     return {**content, "sha256": _digest([key, content])}
 
 
 class _Place(NamedTuple):
-    """What a folder of an archive is."""
+    """Cell and class of a folder of an archive."""
 
     cell: Cell
     class_name: str
-    """Empty if the files in it have no class."""
+    """Class of the files in the folder; empty if they have none."""
     is_hidden: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Layout:
-    """How the names in an archive tell cell and class."""
+    """How the names in an archive give cell and class."""
 
     kind: LayoutKind
     cells: tuple[Cell, ...]
@@ -205,15 +205,15 @@ class _Layout:
     class_pattern: str | None
 
     def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
-        """Return every file and link with the stream to read it from, those of inner archives as `<class>/<name>`."""
+        """Return every file and link with the stream to read it from; those of inner archives are `<class>/<name>`."""
         return _nested(stream, path) if self.kind == "nested" else zip(stream, repeat(stream), strict=False)
 
     def place(self, folder: str) -> _Place | None:
-        """Return what *folder* is, None if it is of no cell."""
+        """Return cell and class of *folder*, None if it belongs to no cell."""
         parts = [part for part in folder.split("/") if part and part not in WRAPPERS]
         if self.kind != "corruptions":
             return _place(self.cells[0], parts[-1:])
-        # From the end: what an archive was packed from may lie around its cells.
+        # From the end: there may be parent folders around the cells of an archive.
         for end in range(len(parts), 1, -1):
             cell = self._cells_by_parts.get((parts[end - 2], parts[end - 1]))
             if cell is not None:
@@ -221,7 +221,7 @@ class _Layout:
         return None
 
     def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
-        """Return the class of a file of the archive *path*, empty if it is no image or has no class.
+        """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
 
         Raises:
             SourceError: the ground truth of a flat archive lacks the file, or its name is not UTF-8.
@@ -242,7 +242,7 @@ class _Layout:
         return self.classes_by_file[file_name]
 
     def index(self, path: Path, progress: Reporter) -> dict[str, list[str]]:
-        """Return which cells and classes the archive *path* has."""
+        """Return the cells and classes of the archive *path*."""
         place_of = cache(self.place)
         found: set[tuple[Cell, str]] = set()
         with opened(path, progress=progress) as stream:
@@ -263,14 +263,14 @@ class _Layout:
 
 @dataclass(kw_only=True)
 class _Home:
-    """What the files of one folder are, and what was found of their cell."""
+    """Cell and class of the files of one folder, and what was found of the cell."""
 
     place: _Place
     found: "_Found"
 
 
 class _Found:
-    """What a pass meets of one cell in the archive *path*."""
+    """What a pass finds of one cell in the archive *path*."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -279,8 +279,8 @@ class _Found:
         self.strays: list[Path] = []
 
 
-class _Pass:
-    """One reading of one archive, for as many of its cells as are wanted; a second one where it has links."""
+class _ArchivePass:
+    """One pass over an archive for all requested cells of it; a second pass if it has links."""
 
     def __init__(self, path: Path, cells: Sequence[Cell], *, layout: _Layout, spill: SpillFolder) -> None:
         self._path = path
@@ -288,11 +288,11 @@ class _Pass:
         self._spill = spill
         self._found = {cell: _Found(path) for cell in cells}
         self._links: dict[str, list[Entry]] = {}
-        self._homes: dict[str, _Home | None] = {}  # there are many files to a folder
+        self._homes: dict[str, _Home | None] = {}  # a folder has many files
 
     @uncollected()
     def found(self, *, expected_md5: str | None, progress: Reporter) -> dict[Cell, _Found]:
-        """Return what there is of every cell, be it nothing."""
+        """Return what was found of every cell, even if that is nothing."""
         with opened(self._path, expected_md5=expected_md5, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 self._add(entry, source.read)
@@ -330,18 +330,18 @@ class _Pass:
             home.found.strays.append(self._path / entry.name)
 
     def _resolve_links(self, progress: Reporter) -> None:
-        """Add what links lead to, which may lie before or behind them or in no cell, in a reading of its own."""
+        """Add the targets of links, which may come before or after the links or be in no cell, in a second pass."""
         links = dict(self._links)
         with opened(self._path, progress=progress) as stream:
             for entry, source in self._layout.members(stream, self._path):
                 if entry.name in links and not entry.link:
-                    read = cache(source.read)  # the same bytes for each of the links
+                    read = cache(source.read)  # the same bytes for each link
                     for link in links.pop(entry.name):
                         self._add(entry._replace(name=link.name), read)
         for target, (link, *_) in links.items():
             raise SourceError(
-                f"{self._path}: {link.name} links to {target}, which is no file of this archive; expected a file of "
-                "it: take the link out"
+                f"{self._path}: {link.name} links to {target}, which is not a file of this archive; expected "
+                "one that is: take the link out"
             )
 
     def _require_bounded(self, entry: Entry) -> None:
@@ -352,10 +352,12 @@ class _Pass:
             )
 
     def _require_each_once(self, cell: Cell, images: Slices) -> None:
-        # Also two folders of one class, with a wrapper around one of them, must not hold the same name.
+        # Two folders of one class, with a wrapper around one of them, must not hold the same name either.
         name = images.name_that_stands_twice()
         if name is not None:
-            raise SourceError(f"{self._path}: {name} of {cell.key} stands twice; expected each name once: take one out")
+            raise SourceError(
+                f"{self._path}: {name} of {cell.key} appears twice; expected each name once: take one out"
+            )
 
 
 def _place(cell: Cell, below: Sequence[str]) -> _Place:
@@ -373,7 +375,7 @@ def _nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
 
 
 def _under(class_name: str, member: Entry) -> Entry:
-    """Return the *member* of an inner archive as one of the folder *class_name*, and so what it links to."""
+    """Return the *member* of an inner archive as one of the folder *class_name*, with its link target likewise."""
     link = member.link and f"{class_name}/{member.link.rpartition('/')[2]}"
     return member._replace(name=f"{class_name}/{member.name.rpartition('/')[2]}", link=link)
 

@@ -1,6 +1,6 @@
-"""Real handwritten digits (scikit-learn's `load_digits`), corrupted here and laid out on disk as ImageNet-C is.
+"""Real handwritten digits (scikit-learn's `load_digits`), corrupted here and laid out on disk like ImageNet-C.
 
-The images are generated: results on them are marked so and compare with no published table.
+The images are generated: results on them are marked as such and are not comparable with any published table.
 """
 
 import hashlib
@@ -24,12 +24,12 @@ NUM_CLASSES = 10
 
 
 class DigitsSettings(Section):
-    """What decides every byte of the generated images."""
+    """Settings that determine every byte of the generated images."""
 
     seed: int
     num_test: int
     jpeg_quality: int | None
-    """None: lossless."""
+    """JPEG quality of the images; None: lossless."""
     severity_table: str
     generator_version: int = GENERATOR_VERSION
 
@@ -44,20 +44,20 @@ class Digits:
 
 
 class GeneratedCell(Section):
-    """What a cell was generated from and what came out."""
+    """The settings that a cell was generated from, and the result."""
 
     settings: DigitsSettings
     num_images: int
     content_sha256: str
-    """Of the names and bytes of the files as they were written."""
+    """sha256 of the names and bytes of the files as they were written."""
     listing_version: str
-    """Of their names, sizes and times."""
+    """Digest of the files' names, sizes and modification times."""
 
 
 def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Write the images of *cell* under *root*, unless they lie there unchanged, and return what was written.
+    """Write the images of *cell* under *root*, unless they are there unchanged, and return what was written.
 
-    What lies there is read: sizes and times of files tell nothing of their bytes.
+    Existing files are read in full: their sizes and times say nothing about their bytes.
     """
     existing = generated_cell(root, cell)
     if existing is not None and existing == _written(root, cell, settings):
@@ -76,14 +76,14 @@ def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> Generated
 
 
 def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
-    """Return what was generated for *cell*; None if nothing is there, or nothing that this version can read."""
+    """Return what was generated for *cell*; None if there is nothing, or nothing that this version can read."""
     path = _record_path(root, cell)
     if not path.is_file() or not (root / cell.path).is_dir():
         return None
     try:
         return GeneratedCell.model_validate_json(path.read_bytes())
     except ValueError:
-        return None  # damaged or of an older version: the images are then made again
+        return None  # damaged or from an older version: the images are then made again
 
 
 def digit_tree(root: Path, cells: tuple[Cell, ...]) -> FolderTree:
@@ -92,15 +92,15 @@ def digit_tree(root: Path, cells: tuple[Cell, ...]) -> FolderTree:
 
 
 def _record_path(root: Path, cell: Cell) -> Path:
-    # Beside the tree, which holds nothing but what ImageNet-C would hold.
+    # Next to the tree, which holds only what ImageNet-C would hold.
     return root.with_name(f"{root.name}_records") / f"{cell.corruption}-{cell.severity}.json"
 
 
 def _written(root: Path, cell: Cell, settings: DigitsSettings) -> GeneratedCell:
-    """Return what lies there now, were it made with *settings*.
+    """Return the record of the files that are there now, as if made with *settings*.
 
     Raises:
-        SourceError: nothing does, or a file cannot be read.
+        SourceError: there are no files, or one cannot be read.
     """
     listing = digit_tree(root, (cell,)).listing(cell)
     content = hashlib.sha256()
@@ -130,7 +130,7 @@ def _corrupted(digits: Digits, cell: Cell, settings: DigitsSettings) -> npt.NDAr
 
 
 def _split(cell: Cell, settings: DigitsSettings) -> Digits:
-    """Return the training images for the cell `train`, the test images for every other."""
+    """Return the training images for the cell `train`, the test images for every other cell."""
     digits = _all_digits()
     shuffled = np.random.default_rng(settings.seed).permutation(len(digits.names))
     chosen = np.sort(shuffled[settings.num_test :] if cell == TRAIN else shuffled[: settings.num_test])

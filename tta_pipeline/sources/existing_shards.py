@@ -1,4 +1,4 @@
-"""Shards that somebody else made: `<root>/<corruption>/<severity>/*.tar`, looked at and never rewritten."""
+"""Third-party shards, `<root>/<corruption>/<severity>/*.tar`: read and never rewritten."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,12 @@ _MAX_CLASS_BYTES = 4096
 
 
 class StatedClass(NamedTuple):
-    """What a shard says of the class of a sample: a name, a label, or both."""
+    """What a shard says about the class of a sample: a name, a label, or both."""
 
     name: str
-    """Of the class folder, or what the `.cls` member says; empty if there is a label alone."""
+    """Name of the class folder, or text of the `.cls` member; empty if there is only a label."""
     label: int | None
-    """An integer in the `.cls` member."""
+    """Integer in the `.cls` member, if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class ExistingShards:
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes of all cells that exist, found by reading headers and `.cls` members alone.
+        """Return the classes of all cells that exist, found by reading only headers and `.cls` members.
 
         Raises:
             SourceError, ClassMapError: see `class_names_in`.
@@ -49,16 +49,16 @@ class ExistingShards:
         return class_names_in(folder for cell in self.cells if (folder := self.folder(cell)).is_dir())
 
     def version(self, cell: Cell) -> str:
-        """Return the digest of names, sizes and times of change of the shards of *cell*.
+        """Return the digest of names, sizes and modification times of the shards of *cell*.
 
         Raises:
-            SourceError: there is none.
+            SourceError: there are no shards.
         """
         return shards_version(self.folder(cell))
 
 
 def stated_class(member: str, text: str | None) -> StatedClass | None:
-    """Return what the name of an image and its `.cls` member, if any, say of its class; None if that is nothing."""
+    """Return what an image's name and its `.cls` member, if any, say about its class; None if they say nothing."""
     folder = member.rpartition("/")[0].rpartition("/")[2]
     name = "" if folder in WRAPPERS or folder == "." else folder
     if text is not None and text.isdecimal():
@@ -67,18 +67,18 @@ def stated_class(member: str, text: str | None) -> StatedClass | None:
 
 
 def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
-    """Return the classes of a whole source: the sorted names or, for labels alone, the numbers up to the largest.
+    """Return the classes of a whole source: the sorted names or, with labels only, the numbers up to the largest.
 
     Raises:
-        ClassMapError: some samples have a name and others a label alone, or a label is no label by its size.
+        ClassMapError: some samples have a name and others only a label, or a label is too large.
     """
     found = set(stated)
     names = {name for name, _ in found if name}
     labels = {label for name, label in found if not name and label is not None}
     if names and labels:
         raise ClassMapError(
-            f"found samples with class names ({min(names)}, ...) and samples with labels alone ({min(labels)}, ...); "
-            "expected one or the other: give a class map, which says what belongs together"
+            f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
+            "expected one or the other: give a class map, which says which label belongs to which name"
         )
     if labels and max(labels) > _MAX_LABEL:
         raise ClassMapError(f"found the label {max(labels)} in a .cls member; expected 0 to {_MAX_LABEL}: correct it")
@@ -98,10 +98,10 @@ def class_names_in(folders: Iterable[Path]) -> tuple[str, ...]:
 
 
 def shard_files(folder: Path) -> tuple[Path, ...]:
-    """Return the tars in *folder*, sorted by name; hidden ones are none.
+    """Return the tars in *folder*, sorted by name, without hidden files.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there are no tars.
     """
     found = tuple(sorted(path for path in folder.glob("*.tar") if not path.name.startswith(".")))
     if not found:
@@ -110,10 +110,10 @@ def shard_files(folder: Path) -> tuple[Path, ...]:
 
 
 def shards_version(folder: Path) -> str:
-    """Return the digest of names, sizes and times of change of the shards in *folder*; links count as their targets.
+    """Return the digest of names, sizes and modification times of the shards in *folder*; links count as their targets.
 
     Raises:
-        SourceError: there is none, or one cannot be read.
+        SourceError: there are no shards, or one cannot be read.
     """
     lines = []
     for path in shard_files(folder):
@@ -126,12 +126,12 @@ def shards_version(folder: Path) -> str:
 
 
 def link_shards(source: Path, target: Path, *, anew: bool = False) -> bool:
-    """Let *target* be a folder of symbolic links to the shards in *source*; return whether it had to be made.
+    """Make *target* a folder of symbolic links to the shards in *source*; return whether it had to be made.
 
-    One that is made *anew*, or because there are other shards, has no manifest.
+    A folder that is made *anew*, or made because the shards are different, has no manifest.
 
     Raises:
-        SourceError: there is no shard in *source*.
+        SourceError: there are no shards in *source*.
     """
     wanted = {path.name: path.absolute() for path in shard_files(source)}
     present = {path.name: path.readlink() if path.is_symlink() else None for path in target.glob("*.tar")}
@@ -144,7 +144,7 @@ def link_shards(source: Path, target: Path, *, anew: bool = False) -> bool:
 
 
 def _stated_in(path: Path) -> Iterator[StatedClass]:
-    """Yield what *path* says of the classes of its samples, reading no image."""
+    """Yield what the shard *path* says about the classes of its samples, without reading images."""
     images: dict[str, str] = {}
     texts: dict[str, str] = {}
     with opened(path) as stream:
@@ -157,7 +157,7 @@ def _stated_in(path: Path) -> Iterator[StatedClass]:
                 images[key] = entry.name
     for key, member in images.items():
         stated = stated_class(member, texts.get(key))
-        if stated is not None:  # adoption names the samples without a class
+        if stated is not None:  # adoption reports the samples without a class
             require_unicode(stated.name, of=path, error=SourceError)
             yield stated
 

@@ -1,4 +1,4 @@
-"""Images in folders, laid out as ImageNet-C is: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
+"""Images in folders, laid out like ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
 
 import os
 import stat
@@ -29,11 +29,11 @@ class FolderTree:
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
-    """Regular expression, searched for in `<folder>/<file>`, whose first group is the class; None: the folder is."""
+    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
-    """Of the files that are images, in lower case."""
+    """Suffixes of the files that are images, in lower case."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """The listing that a version was just taken of, so that a tree is not walked twice in a row."""
+    """The listing of the latest version, kept so that a tree is not walked twice in a row."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of class folders of *cell*."""
@@ -64,10 +64,10 @@ class FolderTree:
     def listing(self, cell: Cell) -> Listing:
         """Return the images of *cell*, sorted by name.
 
-        Links to files are files, wherever they lead; a link to a folder above itself is not followed.
+        Links to files count as files, wherever they lead; a link to a folder above itself is not followed.
 
         Raises:
-            SourceError: the cell's folder is missing or holds no image, or a link leads to nothing.
+            SourceError: the cell's folder is missing or holds no image, or a link is broken.
         """
         return self._latest.pop(cell, None) or self._walked(cell)
 
@@ -98,12 +98,12 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
     severities, 3 has a level of groups around the corruptions.
 
     Args:
-        root: Where to look.
+        root: Folder to search.
         group_depth: Levels of folders above the class folders.
-        prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; all if there is none.
+        prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; if empty, all.
 
     Raises:
-        SourceError: nothing matches, or two folders would be one cell.
+        SourceError: nothing matches, or two folders would be the same cell.
     """
     if group_depth == 0:
         return FolderTree(root=root, cells=(CLEAN,), elsewhere=((CLEAN, root),))
@@ -119,7 +119,7 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
     if not folders:
         raise SourceError(
             f"no folder {group_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; expected "
-            "<corruption>/<severity>: look at --group-depth and --group-prefix"
+            "<corruption>/<severity>: check --group-depth and --group-prefix"
         )
     return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
 
@@ -133,14 +133,14 @@ class _Found:
     num_hidden: int = 0
 
     def class_of(self, folder: str | None, file_name: str) -> str | None:
-        """Return the class of a file in the class folder *folder*, None if it lies in none."""
+        """Return the class of a file in the class folder *folder*, None if it has none."""
         if self.class_pattern is None:
             return folder
         return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
 
 
 def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
-    """Collect the images under *folder*, those directly in it being of class *class_name*."""
+    """Collect the images under *folder*; those directly in it are of class *class_name*."""
     with _opened(folder) as descriptor:
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) in ancestors:
@@ -166,14 +166,14 @@ def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
     except OSError as error:
         target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
         raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
-    if not stat.S_ISREG(status.st_mode):  # a named pipe would be waited for
-        raise SourceError(f"{path} is no regular file; expected an image file: remove it")
+    if not stat.S_ISREG(status.st_mode):  # reading a named pipe would block
+        raise SourceError(f"{path} is not a regular file; expected an image file: remove it")
     return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
 
 
 @contextmanager
 def _opened(folder: str) -> Iterator[int]:
-    """Open *folder*: the files in it are then looked up there, and not from the root of the file system each."""
+    """Open *folder*, so that its files are looked up in it and not each from the root of the file system."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

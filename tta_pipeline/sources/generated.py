@@ -1,6 +1,6 @@
-"""Corrupted images made here from clean ones, for data nobody has published a corrupted copy of.
+"""Corrupted images made here from clean ones, for data without a published corrupted copy.
 
-The images are generated: results on them are marked so and compare with no published table.
+The images are generated: results on them are marked as such and are not comparable with any published table.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_f
 
 BATCH_SIZE = 64
 _SHORTER_SIDE = 256 / 224
-"""How much larger than the crop an image's shorter side becomes before it is cropped (make_imagenet_c.py)."""
+"""Ratio of an image's resized shorter side to the side of its crop (make_imagenet_c.py)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GeneratedSource:
-    """A source that corrupts the clean images of another.
+    """A source that corrupts the clean images of another source.
 
     An image that is not yet *image_size* pixels high and wide is resized and its centre cropped, as
     `make_imagenet_c.py` does for 224 pixels. The cell `clean` has the images before they are corrupted: one that was
@@ -43,14 +43,14 @@ class GeneratedSource:
     clean: Source
     cells: tuple[Cell, ...]
     table: str
-    """Whose severity constants, one of `tta_pipeline.corruptions.TABLES`."""
+    """Name of the table of severity constants, one of `tta_pipeline.corruptions.TABLES`."""
     seed: int
     encoding: Encoding
     image_size: int
     spill_root: Path
-    """Where the images of prepared cells lie for as long as they are needed."""
+    """Folder for the images of prepared cells while they are needed."""
     jobs: int = 1
-    """Processes at work; the images are the same for any number."""
+    """Number of worker processes; the images are the same for any number."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class GeneratedSource:
         return self.clean.class_names()
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of the clean images' version and of every setting that decides a byte."""
+        """Return a digest of the clean images' version and of every setting that affects a byte."""
         decisive = [GENERATOR_VERSION, self.clean.version(CLEAN), cell.key, self.table, self.seed]
         decisive += [self.encoding.jpeg_quality, self.image_size]
         return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
@@ -72,7 +72,7 @@ class GeneratedSource:
         """Make the images of *cells* below the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a clean image is missing or damaged, two would have one name, or a setting is unknown.
+            SourceError: a clean image is missing or damaged, two would get the same name, or a setting is unknown.
         """
         with self.clean.prepared((CLEAN,)), spill_folder(self.spill_root) as spill:
             clean = self.clean.listing(CLEAN).in_memory()
@@ -125,7 +125,7 @@ class _Recipe:
 
 
 def _names(images: Sequence[SourceImage], *, suffix: str) -> tuple[str, ...]:
-    """Return the name of each image's corrupted copy: its own, with the extension of what it becomes."""
+    """Return the name of each image's corrupted copy: the image's own, with the extension of the new file."""
     by_name: dict[str, SourceImage] = {}
     for image in images:
         name = f"{Path(image.file_name).stem}{suffix}"
@@ -140,7 +140,7 @@ def _names(images: Sequence[SourceImage], *, suffix: str) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _executor(jobs: int) -> Iterator[Executor | None]:
-    """Yield worker processes, or None for work in this one; threads would wait for each other."""
+    """Yield worker processes, or None to work in this process; threads would wait for each other."""
     if jobs == 1:
         yield None
         return
@@ -151,15 +151,15 @@ def _executor(jobs: int) -> Iterator[Executor | None]:
         yield executor
     except BrokenProcessPool as error:
         raise SourceError(
-            f"one of {jobs} processes that corrupt images was ended from outside; expected all to live, and a machine "
-            "short of memory ends some: lower jobs"
+            f"one of {jobs} processes that corrupt images was killed; expected all to stay alive, and a machine short "
+            "of memory kills some: lower jobs"
         ) from error
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 def _end_with_the_parent() -> None:
-    """End this worker when its parent is killed, for nobody else would."""
+    """End this worker when its parent is killed; nothing else would."""
     parent = multiprocessing.parent_process()
 
     def wait() -> None:
@@ -173,7 +173,7 @@ def _end_with_the_parent() -> None:
 def _in_order(
     images: Sequence[SourceImage], *, recipe: _Recipe, executor: Executor | None, ahead: int
 ) -> Iterator[bytes | None]:
-    """Yield what becomes of each image, with at most *ahead* batches of them in memory."""
+    """Yield what each image becomes, with at most *ahead* batches in memory."""
     waiting: deque[Future[list[bytes | None]]] = deque()
     for start in range(0, len(images), BATCH_SIZE):
         batch = slice(start, start + BATCH_SIZE)
@@ -237,6 +237,6 @@ def _intact(image: SourceImage) -> Iterator[None]:
         yield
     except (OSError, ValueError, SyntaxError) as error:
         raise SourceError(
-            f"{image.path} ({image.name}) is no intact image: found {error}; expected a clean image to corrupt: "
+            f"{image.path} ({image.name}) is not an intact image: found {error}; expected a clean image to corrupt: "
             "replace or remove it"
         ) from error

@@ -1,4 +1,4 @@
-"""What the sources of images made here share: how an image is stored, and when all are made again."""
+"""What the sources of generated images share: how an image is stored, and when all images are made again."""
 
 import io
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ import numpy.typing as npt
 from PIL import Image
 
 GENERATOR_VERSION = 2
-"""Counts the changes to the corruptions, and to what is done before and after them, that give other bytes for the same
-settings."""
+"""Version of the corruptions and of the steps before and after them; raised when the same settings give other bytes."""
 
 SUFFIXES = (".npy", ".JPEG")
-"""Of files stored lossless, and of JPEG files."""
+"""Suffix of files stored losslessly, and of JPEG files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,15 +20,15 @@ class Encoding:
     """How an image is stored."""
 
     jpeg_quality: int | None
-    """None: lossless, as the array that it is. An `.npy` file is decoded ten times as fast as a PNG."""
+    """JPEG quality; None: lossless, as an array, since an `.npy` file is decoded ten times as fast as a PNG."""
 
     @property
     def suffix(self) -> str:
-        """Of the files' names."""
+        """Suffix of the files' names."""
         return SUFFIXES[self.jpeg_quality is not None]
 
     def file(self, pixels: npt.NDArray[np.uint8]) -> bytes:
-        """Return the file of an image, uint8 (H, W, 3) RGB; a JPEG as the generator scripts save theirs."""
+        """Return the file of an image, uint8 (H, W, 3) RGB; a JPEG is saved as the generator scripts save theirs."""
         buffer = io.BytesIO()
         if self.jpeg_quality is None:
             contiguous: npt.NDArray[Any] = np.ascontiguousarray(pixels)
@@ -40,8 +39,8 @@ class Encoding:
 
 
 def randomness_key(name: str) -> str:
-    """Return what decides the random numbers of the image *name*, without suffix, besides seed and cell.
+    """Return what determines, with seed and cell, the random numbers of the image *name*, which has no suffix.
 
-    It ends as the files of ImageNet-C do, however the image is stored: another encoding is no other noise.
+    The key ends like the file names of ImageNet-C, however the image is stored: the encoding does not change the noise.
     """
     return f"{name}.JPEG"

@@ -1,4 +1,4 @@
-"""What a source says of one cell: its images, where their bytes are, and what was passed over."""
+"""What a source says about one cell: its images, where their bytes are, and what was skipped."""
 
 import contextlib
 import hashlib
@@ -15,10 +15,11 @@ from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 
 _MAX_AHEAD_BYTES = 8 * 2**30
-"""A cell of ImageNet-C is 1 GiB, ILSVRC's validation set 6.3; its training set would push itself out of memory."""
+"""Most bytes to read ahead: an ImageNet-C cell has 1 GiB, ILSVRC's validation set 6.3; its training set would evict
+itself from memory."""
 _GAP_BYTES = 2**14
 _AHEAD_STEP_BYTES = 2**17
-"""Linux reads no more at one request than it reads ahead by itself, which is this unless somebody changed it."""
+"""Bytes per read-ahead request: Linux reads no more per request than its own read-ahead size, this by default."""
 
 
 class SourceImage(NamedTuple):
@@ -29,11 +30,11 @@ class SourceImage(NamedTuple):
     path: str
     size_bytes: int
     modified_ns: int | None
-    """Time of change of *path*; None for a slice of a temporary file of ours, which grows while it is listed."""
+    """Modification time of *path*; None for a slice of our own temporary file, which grows while it is listed."""
     offset: int | None = None
-    """Where its bytes begin in *path*; None if the whole file is the image."""
+    """Position of the image's first byte in *path*; None if the whole file is the image."""
     sha256: bytes | None = None
-    """Of its bytes, where they are known already, as those of a shard set are."""
+    """sha256 of the image's bytes, if already known, as it is for a shard set."""
 
     @property
     def name(self) -> str:
@@ -51,7 +52,7 @@ class SourceImage(NamedTuple):
 
 
 class ImageReader:
-    """Reads images; a file stays open until one of another file is read, since it may hold many."""
+    """Reads images; a file stays open until an image of another file is read, since it may hold many."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -67,14 +68,14 @@ class ImageReader:
         """Return the bytes of *image*.
 
         Raises:
-            SourceError: the file is gone, unreadable, or has changed since it was listed; or the bytes are others.
+            SourceError: the file is gone, unreadable, or has changed since it was listed; or the sha256 is another.
         """
         try:
             if image.path != self._path:
                 self._close()
                 self._descriptor = os.open(image.path, os.O_RDONLY)
                 self._path = image.path
-            # One byte more than a whole file should have tells whether it has grown.
+            # Reading one byte more than a whole file should have shows whether it has grown.
             whole = image.offset is None
             data = os.pread(self._descriptor, image.size_bytes + whole, image.offset or 0)
             is_watched = image.modified_ns is not None
@@ -88,7 +89,7 @@ class ImageReader:
             found = "more" if len(data) > image.size_bytes else str(len(data))
             raise SourceError(
                 f"{image.path} was changed since {image.name} was listed with {image.size_bytes} bytes, now {found}; "
-                "expected a source that stays as it is while it is converted: run again when it is complete"
+                "expected a source that does not change while it is converted: run again when it is complete"
             )
         if image.sha256 is not None and (digest := hashlib.sha256(data).digest()) != image.sha256:
             raise SourceError(
@@ -104,9 +105,9 @@ class ImageReader:
 
 
 def read_ahead(images: Sequence[SourceImage]) -> None:
-    """Let the kernel read from front to back what will be asked for in another order: the slices of one file.
+    """Ask the kernel to read the slices of one file front to back, since they will be read in another order.
 
-    A hint, for disks that are slow at random.
+    This is a hint, for disks with slow random access.
     """
     paths = {image.path for image in images if image.offset is not None}
     if len(paths) != 1 or sum(image.size_bytes for image in images) > _MAX_AHEAD_BYTES:
@@ -119,7 +120,7 @@ def read_ahead(images: Sequence[SourceImage]) -> None:
 
 
 def _runs(images: Sequence[SourceImage]) -> Iterator[tuple[int, int]]:
-    """Yield where runs of slices begin and end that lie side by side but for their headers, in their order."""
+    """Yield, in order, the begin and end of each run of slices that are adjacent but for their headers."""
     start = end = 0
     for offset, size_bytes in sorted((image.offset or 0, image.size_bytes) for image in images):
         if offset > end + _GAP_BYTES:
@@ -139,21 +140,21 @@ class Listing:
     num_hidden: int = 0
     """Hidden files, AppleDouble files among them."""
     strays: tuple[Path, ...] = ()
-    """Files that are no image by their suffix, or lie outside any class folder."""
+    """Files without the suffix of an image, or outside any class folder."""
 
     @uncollected()
     def in_memory(self) -> "Listing":
-        """Return it with every image made, for who goes through them more than once."""
+        """Return the listing with every image in memory, for callers that iterate over it more than once."""
         return replace(self, images=tuple(self.images))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # On the way to another process named tuples, of which there may be millions, take five times as long as tuples.
+        # Sending named tuples, of which there may be millions, to another process takes five times as long as tuples.
         flat = [tuple(image) for image in self.images] if isinstance(self.images, tuple) else self.images
         return _listing, (self.cell, self.root, flat, self.num_hidden, self.strays)
 
     @cached_property
     def version(self) -> str:
-        """A digest of every image's name, size and time of change: cheap, and another one when the files change."""
+        """A digest of every image's name, size and modification time: cheap, and different when the files change."""
         lines = [f"{name}/{file}\0{size}\0{time}" for name, file, _, size, time, *_ in self.images]
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -164,7 +165,7 @@ def _listing(cell: Cell, root: Path, flat: Sequence[Any], num_hidden: int, stray
 
 
 class Observed(Protocol):
-    """What is known of any source, of one that nobody converts too: its classes, and whether it has changed."""
+    """What every source can tell, even one that is not converted: its classes, and whether it has changed."""
 
     def class_names(self) -> tuple[str, ...]:
         """Return the sorted names of all class folders of the whole source."""
@@ -179,11 +180,11 @@ class Source(Observed, Protocol):
     """Images of a benchmark, by cell."""
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those *among* the cells that are best prepared with *cell*, as those of one archive are."""
+        """Return the cells *among* these that are best prepared with *cell*, such as those of one archive."""
         ...
 
     def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:
-        """Make the listings of *cells* available; a source whose cells lie together reads them in one pass."""
+        """Make the listings of *cells* available; a source whose cells share an archive reads them in one pass."""
         ...
 
     def listing(self, cell: Cell) -> Listing:

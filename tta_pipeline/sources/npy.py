@@ -21,35 +21,35 @@ from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_f
 
 LABELS_FILE = "labels.npy"
 _PNG_LEVEL = 1
-"""Lossless at every level; a higher one costs ten times the time for a few per cent of the size."""
+"""PNG compression level: all are lossless; a higher one takes ten times as long and saves a few per cent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NpySource:
     """A source of `<corruption>.npy` files, uint8 (5 n, H, W, 3) with n rows per severity, and `labels.npy`, (5 n,).
 
-    The row within the severity names an image, so one test image has one name in every cell.
+    The row within the severity names an image, so a test image has the same name in every cell.
     """
 
     root: Path
     cells: tuple[Cell, ...]
     class_names_by_label: tuple[str, ...] = ()
-    """If empty, classes are called after their labels, with zeros before them so that they sort as numbers."""
+    """Class names in the order of their labels; if empty, the labels, zero-padded so that they sort as numbers."""
     spill_root: Path
-    """Where the images of prepared cells lie as PNG files for as long as they are needed."""
+    """Folder for the images of prepared cells, as PNG files, while they are needed."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the class names in the order of their labels, which need not be that of the alphabet.
+        """Return the class names in the order of their labels, which need not be alphabetical.
 
         Raises:
-            SourceError: the labels are missing or no labels.
+            SourceError: the labels are missing or are not labels.
         """
         labels_path = self.root / LABELS_FILE
         return self._names_for(_labels(labels_path), labels_path)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and time of change of the files that *cell* comes from.
+        """Return a digest of name, size and modification time of the files that *cell* comes from.
 
         Raises:
             SourceError: one of them is missing.
@@ -72,7 +72,7 @@ class NpySource:
         """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
 
         Raises:
-            SourceError: a file is missing, or no array of images or labels that fit together.
+            SourceError: a file is missing, or the files are not arrays of images and labels that fit together.
         """
         with spill_folder(self.spill_root) as spill:
             listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
@@ -95,8 +95,8 @@ class NpySource:
         images, labels = read_images(images_path), _labels(labels_path)
         if len(images) != len(labels):
             raise SourceError(
-                f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected as many: "
-                "restore both from one archive"
+                f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected equal "
+                "numbers: restore both from one archive"
             )
         names = self._names_for(labels, labels_path)
         rows = _rows(cell, len(images))
@@ -105,8 +105,8 @@ class NpySource:
         return Listing(cell=cell, root=images_path, images=spill.images())
 
     def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: Path) -> tuple[str, ...]:
-        """Return the name of each label, having compared them with *labels*, which are those of *path*."""
-        # A damaged label may be anything; there are no more classes than labels.
+        """Return the name of each label, after checking the *labels* of *path* against the names."""
+        # A damaged label can be any number; there are never more classes than labels.
         names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
         wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
         if wrong.size:
@@ -117,8 +117,8 @@ class NpySource:
         if len(set(names)) < len(names):
             repeated = next(name for name in names if names.count(name) > 1)
             raise SourceError(
-                f"{self.root} is given the class name {repeated!r} more than once; expected another name for each "
-                f"label: correct the {len(names)} names"
+                f"{self.root} is given the class name {repeated!r} more than once; expected a different name for "
+                f"each label: correct the {len(names)} names"
             )
         return names
 
@@ -127,7 +127,7 @@ def read_images(path: Path) -> npt.NDArray[np.uint8]:
     """Map the images of one corruption, uint8 (5 n, H, W, 3), into memory.
 
     Raises:
-        SourceError: *path* is missing, or holds anything else.
+        SourceError: *path* is missing or holds something else.
     """
     images = _array(path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % len(SEVERITIES):
@@ -149,9 +149,9 @@ def _labels(path: Path) -> npt.NDArray[np.integer[Any]]:
 
 
 def _array(path: Path) -> npt.NDArray[Any]:
-    """Map the array file *path* into memory; unlike `numpy.load` this can neither unpickle nor open an archive."""
-    if path.exists() and not path.is_file():  # a named pipe would be waited for
-        raise _unreadable(path, "it is no regular file")
+    """Map the array file *path* into memory; unlike `numpy.load`, this never unpickles or opens an archive."""
+    if path.exists() and not path.is_file():  # reading a named pipe would block
+        raise _unreadable(path, "it is not a regular file")
     try:
         with path.open("rb") as file:
             header = read_array_header(file.read(MAX_START_BYTES))
@@ -168,21 +168,21 @@ def _array(path: Path) -> npt.NDArray[Any]:
 def _require_values(found_bytes: int, header: ArrayHeader) -> None:
     if found_bytes != header.size_bytes or not found_bytes:
         raise ValueError(
-            f"{found_bytes} bytes of values where {header.dtype} of shape {header.shape} takes {header.size_bytes}"
+            f"{found_bytes} bytes of values, but {header.dtype} of shape {header.shape} takes {header.size_bytes}"
         )
 
 
 def _unreadable(path: Path, reason: object) -> SourceError:
     return SourceError(
-        f"{path} cannot be read as an array ({reason}); expected `<corruption>.npy` and {LABELS_FILE} of numbers, not "
-        "empty, in one folder: point root at the unpacked archive"
+        f"{path} cannot be read as an array ({reason}); expected non-empty arrays of numbers, `<corruption>.npy` and "
+        f"{LABELS_FILE}, in one folder: point root at the unpacked archive"
     )
 
 
 def _rows(cell: Cell, num_rows: int) -> slice:
     if cell.severity not in SEVERITIES:
         raise SourceError(
-            f"{cell.key} has severity {cell.severity}; expected 1 to 5, since array files hold no other: take it from "
+            f"{cell.key} has severity {cell.severity}; expected 1 to 5, since array files hold no others: take it from "
             "another source"
         )
     num_images = num_rows // len(SEVERITIES)

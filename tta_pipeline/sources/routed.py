@@ -1,4 +1,4 @@
-"""A source some of whose cells come from another one, as clean images do that lie elsewhere."""
+"""A source that takes some cells from other sources, such as clean images that lie elsewhere."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from tta_pipeline.sources.listing import Listing, Source
 
 @dataclass(frozen=True, kw_only=True)
 class Routed:
-    """*source*, but for the cells that *elsewhere* has; only *source* decides the classes."""
+    """*source*, except for the cells in *elsewhere*; only *source* determines the classes."""
 
     source: Source
     elsewhere: Mapping[Cell, Source]
@@ -20,16 +20,16 @@ class Routed:
         return self.source.class_names()
 
     def version(self, cell: Cell) -> str:
-        """Return the version of *cell* where it comes from."""
+        """Return the version of *cell* from the source that has it."""
         return self._of(cell).version(cell)
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:
-        """Return those *among* the cells that lie with *cell*."""
+        """Return the cells *among* these that are best prepared with *cell*."""
         return self._of(cell).together(cell, [other for other in among if other not in self.elsewhere])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
-        """Prepare *cells*, each where it comes from."""
+        """Prepare *cells*, each in the source that has it."""
         with ExitStack() as stack:
             for cell in cells:
                 if cell in self.elsewhere:
@@ -38,7 +38,7 @@ class Routed:
             yield
 
     def listing(self, cell: Cell) -> Listing:
-        """Return the images of *cell* where they come from."""
+        """Return the images of *cell* from the source that has it."""
         return self._of(cell).listing(cell)
 
     def _of(self, cell: Cell) -> Source:

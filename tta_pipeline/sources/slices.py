@@ -1,4 +1,4 @@
-"""Images that are slices of one file, in some 50 bytes each: an archive has millions."""
+"""Images that are slices of one file, in about 50 bytes each: an archive has millions."""
 
 import os
 from array import array
@@ -13,11 +13,11 @@ from tta_pipeline.sources.listing import SourceImage
 
 
 class Slices(Sequence[SourceImage]):
-    """Images sorted by name, made anew whenever they are gone through: see `Listing.in_memory`.
+    """Images sorted by name, created anew at every iteration: see `Listing.in_memory`.
 
     Args:
-        path: The file that they are slices of.
-        modified_ns: Its time of change; None for a temporary file of ours.
+        path: The file that holds the slices.
+        modified_ns: Modification time of the file; None for our own temporary file.
     """
 
     def __init__(self, path: Path, *, modified_ns: int | None) -> None:
@@ -40,8 +40,8 @@ class Slices(Sequence[SourceImage]):
         return frozenset(self._classes)
 
     def name_that_stands_twice(self) -> str | None:
-        """Return a name that more than one of the images has, None if there is none."""
-        # No images are made for it: there are millions.
+        """Return a name that more than one image has, or None."""
+        # This creates no image objects: there would be millions.
         pairs = list(zip(self._class_of, bytes(self._names).split(b"\0"), strict=False))
         if len(set(pairs)) == len(pairs):
             return None

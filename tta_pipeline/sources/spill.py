@@ -1,4 +1,4 @@
-"""Temporary files of many images each, for sources whose images lie nowhere as they are."""
+"""Temporary files of many images each, for sources whose images are not on disk as they are needed."""
 
 import contextlib
 import shutil
@@ -16,7 +16,7 @@ Prepared = TypeVar("Prepared")
 
 
 class SpillFile:
-    """One file with images one after the other, each of them a slice."""
+    """One file of images, one after another, each of them a slice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class SpillFile:
             self._file = path.open("xb", buffering=_BUFFER_BYTES)
 
     def append(self, class_name: str, file_name: str, data: bytes) -> None:
-        """Write one image behind the others.
+        """Append one image.
 
         Raises:
             SourceError: the disk is full or not writable.
@@ -47,7 +47,7 @@ class SpillFile:
         return self._images
 
     def close(self) -> None:
-        """Close the file; what cannot be written any more is lost."""
+        """Close the file; data that can no longer be written is lost."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -65,14 +65,14 @@ class SpillFile:
 
 
 class SpillFolder:
-    """The spill files of one preparation, a file for each cell."""
+    """The spill files of one preparation, one file for each cell."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._files: dict[Cell, SpillFile] = {}
 
     def file(self, cell: Cell) -> SpillFile:
-        """Return the file of *cell*, created at the first call."""
+        """Return the file of *cell*, created on the first call."""
         if cell not in self._files:
             self._files[cell] = SpillFile(self.path / f"{cell.corruption}-{cell.severity}")
         return self._files[cell]
@@ -89,9 +89,9 @@ class SpillFolder:
 
 @contextlib.contextmanager
 def spill_folder(root: Path) -> Iterator[SpillFolder]:
-    """Yield a folder of spill files below *root*, which is removed, files and all, when the block ends.
+    """Yield a folder of spill files below *root*, and remove it with its files when the block ends.
 
-    What a killed process left behind is removed by the next call for the same *root*.
+    The next call for the same *root* removes what a killed process left behind.
     """
     with temporary_folder(root / "spill") as path:
         spill = SpillFolder(path)
@@ -103,7 +103,7 @@ def spill_folder(root: Path) -> Iterator[SpillFolder]:
 
 @contextlib.contextmanager
 def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> Iterator[None]:
-    """Add *prepared* to what a source has prepared, until the block ends."""
+    """Add *prepared* to a source's prepared cells until the block ends."""
     to.update(prepared)
     try:
         yield
@@ -113,7 +113,7 @@ def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> I
 
 
 def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
-    """Return what is prepared of *cell*, among *every*.
+    """Return what *every* has prepared for *cell*.
 
     Raises:
         SourceError: *cell* is not prepared.
@@ -121,7 +121,7 @@ def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> P
     if cell not in every:
         prepared = ", ".join(other.key for other in every) or "none"
         raise SourceError(
-            f"{cell.key} of {root} is not prepared (prepared: {prepared}); expected a listing to be asked for inside "
+            f"{cell.key} of {root} is not prepared (prepared: {prepared}); expected a listing to be requested inside "
             "prepared(cells) with its cell among them"
         )
     return every[cell]

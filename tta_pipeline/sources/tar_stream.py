@@ -30,7 +30,7 @@ _READ_BYTES = 8 * 2**20
 _CHUNK_BYTES = 2**20
 _MAX_EXTENSION_BYTES = 2**20
 _MAX_MEMBER_BYTES = 2**50
-_MAX_END_BYTES = 2**20  # tar fills up to 10 KiB; a download with room kept for it ends with zeros without measure
+_MAX_END_BYTES = 2**20  # tar pads to 10 KiB; a download into a preallocated file can end with any number of zeros
 D = TypeVar("D")
 T = TypeVar("T")
 _UNREADABLE = (OSError, EOFError, zlib.error)
@@ -43,21 +43,21 @@ class Entry(NamedTuple):
 
     name: str
     link: str
-    """Name, within the archive, of what a link leads to; empty for a file."""
+    """Name of the link's target within the archive; empty for a file."""
     size_bytes: int
-    """0 for a link."""
+    """Size of the file's data in bytes; 0 for a link."""
     offset: int | None = None
-    """Where a file's data begins in the file on disk; None for a link, and where that file is compressed."""
+    """Position of the file's data in the archive on disk; None for a link or in a compressed archive."""
 
 
 @contextmanager
 def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet) -> Iterator["TarStream"]:
-    """Open an archive for one reading; at the end, having read whatever is left, compare its md5 if one is expected.
+    """Open an archive for one pass; at the end, read whatever is left and compare the md5 if one is expected.
 
-    *progress* reports the MiB that are read.
+    *progress* reports the MiB read.
 
     Raises:
-        SourceError: it cannot be read, is compressed by something other than gzip, or has another md5.
+        SourceError: the archive cannot be read, is compressed by something other than gzip, or has another md5.
     """
     with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
         _refuse_compression(path, start)
@@ -65,7 +65,7 @@ def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = 
         file: Any = io.BufferedReader(hashed, _READ_BYTES)
         is_compressed = start.startswith(_GZIP)
         if is_compressed:
-            # A buffer of its own: gzip's is 8 KiB before Python 3.12.
+            # A separate buffer: gzip's own is 8 KiB before Python 3.12.
             file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
         stream = TarStream(file, str(path), begins_at=None if is_compressed else 0)
         yield stream
@@ -75,14 +75,14 @@ def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = 
 
 
 class TarStream:
-    """The files and links of one tar, in their order; only the data that is asked for is held.
+    """The files and links of one tar, in order; only the data that is requested is held.
 
-    It is also the file to read the latest member's data from, so that a tar within a tar is a stream on a stream.
+    The stream is also the file from which the latest member is read, so a tar within a tar is a stream on a stream.
 
     Args:
-        file: Open at the archive's first byte.
-        where: What an error calls the archive.
-        begins_at: The byte of the file on disk at which this tar begins; None if its bytes are not there as they are.
+        file: File that is open at the archive's first byte.
+        where: Name of the archive in errors.
+        begins_at: The byte of the file on disk at which this tar begins; None if that file is compressed.
     """
 
     def __init__(self, file: "BinaryIO | TarStream", where: str, *, begins_at: int | None) -> None:
@@ -94,10 +94,10 @@ class TarStream:
         self._left = self._padding = 0  # of the latest member
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield every file and link, and nothing for folders.
+        """Yield every file and link, but no folders.
 
         Raises:
-            SourceError: a header is damaged, a member is cut, leads outside or is a device, or there is no end mark.
+            SourceError: a header is damaged, a member is cut, leads outside or is a device, or the end mark is missing.
         """
         fields = dict[str, str]()
         while (header := self._next_header()) is not None:
@@ -113,10 +113,10 @@ class TarStream:
         self._require_end(fields)
 
     def read(self, size_bytes: int = -1) -> bytes:
-        """Return that many of the bytes that are left of the latest member, or all.
+        """Return up to *size_bytes* of the bytes left in the latest member; all of them if it is negative.
 
         Raises:
-            SourceError: the archive is cut.
+            SourceError: the archive is truncated.
         """
         if size_bytes < 0 or size_bytes > self._left:
             size_bytes = self._left
@@ -127,12 +127,12 @@ class TarStream:
         return data
 
     def drain(self) -> None:
-        """Read to the end of the file, whatever stands there."""
+        """Read to the end of the file, whatever is there."""
         while self._take(_CHUNK_BYTES):
             pass
 
     def damaged(self, found: str, expected: str) -> SourceError:
-        """Return the error that says what was *found* at the byte that is read next."""
+        """Return the error that says what was *found* at the next byte to be read."""
         return SourceError(
             f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
         )
@@ -148,7 +148,7 @@ class TarStream:
     def _next_header(self) -> Header | None:
         if self._left:
             self._skip(self._left)
-        # The zeros behind a member come with the next header: one read instead of two.
+        # The zeros after a member are read with the next header: one read instead of two.
         block = self._take(self._padding + BLOCK_BYTES)
         if self._padding:
             block = block[self._padding :]
@@ -168,7 +168,7 @@ class TarStream:
         self._left, self._padding = size_bytes, -size_bytes % BLOCK_BYTES
 
     def _skip(self, size_bytes: int) -> None:
-        """Pass over that many bytes; in a cut file it is the next header that is found missing."""
+        """Skip that many bytes; in a truncated file the next header is then found missing."""
         self._left = 0
         if self._seek is None:
             while size_bytes and (data := self._take(min(_CHUNK_BYTES, size_bytes))):
@@ -195,22 +195,22 @@ class TarStream:
         return dict(self._understood(partial(extension, header.kind), self.read()))
 
     def _require_end(self, fields: dict[str, str]) -> None:
-        """Refuse anything but zeros behind the first empty block, which a damaged header could be."""
+        """Refuse anything but zeros after the first empty block, which could be a damaged header."""
         if fields:
-            raise self.damaged("an end mark behind a long name", "the member of that name")
+            raise self.damaged("an end mark after a long name", "the member of that name")
         rest = self._take(_MAX_END_BYTES)
         if rest.count(0) != len(rest):
             self._offset -= len(rest) + BLOCK_BYTES  # where the first empty block is
-            raise self.damaged("data behind an empty block", "zeros only behind the end mark")
+            raise self.damaged("data after an empty block", "only zeros after the end mark")
         if len(rest) < BLOCK_BYTES:
             raise self.damaged("the end of the file inside the end mark", "two empty blocks")
         if self._take(1):
-            raise self.damaged(f"more than {_MAX_END_BYTES} bytes behind the end mark", "a finished download")
+            raise self.damaged(f"more than {_MAX_END_BYTES} bytes after the end mark", "a finished download")
 
     def _entry(self, header: Header, fields: dict[str, str]) -> Entry | None:
         full_name = fields.get("path", header.name)
         name = self._inside(full_name)
-        if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name told a folder
+        if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name marked a folder
             return None
         if header.kind in FILE_KINDS:
             return Entry(name, "", self._left, None if self._begins_at is None else self._begins_at + self._offset)
@@ -222,7 +222,7 @@ class TarStream:
         return Entry(name, self._link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
 
     def _inside(self, name: str) -> str:
-        """Return the member's *name* without `.` parts; those that lead anywhere else are refused."""
+        """Return the member's *name* without `.` parts; refuse names that lead elsewhere."""
         if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
             return name
         parts = [part for part in name.split("/") if part not in ("", ".")]
@@ -237,7 +237,7 @@ class TarStream:
         return "/".join(parts)
 
     def _link(self, name: str, target: str, *, is_symbolic: bool) -> str:
-        """Return the member that the link *name* leads to; symbolic ones begin at their own folder."""
+        """Return the member that the link *name* leads to; symbolic links start from their own folder."""
         parts = name.split("/")[:-1] if is_symbolic else []
         outside = target.startswith("/") or not target
         for part in target.split("/"):
@@ -256,9 +256,9 @@ class TarStream:
 
 @contextmanager
 def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
-    """Yield the file at its first byte, and what it begins with."""
-    if path.exists() and not path.is_file():  # a named pipe would be waited for
-        raise SourceError(f"{path} is no regular file; expected a tar or tar.gz archive: name one")
+    """Yield the file, open at its first byte, and its first bytes."""
+    if path.exists() and not path.is_file():  # reading a named pipe would block
+        raise SourceError(f"{path} is not a regular file; expected a tar or tar.gz archive: name one")
     try:
         raw = _CountingFile(path, progress)
         start = os.pread(raw.fileno(), 8, 0)
@@ -271,7 +271,7 @@ def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
 def _refuse_compression(path: Path, start: bytes) -> None:
     for magic, name in _REFUSED.items():
         if start.startswith(magic):
-            raise SourceError(f"{path} is compressed by {name}; expected tar or tar.gz: convert it")
+            raise SourceError(f"{path} is compressed with {name}; expected tar or tar.gz: convert it")
 
 
 def _compare_md5(path: Path, found: str, expected: str) -> None:
@@ -280,7 +280,7 @@ def _compare_md5(path: Path, found: str, expected: str) -> None:
 
 
 class _CountingFile(io.FileIO):
-    """A file that counts the MiB that are read of it."""
+    """A file that counts the MiB read from it."""
 
     def __init__(self, path: Path, progress: Reporter) -> None:
         super().__init__(path)
@@ -296,7 +296,7 @@ class _CountingFile(io.FileIO):
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose bytes are hashed in the order in which they are read, each block while the next one is used."""
+    """A file whose bytes are hashed in the order they are read, each block while the next one is used."""
 
     def __init__(self, raw: io.FileIO, thread: ThreadPoolExecutor) -> None:
         self._digest = hashlib.md5(usedforsecurity=False)
@@ -310,7 +310,7 @@ class _Hashed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         view = memoryview(buffer)
         count = int(self._raw.readinto(view) or 0)
-        block = bytes(view[:count])  # the buffer is filled again while this is hashed
+        block = bytes(view[:count])  # the buffer is refilled while this is hashed
         self._hashing.result()
         self._hashing = self._thread.submit(self._digest.update, block)
         return count

@@ -1,4 +1,4 @@
-"""A shard set as people's own code takes data: a torch `Dataset`, or an `IterableDataset` of whole batches."""
+"""A shard set for the user's own code: a torch `Dataset`, or an `IterableDataset` of whole batches."""
 
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ _NPY = "npy"
 class Shards(Dataset[tuple[Any, int]]):
     """The samples of one shard set, in stored order; each is compared with the manifest when it is read.
 
-    `shards[17]` is an image and its label, as of a torchvision `ImageFolder`, and in workers of a `DataLoader` too.
-    Reading all samples is several times as fast by `stream` or `batches`.
+    `shards[17]` is an image and its label, as in a torchvision `ImageFolder`, also in workers of a `DataLoader`.
+    Reading all samples is several times as fast with `stream` or `batches`.
     """
 
     def __init__(self, shard_set: ShardSet, *, transform: Callable[[Image.Image], Any] | None = None) -> None:
@@ -51,8 +51,8 @@ class Shards(Dataset[tuple[Any, int]]):
         """Return the image at *index*, a Pillow image in RGB or what the transform made of it, and its label.
 
         Raises:
-            IndexError: there are not so many samples.
-            StreamError: it cannot be read or decoded, or is not what the manifest says; the message names it.
+            IndexError: *index* is out of range.
+            StreamError: the sample cannot be read or decoded, or is not what the manifest says; the message names it.
         """
         position = range(len(self))[index]
         data = self._file(position)
@@ -73,13 +73,13 @@ class Shards(Dataset[tuple[Any, int]]):
     ) -> Stream:
         """Return the samples in batches `(images, labels, indices)` of uint8 (B, H, W, 3), int64 (B,) and (B,).
 
-        Images are overwritten when the next batch is asked for.
+        Images are overwritten when the next batch is requested.
 
         Args:
             batch_size: Samples in a batch; the last may have fewer.
-            image_size: Height and width in pixels that every image has; None: those of the first.
-            shuffle_seed: Of a permutation of all samples; None: the stored order.
-            num_threads: Decoding threads; they change the speed and nothing else.
+            image_size: Height and width of every image in pixels; None: those of the first image.
+            shuffle_seed: Seed of a permutation of all samples; None: the stored order.
+            num_threads: Number of decoding threads; it changes only the speed.
 
         Raises:
             ManifestError: the shards are not those that the manifest describes.
@@ -97,13 +97,13 @@ class Shards(Dataset[tuple[Any, int]]):
         """Return an `IterableDataset` of images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,).
 
         Give it to `DataLoader(batches, batch_size=None)`, or iterate over it as it is, which is as fast. Workers of a
-        `DataLoader` share the batches, each of which comes once.
+        `DataLoader` share the batches; each batch comes once.
         """
         return Batches(self.stream(batch_size=batch_size, shuffle_seed=shuffle_seed, num_threads=num_threads))
 
     @property
     def image_size(self) -> int:
-        """Height of the first image in pixels; a stream needs all images to be as high and as wide."""
+        """Height of the first image in pixels; a stream needs all images to have this height and width."""
         return read_image_header(self._file(0)).height
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Shards(Dataset[tuple[Any, int]]):
 
 
 class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    """The batches of a stream as a model takes them; see `Shards.batches`."""
+    """The batches of a stream in the form that a model takes; see `Shards.batches`."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -144,7 +144,7 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
             yield as_floats(batch.images), batch.labels
 
     def _of_this_worker(self) -> Stream:
-        """Return the stream of every n-th batch in a worker of a `DataLoader`, and else of all."""
+        """Return the stream of every n-th batch in a worker of a `DataLoader`, otherwise of all batches."""
         worker = get_worker_info()
         if worker is None:
             return self.stream
@@ -156,11 +156,11 @@ class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def open_shards(folder: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
-    """Open the shard set in *folder*: its length is known, and no image is read yet.
+    """Open the shard set in *folder*: its length is known, but no image is read yet.
 
     Args:
-        folder: Where `manifest.json` lies, such as `shards/fog/5`.
-        transform: Makes something else of each Pillow image that `shards[17]` gives.
+        folder: Folder of `manifest.json`, such as `shards/fog/5`.
+        transform: Function applied to each Pillow image that `shards[17]` gives.
 
     Raises:
         ManifestError: there is no shard set, or manifest and index disagree.

@@ -13,13 +13,13 @@ _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
 def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
 
-    JPEG by libjpeg-turbo with its default, exact settings: the pixels that Pillow gives.
+    JPEG is decoded by libjpeg-turbo with its default, exact settings: these are the pixels that Pillow gives.
 
     Raises:
-        ValueError: *data* is no image of *out*'s size, or is damaged.
+        ValueError: *data* is not an image of *out*'s size, or is damaged.
     """
-    # Nearly all files: a JFIF header, tables behind it, an end mark. JFIF is grey or YCbCr by definition, and seeing it
-    # here spares the parsing of the header: microseconds in which the other threads wait for this one.
+    # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition, so this
+    # check saves parsing the header: microseconds in which the other threads wait for this one.
     is_plain = data.startswith(_JFIF) and data.startswith(_TABLES, 20) and data.endswith(_JPEG_END)
     if not (is_plain and _decode_jpeg_into(data, out)):
         _decode_any_into(data, out)
@@ -38,9 +38,9 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
 
 
 def _decode_jpeg_into(data: bytes, out: npt.NDArray[np.uint8]) -> bool:
-    """Return whether *data* is now in *out*: not if it has another size or libjpeg gives up on it."""
+    """Return whether *data* is now in *out*: false if it has another size or libjpeg gives up on it."""
     try:
-        # Not strict: a few published images have harmless faults that Pillow passes over, and hashes guard the rest.
+        # Not strict: a few published images have harmless faults that Pillow ignores, and hashes guard the rest.
         return bool(simplejpeg.decode_jpeg(data, "rgb", buffer=out, strict=False).shape == out.shape)
     except ValueError:
         return False

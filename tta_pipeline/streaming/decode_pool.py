@@ -1,7 +1,7 @@
-"""Threads that do pieces of work in the order they are given out, at the least cost per piece.
+"""Threads that start pieces of work in the order they are given, at the least cost per piece.
 
-Not those of `concurrent.futures`: their locks and wake-ups take about 100 microseconds a piece where three threads
-share two cores, a tenth of what it takes to decode 64 small images.
+`concurrent.futures` is not used: its locks and wake-ups take about 100 microseconds per piece where three threads share
+two cores, a tenth of the time to decode 64 small images.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Piece = TypeVar("Piece")
 
 
 class DecodePool(Generic[Piece]):
-    """So many threads at one kind of work; with none, the work is done where it is given out."""
+    """*num_threads* threads for one kind of work; with none, the caller of `give` does the work."""
 
     def __init__(self, num_threads: int, work: Callable[[Piece], None]) -> None:
         self._work = work
@@ -30,7 +30,7 @@ class DecodePool(Generic[Piece]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for the pieces that are being worked on; the others are dropped."""
+        """Wait for the pieces in progress, and drop the others."""
         while not self._todo.empty():
             self._todo.get()
         for _ in self._threads:
@@ -39,14 +39,14 @@ class DecodePool(Generic[Piece]):
             thread.join()
 
     def give(self, piece: Piece) -> None:
-        """Have *piece* worked on."""
+        """Add *piece* to the work."""
         if self._threads:
             self._todo.put(piece)
         else:
             self._do(piece)
 
     def take(self) -> Piece:
-        """Return the next piece that is done, in whatever order; what its work raised is raised here."""
+        """Return the next finished piece, in any order, or raise what its work raised."""
         piece, error = self._done.get()
         if error is not None:
             raise error

@@ -1,14 +1,15 @@
-"""Cells kept as decoded pixels, for the next experiment on them: reading them then costs a copy.
+"""Cells kept as decoded pixels for the next experiment on them: reading them then costs one copy.
 
-On node-local disk, or in memory under /dev/shm, in a folder of our own below the one that is given. A file is called
-after everything that decides its pixels, `<64 hex digits>-<size>.pixels`:
+They are on node-local disk, or in memory under /dev/shm, in our own folder below the given one. A file is named after
+everything that determines its pixels, `<64 hex digits>-<size>.pixels`:
 
     uint8 (N, H, W, 3)   the pixels, in stored order
-    N x 8 bytes          the xxh3 of each sample's pixels, compared whenever they are read
+    N x 8 bytes          the xxh3 of each sample's pixels, compared at every read
     32 bytes             the hex digits of the name as bytes
     32 bytes             the sha256 of the 8 N + 32 bytes before
 
-The longest unused go when the limit would be passed. A damaged one goes too, and the shards are read in its place.
+The least recently used files are removed when the limit would be exceeded. A damaged file is removed too, and the
+shards are read instead.
 """
 
 import hashlib
@@ -54,11 +55,11 @@ class DecodedCells:
 
     @property
     def own_folder(self) -> Path:
-        """The folder below it where they are, and nothing else is."""
+        """The folder below the given one that has these files and nothing else."""
         return self.folder / OWN_FOLDER
 
     def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
-        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept as they are read.
+        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept while they are read.
 
         Raises:
             StreamError: the folder cannot be written to.
@@ -81,7 +82,7 @@ class DecodedCells:
         return _KeepingPixels(shard_set, image_size, path, kind)
 
     def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
-        """Yield the files that are of none of *manifests*, given by sha256, or that another decoder made."""
+        """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made."""
         if not self.own_folder.is_dir():
             return
         for path in sorted(self.own_folder.iterdir()):
@@ -92,7 +93,7 @@ class DecodedCells:
                     yield path
 
     def _make_room(self, size_bytes: int) -> None:
-        """Remove the files that were used longest ago; whoever reads one has it open and reads on."""
+        """Remove the least recently used files; a process that reads one has it open and can read on."""
         named = [path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
         kept = sorted(named, key=lambda path: path.stat().st_atime_ns)
         total_bytes = sum(path.stat().st_size for path in kept) + size_bytes
@@ -113,10 +114,10 @@ def _identity(manifest_sha256: str, image_size: int) -> str:
 
 
 class _Kind(NamedTuple):
-    """What a file of decoded pixels is of."""
+    """What a file of decoded pixels was made from."""
 
     identity: str
-    """Hash of everything that decides the pixels: shard set, image size, and who decodes."""
+    """Hash of everything that determines the pixels: shard set, image size and decoders."""
     num_samples: int
     image_bytes: int
 
@@ -134,12 +135,12 @@ class _Kind(NamedTuple):
         return self.pixel_bytes + self.num_samples * CHECKSUM_BYTES + 2 * _HASH_BYTES
 
     def trailer(self, checksums: Digests) -> bytes:
-        """Return what stands behind the pixels."""
+        """Return the bytes after the pixels."""
         body = checksums.tobytes() + bytes.fromhex(self.identity)
         return body + hashlib.sha256(body).digest()
 
     def checksums_in(self, path: Path) -> Digests | None:
-        """Return the checksums of the samples in the file *path*, or None if it is no whole file of this kind."""
+        """Return the checksums of the samples in the file *path*, or None if it is not a whole file of this kind."""
         try:
             if not path.is_file() or path.stat().st_size != self.file_bytes:
                 return None
@@ -154,7 +155,7 @@ class _Kind(NamedTuple):
 
 
 class KeptPixels:
-    """Reads a file of decoded pixels and compares each sample's; once one is damaged, the shards are read."""
+    """Reads a file of decoded pixels and compares each sample's pixels; if one is damaged, the shards are read."""
 
     def __init__(self, path: Path, shard_set: ShardSet, image_size: int, checksums: Digests) -> None:
         self._path = path
@@ -168,8 +169,8 @@ class KeptPixels:
     def __enter__(self) -> Self:
         try:
             self._file: BinaryIO = self._stack.enter_context(self._path.open("rb", buffering=0))
-            os.utime(self._path)  # used just now, whether or not the file system notes it
-        except OSError:  # another process has just made room
+            os.utime(self._path)  # marks the file as just used, whether or not the file system does
+        except OSError:  # another process has just removed the file
             self._read_shards()
         return self
 
@@ -179,17 +180,17 @@ class KeptPixels:
         self._stack.close()
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Copy the samples at *indices* into *out*, those that lie together at once.
+        """Copy the samples at *indices* into *out*, adjacent ones at once.
 
         Raises:
-            StreamError: the file is damaged, and a shard cannot be read or is another than in the manifest.
+            StreamError: the file is damaged, and a shard cannot be read or is not that of the manifest.
         """
         if self._is_damaged or not self._copied(indices, out):
             self._read_shards()
             self._stored.fill(indices, out)
 
     def require_unchanged(self) -> None:
-        """Make sure of the shards, if they were read."""
+        """Make sure that the shards are unchanged, if they were read."""
         if self._is_damaged:
             self._stored.require_unchanged()
 
@@ -216,7 +217,7 @@ class KeptPixels:
 
 
 class _KeepingPixels:
-    """Reads the shards, and keeps every sample's pixels until all are there; if that fails, it reads on."""
+    """Reads the shards and stores every sample's pixels until all are there; if storing fails, reading goes on."""
 
     def __init__(self, shard_set: ShardSet, image_size: int, path: Path, kind: _Kind) -> None:
         self._stored = StoredPixels(shard_set, image_size)
@@ -250,7 +251,7 @@ class _KeepingPixels:
         self._is_missing[indices] = False
 
     def require_unchanged(self) -> None:
-        """Make sure of the shards; then, if every sample was read, give the file its name."""
+        """Make sure that the shards are unchanged; then, if every sample was read, give the file its name."""
         self._stored.require_unchanged()
         if not self._is_missing.any():
             trailer = np.frombuffer(self._kind.trailer(self._checksums), np.uint8)
@@ -260,7 +261,7 @@ class _KeepingPixels:
                 self._beside.replace(self._path)
 
     def _write(self, data: npt.NDArray[np.uint8], start: int) -> None:
-        """Write *data*, unless the disk was full before; what could not be written is not kept."""
+        """Write *data*, unless an earlier write found the disk full; what could not be written is not kept."""
         try:
             self._keeps = self._keeps and os.pwrite(self._file.fileno(), data.data, start) == data.nbytes
         except OSError:
@@ -269,5 +270,5 @@ class _KeepingPixels:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return the libraries that decode: another version of one may give other pixels."""
+    """Return the decoding libraries with their versions: another version may give other pixels."""
     return tuple(f"{name} {version(name)}" for name in _DECODERS)

@@ -1,4 +1,4 @@
-"""Batches on the device that computes, the copy of one going on beside the computation of another."""
+"""Batches on the compute device; one batch is copied while another is computed on."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -10,20 +10,20 @@ from tta_pipeline.streaming.reader import Batch
 
 
 class DeviceBatch(NamedTuple):
-    """Some consecutive samples of a stream on the device that computes."""
+    """Consecutive samples of a stream on the compute device."""
 
     images: torch.Tensor
-    """uint8 (B, H, W, 3), RGB."""
+    """Pixels, uint8 (B, H, W, 3), RGB."""
     labels: torch.Tensor
-    """int64 (B,), on the host."""
+    """Labels, int64 (B,), on the host."""
     indices: Indices
-    """Positions in the sample index, shape (B,)."""
+    """Positions of the samples in the sample index, shape (B,)."""
     copied: "tuple[torch.cuda.Event, torch.cuda.Event] | None"
-    """Begin and end of the copy to the device; None where nothing is copied."""
+    """Start and end of the copy to the device; None if nothing is copied."""
 
 
 def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceBatch]:
-    """Yield *batches* on *device*; on CUDA the next one is copied while the present one is computed on."""
+    """Yield *batches* on *device*; on CUDA the next batch is copied while the current one is computed on."""
     if device.type == "cuda":
         yield from _on_cuda(batches, device)
         return
@@ -38,7 +38,7 @@ def _on_cuda(batches: Iterable[Batch], device: torch.device) -> Iterator[DeviceB
         copying = _Copying(batch, device, stream)
         if waiting is not None:
             yield waiting.result()
-        # Asking for the next batch lets its pinned memory be overwritten.
+        # Requesting the next batch allows the pinned memory of this one to be overwritten.
         copying.end.synchronize()
         waiting = copying
     if waiting is not None:
@@ -65,10 +65,10 @@ class _Copying:
 
 
 def timing_event() -> "torch.cuda.Event":
-    """Return a moment in the work of a CUDA device, yet to be recorded."""
+    """Return a timing event of a CUDA device that is yet to be recorded."""
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch has no types for it
 
 
 def as_floats(images: torch.Tensor) -> torch.Tensor:
-    """Return uint8 (B, H, W, 3) as float32 (B, 3, H, W) in [0, 1], its memory channels-last as the pixels came."""
+    """Return uint8 (B, H, W, 3) as float32 (B, 3, H, W) in [0, 1], its memory channels-last like the pixels."""
     return images.permute(0, 3, 1, 2).float().div_(255)

@@ -22,24 +22,24 @@ _OTHER_FILES = 256
 
 @dataclass(frozen=True, kw_only=True)
 class JoinedSets:
-    """The samples of several shard sets, one set after the other."""
+    """The samples of several shard sets, one set after another."""
 
     sets: tuple[ShardSet, ...]
 
     @cached_property
     def starts(self) -> Indices:
-        """Position of the first sample of each set, and behind them the number of all samples, shape (S + 1,)."""
+        """Position of the first sample of each set, followed by the number of all samples, shape (S + 1,)."""
         return np.cumsum([0, *(len(shard_set.index) for shard_set in self.sets)])
 
     @cached_property
     def index(self) -> SampleIndex:
-        """The index of all samples; of several sets the keys have the cell before them."""
+        """The index of all samples; with several sets, the keys begin with the cell."""
         if len(self.sets) == 1:
             return self.sets[0].index
         return SampleIndex(table=pa.concat_tables(_with_cell(shard_set) for shard_set in self.sets))
 
     def set_numbers(self, indices: Indices) -> Indices:
-        """Return which set each of the samples at *indices*, shape (B,), is of."""
+        """Return the number of the set that each sample at *indices* belongs to, shape (B,)."""
         numbers: Indices = np.searchsorted(self.starts, indices, side="right") - 1
         return numbers
 
@@ -80,7 +80,7 @@ class JoinedPixels:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files, if it must be and may be."""
+    """Raise this process's limit of open files, if necessary and allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count + _OTHER_FILES and soft != resource.RLIM_INFINITY:
         most = count + _OTHER_FILES if hard == resource.RLIM_INFINITY else min(count + _OTHER_FILES, hard)

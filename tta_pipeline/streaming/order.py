@@ -1,7 +1,7 @@
 """The order of a stream: a function of manifest, order and seed, never of threads, shard sizes or machines.
 
-Every order ranks samples by a keyed hash of their names. So a cell in 3 shards or in 30, and on whatever machine, gives
-the same stream, which its hash proves.
+Every order ranks samples by a keyed hash of their names. So a cell in 3 shards or in 30, on any machine, gives the
+same stream, as its hash proves.
 """
 
 from collections.abc import Callable
@@ -22,26 +22,26 @@ class StreamOrder:
 
     name: str
     indices: Indices
-    """Positions in the sample index, shape (N,)."""
+    """Positions of the samples in the sample index, shape (N,)."""
     sha256: str
-    """Of the samples' keys, one a line, in stream order."""
+    """sha256 of the samples' keys, one per line, in stream order."""
 
     def __len__(self) -> int:
         return len(self.indices)
 
 
 def as_stored(index: SampleIndex) -> StreamOrder:
-    """Return the order in which the samples lie in the shards, which sharding has permuted."""
+    """Return the order of the samples in the shards, which sharding has permuted."""
     return _order("as_stored", index, np.arange(len(index)))
 
 
 def shuffled(index: SampleIndex, *, seed: int) -> StreamOrder:
-    """Return an exact permutation of all samples, one for each *seed*."""
+    """Return an exact permutation of all samples, determined by *seed*."""
     return _order(f"shuffled(seed={seed})", index, ordering.permuted(index.keys, seed=seed))
 
 
 def windowed(index: SampleIndex, *, seed: int, window: int) -> StreamOrder:
-    """Return the stored order, each *window* samples permuted among themselves: mixed, and read in large blocks."""
+    """Return the stored order, every *window* samples permuted among themselves: mixed, but read in large blocks."""
     if window < 1:
         raise StreamError(f"window is {window}; expected at least one sample")
     rank_of = np.argsort(ordering.permuted(index.keys, seed=seed))
@@ -63,25 +63,25 @@ def dirichlet(index: SampleIndex, *, seed: int, delta: float) -> StreamOrder:
 
 
 def among(positions: Indices, index: SampleIndex, order: Callable[[SampleIndex], StreamOrder]) -> StreamOrder:
-    """Return *order* of the samples at *positions*, shape (M,), alone."""
+    """Return *order* of only the samples at *positions*, shape (M,)."""
     found = order(SampleIndex(table=index.table.take(positions)))
     return replace(found, indices=positions[found.indices])
 
 
 def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, seed: int) -> StreamOrder:
-    """Return a stream that has each image of each group once, while its level rises to the highest and falls again.
+    """Return a stream that has each image of each group once, while the level rises to the highest and falls again.
 
-    As in CCC (Press et al. 2023, "RDumb", section 3) neighbours differ little: between two levels the stream has both,
-    in shifting proportions. The levels here are cells that exist, so that nothing is generated on the way.
+    As in CCC (Press et al. 2023, "RDumb", section 3), neighbours differ little: between two levels the stream has both,
+    in shifting proportions. The levels here are existing cells, so nothing is generated on the way.
 
     Args:
-        index: Samples whose source names are those of the images.
+        index: Samples; their source names identify the images.
         levels: Level of each sample, shape (N,).
         groups: Group of each sample, in stream order from 0, shape (N,).
-        seed: Of the images' order and of the draws between two levels.
+        seed: Seed of the images' order and of the draws between two levels.
 
     Raises:
-        StreamError: an image of a group is not there at every level.
+        StreamError: an image of a group is missing at some level.
     """
     names = list(index.table["source_name"].to_pylist())
     rng, stretches = np.random.default_rng(abs(seed)), list[Indices]()
@@ -103,25 +103,25 @@ def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSlice:
-    """What one of several processes reads of a stream."""
+    """The part of a stream that one of several processes reads."""
 
     indices: Indices
-    """Positions in the sample index, shape (M,)."""
+    """Positions of the samples in the sample index, shape (M,)."""
     is_padding: npt.NDArray[np.bool_]
-    """Which of them only fill up to equal length and must not be counted, shape (M,)."""
+    """Whether each sample only pads the slice to equal length and must not be counted, shape (M,)."""
 
 
 def rank_slice(order: StreamOrder, *, rank: int, num_ranks: int, padded: bool = False) -> RankSlice:
-    """Return every *num_ranks*-th sample of *order* from *rank* on: together the slices have each sample once.
+    """Return every *num_ranks*-th sample of *order* from *rank* on: together, the slices have each sample once.
 
     Args:
         order: The whole stream.
-        rank: Which of the processes, from 0.
-        num_ranks: How many there are.
-        padded: Whether all slices have equal length, where processes must take equal steps; the padding is marked.
+        rank: Number of the process, from 0.
+        num_ranks: Number of processes.
+        padded: Whether all slices have equal length, for processes that must take equal steps; the padding is marked.
 
     Raises:
-        StreamError: there is no such rank.
+        StreamError: *rank* is out of range.
     """
     if not 0 <= rank < num_ranks:
         raise StreamError(f"rank is {rank} of {num_ranks}; expected 0 to {num_ranks - 1}")

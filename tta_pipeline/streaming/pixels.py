@@ -1,4 +1,4 @@
-"""The pixels of single samples: decoded from the shards, at the offsets that the manifest knows."""
+"""The pixels of single samples, decoded from the shards at the offsets in the manifest."""
 
 import os
 from collections.abc import Iterator
@@ -16,20 +16,20 @@ from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.decode import decode_into
 
 _GAP_BYTES = 2**12
-"""Bytes between two samples that are read along rather than skipped: headers, padding and label members."""
+"""Most bytes between two samples to read rather than skip: headers, padding and label members."""
 
 
 class Pixels(Protocol):
-    """Gives the pixels of any samples of a shard set, to several threads at a time."""
+    """Gives the pixels of any samples of a shard set to several threads at a time."""
 
     def __enter__(self) -> Self:
-        """Open what is read."""
+        """Open the files."""
         ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the files."""
         ...
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
@@ -45,7 +45,7 @@ class StoredPixels:
     """Reads the shards of a shard set and decodes."""
 
     def __init__(self, shard_set: ShardSet, image_size: int) -> None:
-        del image_size  # that of the buffers, which says it too
+        del image_size  # the buffers have this size
         self._shard_set = shard_set
         self._check = shard_set.sample_check()
         self._files: list[BinaryIO] = []
@@ -79,7 +79,7 @@ class StoredPixels:
             known = self._check.expected(indices[first:last])
             slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), known, out[first:last], strict=True)
             for number, (image_start, image_end, expected, image) in enumerate(slices, start=first):
-                # A copy, which is sooner made than a view is made and opened.
+                # A copy, which is faster than creating and opening a view.
                 data = block[image_start:image_end]
                 if (found := digest(data)) != expected:
                     raise self._changed_sample(int(indices[number]), found, expected)
@@ -92,7 +92,7 @@ class StoredPixels:
         """Return the image file of the sample at *index*.
 
         Raises:
-            StreamError: it cannot be read, or is not that of the manifest.
+            StreamError: the file cannot be read, or is not that of the manifest.
         """
         samples, alone = self._shard_set.index, np.array([index])
         start = int(samples.offsets[index])
@@ -106,7 +106,7 @@ class StoredPixels:
         """Make sure that no shard was written to since it was opened.
 
         Raises:
-            StreamError: one was; the first sample that is another now is named.
+            StreamError: a shard was; the message names the first sample that has changed.
         """
         for number, file in enumerate(self._files):
             if _stamp(file) != self._stamps[number]:
@@ -129,14 +129,14 @@ class StoredPixels:
         if len(data) != end - start:
             cut = start + len(data)
             index = next(int(i) for i in indices if self._end(int(i)) > cut)
-            raise self.unreadable(index, f"the end of the file at byte {cut}, since the shard was cut")
+            raise self.unreadable(index, f"the end of the file at byte {cut}, since the shard is truncated")
         return data
 
     def _end(self, index: int) -> int:
         return int(self._shard_set.index.offsets[index] + self._shard_set.index.sizes[index])
 
     def unreadable(self, index: int, found: str) -> StreamError:
-        """Return the error that says that *found* stands where the sample at *index* should."""
+        """Return the error that says that *found* is where the sample at *index* should be."""
         size_bytes = self._shard_set.index.sizes[index]
         return StreamError(
             f"{self._place(index)}: found {found}; expected an image of {size_bytes} bytes as in the manifest: verify "
@@ -157,7 +157,7 @@ class StoredPixels:
             if (found := self._check.digest(data)) != expected:
                 return self._changed_sample(index, found, expected)
         path = self._shard_set.folder / self._shard_set.manifest.shards[number].name
-        return StreamError(f"{path} was written to while it was read; expected shards to stay as they are: run again")
+        return StreamError(f"{path} was written to while it was read; expected shards not to change: run again")
 
     def _place(self, index: int) -> str:
         samples = self._shard_set.index
@@ -166,7 +166,7 @@ class StoredPixels:
 
 
 def runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
-    """Yield first and last position of the samples that lie one after the other in a shard, to be read at once."""
+    """Yield first and last position of each run of samples that are adjacent in a shard, to be read at once."""
     gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
     is_apart = (shards[1:] != shards[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
     return pairwise([0, *(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)])

@@ -1,7 +1,7 @@
 """Batches of decoded images, read from shards at the manifest's offsets by a few threads of one process.
 
-The consumer takes a batch while the threads fill the next ones. Buffers are made once and used again and again, so
-memory is bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the data set.
+The consumer takes a batch while the threads fill the next ones. Buffers are created once and reused, so memory is
+bounded by `prefetch + 1` batches and the blocks being read, whatever the size of the data set.
 """
 
 import math
@@ -20,17 +20,17 @@ from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 
 _PIECE_BYTES = 2**21
-"""Pixels that a thread decodes at a time: large enough to hide the handing over, small enough to share a batch."""
+"""Bytes of pixels that a thread decodes at a time: enough to hide the hand-over, few enough to share a batch."""
 
 
 _UNALIGNED_BYTES = 16
-"""Where images begin in their memory, which is aligned to 64 bytes or more: rows that begin at a multiple of 32 are
-written past the processor's caches by libjpeg-turbo (`vmovntdq`), which takes 6 % longer here, and what reads them next
-would wait for them too."""
+"""Offset of the images in their memory, which is aligned to 64 bytes or more: libjpeg-turbo writes rows that begin at a
+multiple of 32 past the processor's caches (`vmovntdq`), which takes 6 % longer here, and the next reader would wait for
+them too."""
 
 
 class _Piece(NamedTuple):
-    """A part of a batch, from one of its samples to before another."""
+    """A part of a batch: consecutive samples, the end excluded."""
 
     number: int
     start: int
@@ -38,19 +38,19 @@ class _Piece(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Some consecutive samples of a stream. Its images are overwritten once the next batch has been asked for."""
+    """Consecutive samples of a stream. The images are overwritten once the next batch has been requested."""
 
     images: torch.Tensor
-    """uint8 (B, H, W, 3), RGB; in pinned memory if the stream is to feed a CUDA device."""
+    """Pixels, uint8 (B, H, W, 3), RGB; in pinned memory if the stream feeds a CUDA device."""
     labels: torch.Tensor
-    """int64 (B,)."""
+    """Labels, int64 (B,)."""
     indices: Indices
-    """Positions in the sample index, shape (B,)."""
+    """Positions of the samples in the sample index, shape (B,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The samples of a shard set in one order, in batches that are full but for the last."""
+    """The samples of a shard set in one order, in batches that are all full except the last."""
 
     shard_set: ShardSet | JoinedSets
     order: StreamOrder
@@ -58,23 +58,23 @@ class Stream:
     image_size: int
     """Height and width that every image must have, in pixels."""
     num_threads: int = 2
-    """Decoding threads; 0: the consumer decodes. They change the speed and nothing else."""
+    """Number of decoding threads; 0: the consumer decodes. It changes only the speed."""
     prefetch: int = 3
-    """Batches that are being filled while the consumer has one."""
+    """Number of batches that are being filled while the consumer has one."""
     pin_memory: bool = False
-    """Whether batches lie in memory from which a CUDA device copies by itself."""
+    """Whether batches are in memory from which a CUDA device copies by itself."""
     open_pixels: Callable[[Any, int], Pixels] = StoredPixels
-    """Where pixels come from, given shard set and image size."""
+    """Function that opens the pixels of a shard set, given the set and the image size."""
 
     def __len__(self) -> int:
         return math.ceil(len(self.order) / self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch; leaving early ends the threads after the images they are at.
+        """Yield every batch; leaving early ends the threads after their current images.
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or a shard changed meanwhile; the message names shard, key
-                and offset.
+            StreamError: a sample cannot be read or decoded, or a shard changed meanwhile; the message names the shard,
+                key and offset.
         """
         with ExitStack() as stack:
             pixels = stack.enter_context(self.open_pixels(self.shard_set, self.image_size))
@@ -103,7 +103,7 @@ class Stream:
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
     def _give(self, pool: DecodePool[_Piece], number: int) -> int:
-        """Have a batch filled in pieces, and return how many they are."""
+        """Have a batch filled in pieces, and return the number of pieces."""
         size = self._size(number)
         starts = range(0, size, max(1, _PIECE_BYTES // (self.image_size**2 * 3)))
         for start in starts:

@@ -1,7 +1,7 @@
-"""Shard sets that lie at http, https, s3, gs or file URLs.
+"""Shard sets at http, https, s3, gs or file URLs.
 
-A URL is opened by the library of its scheme and by nothing else: no chain, no pipe, no shell, no secret in it. Keys,
-profiles and endpoints come from where these libraries look: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings.
+A URL is opened only by the library of its scheme, without chain, pipe or shell, and contains no secret. Keys, profiles
+and endpoints come from where these libraries look: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ _HUGE_RANGE = re.compile(r"\d{6}\.\.|\.\.-?\d{6}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
 _PAUSES_S = (0.0, 0.2, 1.0, 3.0)
-"""Before each try to read; only the first is free."""
+"""Pause before each attempt to read; only the first attempt has none."""
 _CONNECT_S = 10.0
 _SILENCE_S = 30.0
-"""Without a byte, after which a connection counts as dropped."""
+"""Seconds without a byte after which a connection counts as dropped."""
 _BUSY = (408, 425, 429)
-"""Status codes below 500 that ask to come again."""
+"""Status codes below 500 that ask the client to retry."""
 
 Result = TypeVar("Result")
 
@@ -54,7 +54,7 @@ class LocalFolder:
         """Return the bytes of a file from *start* to *end*.
 
         Raises:
-            StreamError: they are not all there.
+            StreamError: some of the bytes are missing.
         """
         return await asyncio.to_thread(self._read, name, start, end)
 
@@ -77,7 +77,7 @@ class LocalFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteFolder:
-    """A shard set at a URL, which has no secret in it and may stand in messages."""
+    """A shard set at a URL, which contains no secret and may appear in messages."""
 
     url: str
 
@@ -88,7 +88,7 @@ class RemoteFolder:
         """Fetch the manifest.
 
         Raises:
-            StreamError: it cannot be fetched, or is damaged.
+            StreamError: the manifest cannot be fetched, or is damaged.
         """
         data = waited_for(self.read(MANIFEST_FILE))
         with TemporaryDirectory(prefix="tta_pipeline-manifest-") as folder:
@@ -100,10 +100,10 @@ class RemoteFolder:
                 raise StreamError(str(error).replace(str(path), f"{self}/{MANIFEST_FILE}")) from None
 
     async def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of an object from *start* to *end*; what may pass by itself is tried again a few times.
+        """Return the bytes of an object from *start* to *end*; after a temporary failure, retry a few times.
 
         Raises:
-            StreamError: they cannot be had.
+            StreamError: the bytes cannot be read.
         """
         scheme = urlsplit(self.url).scheme
         file_system = _file_system(scheme)
@@ -114,8 +114,8 @@ class RemoteFolder:
             await asyncio.sleep(pause_s)
             try:
                 data: bytes = await file_system._cat_file(address, **span)  # noqa: SLF001 - so fsspec names coroutines
-            except Exception as error:  # noqa: BLE001 - each library has errors of its own
-                # Only the kind of the error is told: its text may have headers and signed addresses in it.
+            except Exception as error:  # noqa: BLE001 - each library has its own errors
+                # Only the kind of the error is reported: its text may contain headers and signed URLs.
                 found = _kind(error)
                 if _is_final(error):
                     break
@@ -125,8 +125,8 @@ class RemoteFolder:
                 found = f"{len(data)} bytes"
         expected = "an object" if end is None else f"{end - start} bytes from byte {start} on"
         raise StreamError(
-            f"{self.url}/{name}: found {found}; expected {expected}: look at the address, at the rights to read it, "
-            "and at whether the server serves ranges"
+            f"{self.url}/{name}: found {found}; expected {expected}: check the address, the rights to read it, and "
+            "whether the server serves ranges"
         )
 
 
@@ -137,7 +137,7 @@ def folder_at(location: str) -> Folder:
     """Return the folder that *location*, a path or a URL, names.
 
     Raises:
-        StreamError: the URL is of a scheme that is not read, or has something in it that does not belong there.
+        StreamError: the scheme of the URL is not supported, or the URL contains something that does not belong there.
     """
     match = _SCHEME.match(location)
     if match is None:
@@ -151,8 +151,8 @@ def folder_at(location: str) -> Folder:
     rest = location[match.end() + 2 :].rstrip("/")
     if refused := _REFUSED.search(rest):
         raise StreamError(
-            f"found {refused[0]!r} in a {scheme} URL; expected host or bucket and path alone, without key, query, "
-            "chain or pattern: give keys by the environment or ~/.netrc"
+            f"found {refused[0]!r} in a {scheme} URL; expected only host or bucket and path, without key, query, "
+            "chain or pattern: give keys in the environment or ~/.netrc"
         )
     if scheme == "file":
         if not rest.startswith("/"):
@@ -166,7 +166,7 @@ def folder_at(location: str) -> Folder:
 def expanded(location: str) -> tuple[str, ...]:
     """Return the locations that the braces of a URL stand for, in order: `s3://b/{fog,snow}/{1..5}` has ten.
 
-    A path on disk is one location: there a brace is a character, and shells have their own.
+    A path on disk is one location: its braces are plain characters, and shells expand their own.
 
     Raises:
         StreamError: the braces are not closed, or stand for more than 10,000 locations.
@@ -177,15 +177,15 @@ def expanded(location: str) -> tuple[str, ...]:
         return (location,)
     try:
         found = () if _HUGE_RANGE.search(location) else tuple(islice(braceexpand(location), _MAX_EXPANDED + 1))
-    except ValueError:  # of unbalanced braces
+    except ValueError:  # the braces are unbalanced
         raise StreamError("found a URL with unbalanced braces; expected {a,b} or {1..5}: close them") from None
     if not 0 < len(found) <= _MAX_EXPANDED:
-        raise StreamError(f"found braces for more than {_MAX_EXPANDED} locations; expected one a cell: correct them")
+        raise StreamError(f"found braces for more than {_MAX_EXPANDED} locations; expected one per cell: correct them")
     return found
 
 
 def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run *work* on fsspec's thread and return its result; an exception here, such as a cancel, ends it."""
+    """Run *work* on fsspec's thread and return its result; an exception here, such as a cancellation, ends it."""
     from fsspec.asyn import get_loop
 
     future = asyncio.run_coroutine_threadsafe(work, get_loop())

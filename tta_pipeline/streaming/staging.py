@@ -1,11 +1,11 @@
-"""Shard sets copied to node-local disk before they are read, each whole or not at all, within a limit.
+"""Shard sets copied to node-local disk before they are read, each completely or not at all, within a limit.
 
 <root>/tta_pipeline-staged/
-  <manifest sha256>/        a shard set; locked (shared) by whoever reads it, and removed by nobody meanwhile
+  <manifest sha256>/        a shard set; readers hold a shared lock on it, and it is not removed meanwhile
   unfinished-<hex digits>/  what is being copied or removed
   lock                      held while something is copied or removed
 
-The kernel frees both locks when a process ends, however it ends. Nothing is removed but folders of these names.
+The kernel frees both locks when a process ends, however it ends. Only folders with these names are removed.
 """
 
 import fcntl
@@ -34,16 +34,18 @@ _STAGED_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 def node_local_folder() -> Path:
-    """Return a folder of this user in `$TMPDIR`, made if need be.
+    """Return a folder of this user in `$TMPDIR`, created if necessary.
 
     Raises:
-        StreamError: it belongs to somebody else, who could put anything into it.
+        StreamError: another user owns the folder or can write to it.
     """
     folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
-        raise StreamError(f"{folder} can be written by others; expected one's own folder: set TMPDIR to another place")
+        raise StreamError(
+            f"{folder} can be written by others; expected a folder of your own: set TMPDIR to another place"
+        )
     return folder
 
 
@@ -52,23 +54,23 @@ class Stage:
     """A folder on node-local disk below which shard sets are kept for the next reader."""
 
     root: Path
-    """Others may have files there too."""
+    """Folder on node-local disk; it may contain other files too."""
     limit_bytes: int
-    """Of all shards in it together."""
+    """Most bytes of all staged shards together."""
     tell: Callable[[str], None]
-    """Is told when a shard set is not staged but read from its place."""
+    """Function that is called with a message when a shard set is not staged but read in place."""
 
     @property
     def folder(self) -> Path:
-        """The folder below the root where the sets are, and nothing else is."""
+        """The folder below the root that has the sets and nothing else."""
         return self.root / OWN_FOLDER
 
     @contextmanager
     def shard_set(self, location: str) -> Iterator[ShardSet]:
         """Yield the shard set at *location*, a folder or a URL, on local disk, where it stays until the block ends.
 
-        It is copied unless it is there; who used which longest ago makes room. One that does not fit is read from its
-        place if that is a folder.
+        The set is copied unless it is there; the least recently used sets make room. A set that does not fit is read
+        in place if its location is a folder.
 
         Raises:
             ManifestError: the set has no sound manifest.
@@ -112,7 +114,9 @@ class Stage:
                 if shard_set.manifest.sha256 != manifest.sha256:
                     return None
                 shard_set.require_intact()
-                os.utime(folder, ns=(time.time_ns(),) * 2)  # the file system's own clock ticks every few milliseconds
+                os.utime(
+                    folder, ns=(time.time_ns(),) * 2
+                )  # the file system's own clock ticks only every few milliseconds
             except (FileNotFoundError, ManifestError):
                 return None
             stack.enter_context(holding.pop_all())
@@ -122,14 +126,14 @@ class Stage:
         found = f"{origin} has {manifest.shard_bytes} bytes of shards, for which {self.folder} has no room"
         expected = f"limit {self.limit_bytes} bytes, sets in use stay"
         if not isinstance(origin, LocalFolder):
-            raise StreamError(f"{found}; expected that they fit ({expected}): raise the limit")
-        self.tell(f"{found} ({expected}); it is read from its place")
+            raise StreamError(f"{found}; expected them to fit ({expected}): raise the limit")
+        self.tell(f"{found} ({expected}); it is read in place")
         return ShardSet.open(origin.path)
 
     def _make_room(self, manifest: Manifest) -> bool:
-        """Remove sets until *manifest*'s fits, and whatever has its name; return whether it fits now."""
+        """Remove sets until that of *manifest* fits, and any with its name; return whether it fits now."""
         kept = sorted(_named(self.folder, _STAGED_NAME), key=lambda folder: folder.stat().st_mtime_ns)
-        kept.sort(key=lambda folder: folder.name != manifest.sha256)  # of that name there is at most a damaged one
+        kept.sort(key=lambda folder: folder.name != manifest.sha256)  # a set of that name can only be a damaged one
         total_bytes = manifest.shard_bytes + sum(map(_shard_bytes, kept))
         for folder in kept:
             if total_bytes <= self.limit_bytes and folder.name != manifest.sha256:
@@ -140,7 +144,7 @@ class Stage:
         return total_bytes <= self.limit_bytes and not (self.folder / manifest.sha256).exists()
 
     def _removed(self, folder: Path) -> bool:
-        """Remove a set unless somebody reads it; return whether it is gone."""
+        """Remove a set unless a process reads it; return whether it is gone."""
         try:
             with _held(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 folder.rename(self.folder / f"{_UNFINISHED}{folder.name}")
@@ -162,7 +166,7 @@ class Stage:
             self._remove_unfinished()
 
     def _remove_unfinished(self) -> None:
-        """Remove what a copy that failed or was killed left behind: whoever has the lock is the only one at work."""
+        """Remove what failed or killed copies left behind: only the holder of the lock copies."""
         for folder in _named(self.folder, _UNFINISHED_NAME):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -172,8 +176,8 @@ def _held(folder: Path, how: int) -> Iterator[None]:
     """Hold the lock of *folder*.
 
     Raises:
-        FileNotFoundError: it is not there, or was removed while this waited.
-        BlockingIOError: somebody holds it, and *how* says not to wait.
+        FileNotFoundError: the folder is missing, or was removed during the wait.
+        BlockingIOError: another process holds the lock, and *how* says not to wait.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -186,7 +190,7 @@ def _held(folder: Path, how: int) -> Iterator[None]:
 
 
 def _named(parent: Path, pattern: re.Pattern[str]) -> list[Path]:
-    """Return the folders in *parent* that are called as ours are."""
+    """Return the folders in *parent* whose names match *pattern*."""
     return [path for path in parent.iterdir() if pattern.fullmatch(path.name) and path.is_dir()]
 
 

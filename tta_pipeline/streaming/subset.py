@@ -1,4 +1,4 @@
-"""Some samples of a shard set, chosen by name or number and never by shard or machine."""
+"""A subset of the samples of a shard set, chosen by name or number and never by shard or machine."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ _MAX_NAMED = 5
 
 
 def first(index: SampleIndex, count: int) -> Indices:
-    """Return the positions of the *count* samples that are stored first, or of all, shape (M,)."""
+    """Return the positions of the first *count* stored samples, or of all if there are fewer, shape (M,)."""
     return np.arange(min(count, len(index)))
 
 
 def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
-    """Return the positions of *count* samples drawn by *seed*, or of all, in stored order, shape (M,)."""
+    """Return the positions of *count* samples drawn with *seed*, or of all if fewer, in stored order, shape (M,)."""
     return np.sort(shuffled(index, seed=seed).indices[:count])
 
 
 def listed(shard_set: ShardSet, path: Path) -> Indices:
-    """Return the positions of the samples that *path* names, a source name in each line, in stored order, shape (M,).
+    """Return the positions of the samples that *path* names, one source name per line, in stored order, shape (M,).
 
     Raises:
         StreamError: the file cannot be read, or names a sample twice or one that the set does not have.
@@ -34,14 +34,14 @@ def listed(shard_set: ShardSet, path: Path) -> Indices:
     position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
     if unknown := [name for name in names if name not in position_of]:
         raise StreamError(
-            f"{path}: found {len(unknown)} names that {shard_set.folder} has no sample of ({_shown(unknown)}); "
+            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} ({_shown(unknown)}); "
             f"expected source names such as {next(iter(position_of))}: correct the list"
         )
     return np.array(sorted(position_of[name] for name in names), np.int64)
 
 
 def subset_sha256(index: SampleIndex, positions: Indices) -> str:
-    """Return the hash of the chosen samples' source names, sorted, one a line: the same for every cell and machine."""
+    """Return the hash of the chosen samples' sorted source names, one per line: the same for every cell and machine."""
     names = _source_names(index)
     chosen = sorted(names[position] for position in positions.tolist())
     return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
@@ -51,7 +51,7 @@ def _names(path: Path) -> tuple[str, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise StreamError(f"{path} cannot be read ({error}); expected a text file, a sample in each line") from error
+        raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
     names = tuple(line.strip() for line in lines if line.strip())
     if len(set(names)) != len(names) or not names:
         doubled = sorted({name for name in names if names.count(name) > 1})

@@ -1,6 +1,6 @@
-"""Shard sets copied from a folder or a URL: every byte is compared with the manifest's hashes on its way.
+"""Shard sets copied from a folder or a URL: every byte is checked against the manifest's hashes during the copy.
 
-Files are read in pieces, several files and pieces at a time, so that a slow or distant origin keeps the line full.
+Files are read in pieces, several files and pieces at a time, so that a distant origin still fills the connection.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from tta_pipeline.streaming.remote import Folder, folder_at, waited_for
 _PIECE_BYTES = 2**22
 _NUM_FILES_AT_ONCE = 4
 _NUM_PIECES_AHEAD = 4
-"""Of each file; so about 64 MiB are on their way."""
+"""Pieces of each file that are read ahead, so that about 64 MiB are in transit."""
 _NUM_TRIES = 2
-"""To copy a file, for one that was replaced meanwhile."""
+"""Attempts to copy a file, since it may be replaced meanwhile."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[ShardSet, bool]:
-    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it is there.
+    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it exists.
 
     Returns:
         The set, and whether it was copied.
@@ -47,7 +47,7 @@ def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[Shar
         raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
     stated = Belonging(cell=cell_at(Path(str(origin)), manifest.cell))
     if problems := stated.problems(manifest):
-        raise StreamError(f"{origin}: {'; '.join(problems)} by its place: put the shard set there that belongs there")
+        raise StreamError(f"{origin}: {'; '.join(problems)} by its location: put the right shard set there")
     target = root / manifest.cell.path
     with suppress(ManifestError):
         present = ShardSet.open(target)
@@ -61,9 +61,9 @@ def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[Shar
 
 
 def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
-    """Copy a shard set into the empty *folder*, every byte verified on its way.
+    """Copy a shard set into the empty *folder*, verifying every byte.
 
-    Its samples' checksums are copied too, or made if the origin has none.
+    The samples' checksums are copied too, or computed if the origin has none.
 
     Raises:
         ManifestError, StreamError: a file cannot be read or is not what the manifest says.
@@ -72,7 +72,7 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: P
     checksums = waited_for(_copy_files(origin, manifest, folder, progress))
     shard_set = ShardSet.open(folder)
     shard_set.remember_verified()
-    # Those of the origin count only if they are whole and of this index.
+    # The origin's checksums count only if they are complete and belong to this index.
     known = decoded_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
     if known is not None:
         shard_set.with_checksums(known)
@@ -81,11 +81,11 @@ def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: P
 
 
 class _File(NamedTuple):
-    """What a file must be."""
+    """A file to copy, with its expected size and hash."""
 
     name: str
     size_bytes: int | None
-    """None where the manifest gives the hash alone."""
+    """Size of the file; None if the manifest gives only the hash."""
     sha256: str
     num_samples: int = 0
 
@@ -94,7 +94,7 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
 
     Raises:
-        StreamError: one cannot be read or is not what the manifest says.
+        StreamError: a file cannot be read or is not what the manifest says.
     """
     places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
     files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
@@ -126,12 +126,12 @@ async def _copy_file(
                 return
     raise StreamError(
         f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest: it was damaged or "
-        "replaced, so put the one there that the manifest is of"
+        "replaced: put the file there that the manifest describes"
     )
 
 
 async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
-    """Copy a file piece by piece, the next ones being read meanwhile; return the hash of what was written."""
+    """Copy a file piece by piece while the next pieces are read; return the hash of what was written."""
     digest = hashlib.sha256()
     spans = iter(_spans(file.size_bytes))
     reading: deque[asyncio.Task[bytes]] = deque()

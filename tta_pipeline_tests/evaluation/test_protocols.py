@@ -191,7 +191,7 @@ def test_a_subset_is_named_and_hashed(data: Locations):
 
 @pytest.mark.parametrize(
     ("content", "found"),
-    [("n99/none.JPEG\n", r"found 1 names that .* has no sample of \(n99/none.JPEG\)"), ("", "found no name")],
+    [("n99/none.JPEG\n", r"found 1 names of no sample in .* \(n99/none.JPEG\)"), ("", "found no name")],
 )
 def test_a_list_that_names_unknown_samples_is_refused(data: Locations, content: str, found: str):
     """Before the first image, with names and file."""

@@ -99,7 +99,7 @@ def test_devkit_labels_are_not_devkit_numbers(tmp_path: Path):
         ([(1, "n1", 0), (2, "n1", 0)], "class name 'n1' more than once"),
         ([(1, "n1", 0), (3, "n2", 0)], "gives 'n2' the label 3; expected 1 to 2"),
         ([(1, "n1", 4), (2, "n2", 4)], "holds no class"),
-        ([("one", "n1", 0), (2, "n2", 0)], "is no meta.mat"),
+        ([("one", "n1", 0), (2, "n2", 0)], "is not a meta.mat"),
     ],
 )
 def test_a_wrong_devkit_is_refused(tmp_path: Path, synsets: list[tuple[object, object, int]], message: str):
@@ -115,7 +115,7 @@ def test_other_files_are_no_devkit(tmp_path: Path):
     savemat(tmp_path / "other.mat", {"values": np.arange(3)})
 
     for name in ("meta.mat", "other.mat"):
-        with pytest.raises(ClassMapError, match=rf"{name} is no meta.mat"):
+        with pytest.raises(ClassMapError, match=rf"{name} is not a meta.mat"):
             read_classes(tmp_path / name)
     with pytest.raises(ClassMapError, match=r"none.mat cannot be read \(No such file"):
         read_classes(tmp_path / "none.mat")
@@ -157,13 +157,13 @@ def test_lines_may_name_their_file(tmp_path: Path, text: str, ids: dict[int, str
     ("data", "message"),
     [
         (b"", "val.txt is empty"),
-        (b"1\n\n2\n", "line 2: ''; expected a class alone"),
-        (b"1\na.png 2\n", "line 2: 'a.png 2'; expected a class alone"),
+        (b"1\n\n2\n", "line 2: ''; expected only a class"),
+        (b"1\na.png 2\n", "line 2: 'a.png 2'; expected only a class"),
         (b"a.png 1\n2\n", "line 2: '2'; expected a file name and its class"),
         (b"a.png 1\na.png 2\n", "line 2: a.png has a line already"),
-        (b"1\n0\n", "line 2: '0' is no known class number; expected one of 1 to 2"),
-        (b"1\n-1\n", "line 2: '-1' is no known class number"),
-        (b"1\n\xff\n", "val.txt is no text"),
+        (b"1\n0\n", "line 2: '0' is not a known class number; expected one of 1 to 2"),
+        (b"1\n-1\n", "line 2: '-1' is not a known class number"),
+        (b"1\n\xff\n", "val.txt is not text"),
     ],
 )
 def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, message: str):
@@ -183,7 +183,7 @@ def test_a_pattern_finds_the_class_in_a_path():
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (r"(n\d{8}", "is no regular expression: missing"),
+        (r"(n\d{8}", "is not a regular expression: missing"),
         (r"n\d{8}", "has no group"),
         (r"(x)", "'a/n01440764.JPEG' yields None by the pattern"),
         (r"(x)?a", "yields None"),
@@ -205,8 +205,8 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
     assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
 
     for changed, found in (
-        (["a", "b", "c"], "'a' for label 0, where 'b'"),
-        (["b", "a"], "None for label 2, where 'c'"),
+        (["a", "b", "c"], "'a' for label 0, but 'b'"),
+        (["b", "a"], "None for label 2, but 'c'"),
     ):
         names.write_text(json.dumps(changed))
         with pytest.raises(ClassMapError, match=rf"names.json has {found} is pinned at .*class_map.json; expected"):

@@ -115,7 +115,7 @@ def test_images_that_are_not_square_are_refused(write: Callable[..., object], tr
 
 def test_what_cannot_be_measured_is_refused_by_name():
     """An unknown loader, and one whose package is missing, are named with those that are there."""
-    with pytest.raises(LoaderError, match="'indexd' is no loader; expected one of indexed, webdataset"):
+    with pytest.raises(LoaderError, match="'indexd' is not a loader; expected one of indexed, webdataset"):
         chosen_loaders(["indexed", "indexd"])
     for name in set(LOADERS) - set(chosen_loaders()):
         with pytest.raises(LoaderError, match=rf"'{name}' is not installed \(pip install "):

@@ -43,7 +43,7 @@ def test_a_wrong_option_ends_with_status_2(options: tuple[str, str], shard_set: 
     assert 2 == finished.returncode
     assert "Traceback" not in finished.stderr
     if options[0] == "--loader":
-        assert "'indexd' is no loader; expected one of indexed, webdataset, tar, imagefolder" in finished.stderr
+        assert "'indexd' is not a loader; expected one of indexed, webdataset, tar, imagefolder" in finished.stderr
 
 
 def test_a_folder_without_a_manifest_is_refused(project: Project):

@@ -135,7 +135,7 @@ def test_a_set_that_lies_where_another_belongs_is_not_fetched(cells: Path, tmp_p
     """By the last two names of its address."""
     exchange(cells / CELL.path, cells / OTHER.path)
 
-    with pytest.raises(StreamError, match=r"found cell contrast\|5; expected fog\|5 by its place"):
+    with pytest.raises(StreamError, match=r"found cell contrast\|5; expected fog\|5 by its location"):
         fetch_shard_set(str(cells / CELL.path), tmp_path / "fetched", lambda *_: QUIET)
     assert not (tmp_path / "fetched").exists()
 

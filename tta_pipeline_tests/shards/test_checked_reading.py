@@ -194,7 +194,7 @@ def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(shard_set: ShardSet,
 
     read = (lambda folder: publish_shard_set(folder, CLASS_MAP, QUIET)) if name == "writer.json" else ShardSet.open
 
-    with pytest.raises(ManifestError, match=rf"{name} cannot be read \(it is no file\)"):
+    with pytest.raises(ManifestError, match=rf"{name} cannot be read \(it is not a file\)"):
         read(shard_set.folder)
 
 

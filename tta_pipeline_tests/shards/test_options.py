@@ -221,7 +221,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
         for key in ("n01/a", "n01/b", "n01/a"):
             writer.write({"__key__": key, "jpg": jpeg(1)})
 
-    with pytest.raises(ManifestError, match="key n01/a stands 2 times"):
+    with pytest.raises(ManifestError, match="key n01/a appears 2 times"):
         adopt(tmp_path, CELL, QUIET, benchmark_name="theirs", class_map=None)
 
 

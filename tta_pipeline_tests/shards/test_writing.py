@@ -106,7 +106,7 @@ def test_a_damaged_image_stops_the_conversion(write, tree, tmp_path: Path, damag
     image = tree.folder(CELL) / "n02" / "image_003.JPEG"
     image.write_bytes(damage(image.read_bytes()))
 
-    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG.* is no intact image"):
+    with pytest.raises(SourceError, match=r"n02/image_003\.JPEG.* is not an intact image"):
         write()
 
     assert not (tmp_path / "shards").exists()

@@ -123,9 +123,9 @@ def test_links_resolve_inside_the_archive(tmp_path: Path):
         ("../../../../etc/passwd", "'../../../../etc/passwd', outside"),
         ("/etc/passwd", "'/etc/passwd', outside"),
         ("=../etc/passwd", "'../etc/passwd', outside"),
-        ("../n01/nowhere.JPEG", "fog/5/n01/nowhere.JPEG, which is no file"),
-        ("../n01", "fog/5/n01, which is no file"),
-        ("bad.JPEG", "fog/5/n01/bad.JPEG, which is no file"),
+        ("../n01/nowhere.JPEG", "fog/5/n01/nowhere.JPEG, which is not a file"),
+        ("../n01", "fog/5/n01, which is not a file"),
+        ("bad.JPEG", "fog/5/n01/bad.JPEG, which is not a file"),
     ],
 )
 def test_a_link_that_leads_outside_or_nowhere_is_refused(tmp_path: Path, link: str, named: str):
@@ -202,7 +202,7 @@ def test_one_name_in_two_wrappers_is_refused(tmp_path: Path):
     """Two files that would be one sample are told, though their names in the archive differ."""
     members = {f"{FOG.path}/n01/a.JPEG": b"1", f"{FOG.path}/n01/images/a.JPEG": b"2"}
 
-    with pytest.raises(SourceError, match=r"n01/a\.JPEG of fog\|5 stands twice"):
+    with pytest.raises(SourceError, match=r"n01/a\.JPEG of fog\|5 appears twice"):
         contents(source(archive(tmp_path / "a.tar", members)), FOG)
 
 
@@ -216,7 +216,7 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path):
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
 
-    with pytest.raises(SourceError, match="stands twice"):
+    with pytest.raises(SourceError, match="appears twice"):
         contents(source(path), FOG)
 
 
@@ -250,7 +250,7 @@ def test_a_cut_or_damaged_gzip_is_refused(tmp_path: Path, cell: Cell):
 @pytest.mark.parametrize("index", [0, 3, 11])
 @pytest.mark.parametrize(
     ("damage", "found"),
-    [(bytes(512), "data behind an empty block"), (b"x" * 512, "a damaged header")],
+    [(bytes(512), "data after an empty block"), (b"x" * 512, "a damaged header")],
     ids=["zeros", "letters"],
 )
 def test_a_damaged_header_does_not_look_like_the_end(tmp_path: Path, index: int, damage: bytes, found: str):
@@ -269,7 +269,7 @@ def test_a_download_with_room_kept_for_it_is_refused(tmp_path: Path):
     path = archive(tmp_path / "a.tar", IMAGES)
     os.truncate(path, path.stat().st_size + 2**21)
 
-    with pytest.raises(SourceError, match=r"bytes behind the end mark; expected a finished download"):
+    with pytest.raises(SourceError, match=r"bytes after the end mark; expected a finished download"):
         contents(source(path), FOG)
 
 
@@ -392,7 +392,7 @@ def test_a_flat_archive_may_hold_what_has_no_class(tmp_path: Path):
 @pytest.mark.parametrize("mode", ["w:xz", "w:bz2"])
 def test_other_compressions_are_refused_by_name(tmp_path: Path, mode: str):
     """Small files that expand without bound are not opened on trust."""
-    with pytest.raises(SourceError, match="is compressed by"):
+    with pytest.raises(SourceError, match="is compressed with"):
         contents(source(archive(tmp_path / "a.tar", IMAGES, mode=mode)), FOG)
 
 

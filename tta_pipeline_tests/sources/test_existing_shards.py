@@ -119,7 +119,7 @@ def test_names_and_bare_labels_are_not_mixed(tmp_path: Path):
     """Which name a bare label would mean is for a class map to say."""
     write_labelled(tmp_path, ["ant", "0"])
 
-    with pytest.raises(ClassMapError, match=r"ant.*labels alone"):
+    with pytest.raises(ClassMapError, match=r"ant.*only a label"):
         adopted(tmp_path)
 
 

@@ -163,7 +163,10 @@ def test_a_damaged_clean_image_is_named(source: GeneratedSource, cell: Cell, dat
     """An empty, foreign or cut file stops the generation, and nothing is left behind."""
     Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").write_bytes(data)
 
-    with pytest.raises(SourceError, match=r"n02/image_007.JPEG\) is no intact image: found"), source.prepared([cell]):
+    with (
+        pytest.raises(SourceError, match=r"n02/image_007.JPEG\) is not an intact image: found"),
+        source.prepared([cell]),
+    ):
         pass
 
     assert [] == list(source.spill_root.iterdir())

@@ -299,7 +299,7 @@ def test_a_pipe_is_no_image(tmp_path: Path):
     (tmp_path / FOG.path / "n01").mkdir(parents=True)
     os.mkfifo(tmp_path / FOG.path / "n01" / "a.JPEG")
 
-    with pytest.raises(SourceError, match=r"n01/a.JPEG is no regular file; expected an image file"):
+    with pytest.raises(SourceError, match=r"n01/a.JPEG is not a regular file; expected an image file"):
         FolderTree(root=tmp_path, cells=(FOG,)).listing(FOG)
 
 
@@ -308,5 +308,5 @@ def test_a_pipe_is_no_archive(tmp_path: Path):
     os.mkfifo(tmp_path / "fog.tar")
     source = ArchiveSource(archives=(tmp_path / "fog.tar",), cells=(FOG,), spill_root=tmp_path / "spill")
 
-    with pytest.raises(SourceError, match=r"fog.tar is no regular file; expected a tar or tar.gz"):
+    with pytest.raises(SourceError, match=r"fog.tar is not a regular file; expected a tar or tar.gz"):
         source.class_names()

@@ -1,1 +1,1 @@
-"""Other people's loaders behind the interface of `tta_pipeline.streaming.reader.Stream`, to compare with."""
+"""Third-party loaders behind the interface of `tta_pipeline.streaming.reader.Stream`, for comparison."""

@@ -1,4 +1,4 @@
-"""What the loaders that ours is compared with have in common."""
+"""What the loaders in the comparison have in common."""
 
 import math
 import tempfile
@@ -22,37 +22,37 @@ from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.reader import Batch
 
 Output = Literal["uint8", "float32"]
-"""uint8 (B, H, W, 3) as a stream's batches are, or normalised float32 (B, 3, H, W)."""
+"""uint8 (B, H, W, 3) like a stream's batches, or normalised float32 (B, 3, H, W)."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's training images in [0, 1], as torchvision's weights expect them."""
+"""Mean and standard deviation of ImageNet's training images in [0, 1], as torchvision's weights expect them."""
 _NPY = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline(ABC):
-    """A way to read every sample of a shard set once, in batches that are full but for the last."""
+    """A way to read every sample of a shard set once, in batches that are all full except the last."""
 
     shard_set: ShardSet
     order: StreamOrder
-    """All samples; a system that has its own order keeps to that."""
+    """Order of all samples; a system with its own order ignores it."""
     batch_size: int
     image_size: int
     """Height and width of every image in pixels."""
     num_threads: int = 2
-    """Worker processes or threads, whichever the system has; 0: the consumer decodes, where the system can."""
+    """Number of worker processes or threads, whichever the system has; 0: the consumer decodes, if the system can."""
     folder: Path
-    """What `prepare` wrote."""
+    """Folder that `prepare` wrote."""
     output: Output
-    """What batches hold, one of `outputs`."""
+    """Content of the batches, one of `outputs`."""
 
     outputs: ClassVar[Sequence[Output]]
-    """What the system can deliver; first what it does in its own examples."""
+    """Outputs that the system can deliver; the first is that of its own examples."""
     formats: ClassVar[Sequence[str]] = ("raw", "tensor")
-    """Which formats of a shard set it reads."""
+    """Formats of a shard set that the system reads."""
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write *shard_set* into the empty *folder* in the form that the system reads, if it is another than shards."""
+        """Write *shard_set* into the empty *folder* in the form that the system reads, unless it reads shards."""
         del shard_set, folder
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Baseline(ABC):
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def rebatched(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
-        """Yield full batches of what several workers deliver, images and indices, each with a rest of its own."""
+        """Yield full batches from *batches* of images and indices, where each worker's last one may not be full."""
         rests: list[tuple[torch.Tensor, torch.Tensor]] = []
         for images, indices in batches:
             if len(images) == self.batch_size:
@@ -81,7 +81,7 @@ class Baseline(ABC):
                 yield self.batch(images[part], indices[part].numpy())
 
     def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
-        """Yield batches of *dataset*, pairs of image and label, whose sample of the order's are at *positions*."""
+        """Yield batches of *dataset*, pairs of image and label, with the order's samples at *positions*."""
         loader = DataLoader(
             dataset,
             batch_size=self.batch_size,
@@ -95,10 +95,10 @@ class Baseline(ABC):
 
 
 def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
-    """Return what makes a tensor of an image: as the first system does and normalised, or its bytes (H, W, 3)."""
+    """Return the function from image to tensor: normalised as in the first system, or the bytes (H, W, 3)."""
     if output == "uint8":
         return _bytes_of
-    from torchvision.transforms import Compose, Normalize, ToTensor  # two seconds, and most readers do without
+    from torchvision.transforms import Compose, Normalize, ToTensor  # two seconds; most readers do not need it
 
     as_first_system: Callable[[Any], torch.Tensor] = Compose([ToTensor(), Normalize(MEAN, STD)])
     return as_first_system
@@ -115,7 +115,7 @@ def stored_files(shard_set: ShardSet) -> Iterator[bytes]:
 
 
 def stored_pictures(shard_set: ShardSet) -> Iterator[Image.Image]:
-    """Yield every image in stored order, opened as a file: so those who write JPEG files elsewhere copy their bytes."""
+    """Yield every image in stored order, opened as a file, so that writers of JPEG files copy the bytes."""
     with tempfile.NamedTemporaryFile() as file:
         for data in stored_files(shard_set):
             Path(file.name).write_bytes(data)

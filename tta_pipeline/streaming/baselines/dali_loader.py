@@ -17,7 +17,7 @@ _COMPONENT = "image"
 
 
 class DaliLoader(Baseline):
-    """One pipeline with threads; decoding on the GPU (`mixed`) if CUDA is there."""
+    """One pipeline with threads; decoding on the GPU (`mixed`) if CUDA is available."""
 
     outputs = ("uint8",)
     formats = ("raw",)
@@ -38,7 +38,7 @@ class DaliLoader(Baseline):
         for start in range(0, len(stored), self.batch_size):
             indices = stored[start : start + self.batch_size]
             (decoded,) = pipeline.run()
-            # In the last batch the reader has begun anew.
+            # In the last batch, the reader has started over.
             yield self.batch(torch.utils.dlpack.from_dlpack(decoded.as_tensor())[: len(indices)], indices)
 
     def _pipeline(self) -> Any:

@@ -18,7 +18,7 @@ class FolderLoader(Baseline):
 
     @classmethod
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
-        """Write every sample as a file of its own, in a folder for each class."""
+        """Write every sample as a separate file, in a folder for each class."""
         labels = shard_set.index.labels.tolist()
         for position, (label, data) in enumerate(zip(labels, stored_files(shard_set), strict=True)):
             path = folder / f"{label:05d}" / f"{position:08d}"

@@ -14,7 +14,7 @@ _CHUNK_BYTES = 64 * 2**20
 
 
 class LitdataLoader(Baseline):
-    """StreamingDataLoader over JPEG files, which litdata decodes by torchvision."""
+    """StreamingDataLoader over JPEG files, which litdata decodes with torchvision."""
 
     outputs = ("uint8",)
     formats = ("raw",)

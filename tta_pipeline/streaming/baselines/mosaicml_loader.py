@@ -15,7 +15,7 @@ from tta_pipeline.streaming.reader import Batch
 
 
 class MosaicmlLoader(Baseline):
-    """DataLoader over StreamingDataset and JPEG files, which streaming decodes by Pillow."""
+    """DataLoader over StreamingDataset and JPEG files, which streaming decodes with Pillow."""
 
     outputs = ("uint8",)
     formats = ("raw",)

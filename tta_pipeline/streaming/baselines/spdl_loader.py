@@ -1,4 +1,4 @@
-"""SPDL, Meta's pipeline of threads, with its own decoder, which is FFmpeg's."""
+"""SPDL, Meta's pipeline of threads, with its own FFmpeg decoder."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tta_pipeline.streaming.reader import Batch
 
 
 class SpdlLoader(Baseline):
-    """Batches read at the manifest's offsets, which SPDL has no reader for, and decoded by as many threads."""
+    """Batches read at the manifest's offsets, since SPDL has no reader for them, and decoded by as many threads."""
 
     outputs = ("uint8",)
     formats = ("raw",)
@@ -22,8 +22,8 @@ class SpdlLoader(Baseline):
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch.
 
-        FFmpeg's pixels are as bright as libjpeg's to rounding. Where a file keeps colours at half size, as most do, it
-        enlarges them in another way: single channels were found to differ by up to 40 of 255, and else by 3.
+        FFmpeg's pixels are as bright as libjpeg's up to rounding. Where a file keeps colours at half size, as most do,
+        FFmpeg enlarges them differently: single channels were found to differ by up to 40 of 255, otherwise by 3.
         """
         index = self.shard_set.index
         starts = range(0, len(self.order), self.batch_size)

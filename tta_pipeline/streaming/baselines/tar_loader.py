@@ -1,4 +1,4 @@
-"""A map-style reader of tar members: a torch `Dataset` over `tarfile`, as people write it themselves."""
+"""A map-style reader of tar members: a torch `Dataset` over `tarfile`, as users write it themselves."""
 
 import tarfile
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tta_pipeline.streaming.reader import Batch
 class TarLoader(Baseline):
     """DataLoader over members of the shards; each worker opens a shard, and reads its headers, when it first needs it.
 
-    As the first system's archive script, but members are looked up by where they lie and not by a search.
+    It works like the first system's archive script, but looks members up by offset instead of searching.
     """
 
     outputs = ("float32", "uint8")

@@ -19,8 +19,8 @@ _IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
 class WebDatasetLoader(Baseline):
     """Shards shuffled, samples through a buffer of 1000, Pillow, ToTensor and Normalize at native size, WebLoader.
 
-    Other than there, batches are filled up over the workers, so that no sample is dropped; and nothing but images is
-    decoded, since webdataset's other decoders would unpickle.
+    Unlike there, batches are filled up across the workers, so that no sample is dropped; and only images are decoded,
+    since webdataset's other decoders would unpickle.
     """
 
     outputs = ("float32", "uint8")
@@ -29,15 +29,17 @@ class WebDatasetLoader(Baseline):
         """Yield every batch, in webdataset's own order.
 
         Raises:
-            LoaderError: webdataset cannot open files of such a path.
+            LoaderError: webdataset cannot open files at such a path.
         """
         folder = self.shard_set.folder.absolute()
         if "#" in str(folder) or "?" in str(folder):
-            raise LoaderError(f"{folder} has a # or ?, of which webdataset makes a URL; expected another path: copy it")
+            raise LoaderError(
+                f"{folder} has a # or ?, which webdataset takes for a URL; expected another path: copy it"
+            )
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         dataset = (
             wds.WebDataset(
-                # Absolute, since webdataset hands a name that begins with `pipe:` to a shell.
+                # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
                 [str(folder / shard.name) for shard in self.shard_set.manifest.shards],
                 shardshuffle=_SHARD_SHUFFLE,
                 empty_check=False,  # more workers than shards
