@@ -366,7 +366,7 @@ def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):
     found = told(benchmark_files.benchmark_files(locations))
 
     assert "rename it to end in .yaml" in found["benchmarks"]
-    assert "have one name" in found["digits_c"]
+    assert "have the same name" in found["digits_c"]
 
 
 def test_a_method_of_ones_own_is_found_where_dagster_finds_it(

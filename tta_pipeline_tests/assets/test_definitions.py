@@ -139,7 +139,7 @@ def test_what_is_wrong_in_benchmark_files_is_shown_where_it_would_be(project: Pr
         "mine/evaluation/wrong": ("mine", "method is 'nrom'"),
         "cut/benchmark_file": ("cut", "is not YAML"),
         "faulty_a_name/benchmark_file": ("faulty_a_name", "name is 'a name'"),
-        "digits_c/benchmark_file": ("digits_c_faulty", "have one name"),
+        "digits_c/benchmark_file": ("digits_c_faulty", "have the same name"),
     }
     assert set(expected) == set(found)
     assert all(group == found[key][0] and said in found[key][1] for key, (group, said) in expected.items())

@@ -258,7 +258,7 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, name: str, conten
         loaded_logits(spec, torch.rand(2, 3, 32, 32))
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(EvaluationError, match=f"{name} is no file; expected weights"):
+    with pytest.raises(EvaluationError, match=f"{name} is not a file; expected weights"):
         loaded_logits(spec, torch.rand(2, 3, 32, 32))
 
 

@@ -123,7 +123,7 @@ def test_a_loader_of_image_files_is_not_given_arrays(shard_set: ShardSet, monkey
     monkeypatch.setattr(LOADERS["tar"].load(), "formats", ("raw",))
 
     with (
-        pytest.raises(LoaderError, match=r"samples that are arrays; loader 'tar' reads raw: leave it out"),
+        pytest.raises(LoaderError, match=r"arrays as samples; loader 'tar' reads raw: leave it out"),
         prepared(shard_set.folder, ("tar",)),
     ):
         pass

@@ -95,7 +95,7 @@ def test_plots_of_what_was_measured(server: WebServer, browser: webdriver.Chrome
         ("accuracy_drift", "no earlier evaluation: nothing to compare"),
         (
             "throughput_regression",
-            "less than 3 earlier evaluations under these conditions: nothing to compare",
+            "fewer than 3 earlier evaluations under these conditions: nothing to compare",
         ),
     ],
 )
