@@ -50,7 +50,8 @@ def batches(data: Locations, cell: str) -> list[tuple[torch.Tensor, torch.Tensor
 
 def tent(own: ExperimentResults):
     """Return the method of the experiment, fresh."""
-    model = own.load_model().make().to(memory_format=torch.channels_last)
+    with runner_of(own) as runner:
+        model = runner._model.make().to(memory_format=torch.channels_last)
     return build("tent", model, num_classes=10, preset="cifar", **own.spec.hyperparameters)
 
 
