@@ -50,8 +50,8 @@ def source(tmp_path: Path) -> GeneratedSource:
 def shard_set(source: GeneratedSource, tmp_path: Path) -> ShardSet:
     """The shards of fog."""
     conversion = Conversion(
-        source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP, settings=LIMITS,
-        folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
+        source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP,
+        settings=LIMITS, folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
     )  # fmt: skip
     with conversion.session([CELL]) as session:
         convert(session.task(CELL), conversion.progress)
