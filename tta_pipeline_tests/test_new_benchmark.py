@@ -284,7 +284,7 @@ def test_the_commands_told_are_run(root: Path, project: Project):
     """The first of the two commands makes shards and manifest of one cell of the new benchmark."""
     finished = project.run("tta-pipeline", "new-benchmark", "mine", os.fspath(root))
     assert 0 == finished.returncode, finished.stderr
-    (first, last) = (line.strip() for line in finished.stdout.splitlines() if "materialize" in line)
+    (first, last) = (line.strip() for line in finished.stdout.splitlines() if "dg launch" in line)
     assert "'snow|1...fog|5'" in last
 
     select = "mine/tar_shards,mine/shard_manifest"
