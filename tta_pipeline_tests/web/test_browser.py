@@ -175,7 +175,7 @@ def seconds_to_cancel(server: WebServer, browser: webdriver.Chrome) -> float:
     """Start a long run, cancel it, see that nothing is half done, and return the seconds until its process had gone."""
     launch(server, browser, "slow/evaluation/tent")
     process_id = int(re.findall(r"\d+", seen(browser, "Started process for run (pid: ", whole=False).text)[0])
-    seen(browser, " of 150 images, ", whole=False)
+    patiently(browser).until(lambda _: says(browser, " of 150 images, "), "the run does not say how far it is")
     seen(browser, "Terminate").click()
     confirm = seen(browser, "Terminate 1 run")
 
@@ -219,6 +219,11 @@ def seen(browser: webdriver.Chrome, text: str, *, within: str = "", whole: bool 
         return found[-1] if now and now == last else None
 
     return patiently(browser).until(at_rest, f"no {text!r} is shown")
+
+
+def says(browser: webdriver.Chrome, text: str) -> bool:
+    """Tell whether the page shows *text*, though it moves: lines of a log do with each that comes."""
+    return bool(browser.execute_script("return document.body.innerText.includes(arguments[0])", text))
 
 
 def patiently(browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
