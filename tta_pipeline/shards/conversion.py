@@ -124,15 +124,20 @@ class Session:
     def _open_group_of(self, cell: Cell) -> None:
         self._stack.close()
         source = self._conversion.source
-        others = [other for other in source.together(cell, self._cells) if other != cell]
-        self._group = (cell, *(other for other in others if self._stands(other).record is None))
+        others = {other: self._look(other) for other in source.together(cell, self._cells) if other != cell}
+        # The version is the one before the images are read. Shards that exist now are looked at again in their turn.
+        self._standing |= {other: standing for other, standing in others.items() if standing.record is None}
+        self._group = (cell, *(other for other, standing in others.items() if standing.record is None))
         self._stack.enter_context(source.prepared(self._group))
 
     def _stands(self, cell: Cell) -> "_Standing":
         if cell not in self._standing:
-            version = self._conversion.source.version(cell)
-            self._standing[cell] = _Standing(version, self._conversion.unchanged(cell, version))
+            self._standing[cell] = self._look(cell)
         return self._standing[cell]
+
+    def _look(self, cell: Cell) -> "_Standing":
+        version = self._conversion.source.version(cell)
+        return _Standing(version, self._conversion.unchanged(cell, version))
 
 
 class _Standing(NamedTuple):
