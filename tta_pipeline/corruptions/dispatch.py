@@ -61,9 +61,10 @@ def corrupt(images: Images, corruption: str, severity: int, *, keys: Sequence[st
     )
     step = max(1, PIXELS_AT_ONCE // (images.shape[1] * images.shape[2]))
     corrupted = np.empty_like(images)
+    takes_generators = is_random(corruption)
     for start in range(0, len(images), step):
         piece = slice(start, start + step)
-        if is_random(corruption):
+        if takes_generators:
             arguments["rngs"] = generators(keys[piece], seed=seed, corruption=corruption, severity=severity)
         corrupted[piece] = FUNCTIONS[corruption](images[piece], **arguments)
     return corrupted
