@@ -98,12 +98,12 @@ class ExperimentResults:
         Raises:
             RecordError: *place* has no evaluation, or its newest is damaged.
         """
-        row = self.latest(place)
-        if row is None:
+        record = self.newest_record(place)
+        if record is None or record.evaluation is None:
             raise RecordError(
                 f"found no evaluation of {place.cell.key} by {self.experiment_name}; expected one: evaluate it"
             )
-        return row
+        return record.evaluation
 
     def record_name(self, place: Place) -> str:
         """Return the name of the records of *place*."""
@@ -124,15 +124,6 @@ class ExperimentResults:
             RecordError: the record is damaged or foreign.
         """
         return latest_record(self.folder_of_records, kind="evaluations", name=self.record_name(place))
-
-    def latest(self, place: Place) -> Evaluation | None:
-        """Return the newest evaluation of *place*, or None if there is none.
-
-        Raises:
-            RecordError: the newest record is damaged or foreign.
-        """
-        record = self.newest_record(place)
-        return record.evaluation if record else None
 
     def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
         """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""
