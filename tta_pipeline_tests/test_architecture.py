@@ -18,8 +18,9 @@ BELOW = {
     "corruptions": (),
     "labels": (),
     "records": (),
-    "benchmarks": ("adaptation",),
-    "sources": ("benchmarks", "corruptions", "labels"),
+    "shifts": (),
+    "benchmarks": ("adaptation", "shifts"),
+    "sources": ("benchmarks", "corruptions", "labels", "shifts"),
     "shards": ("benchmarks", "labels", "sources"),
     "streaming": ("shards",),
     "training": ("benchmarks", "shards", "streaming"),
@@ -76,7 +77,7 @@ def test_the_picture_is_that_of_the_code():
 
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
-    "benchmarks/document.py: read_document", "benchmarks/loading.py: validated",
+    "yaml_document.py: read_document", "benchmarks/loading.py: validated",
     "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from tta_pipeline.benchmarks.loading import Fault, Loaded
-from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_benchmark_name
+from tta_pipeline.naming import LONGEST_NAME, is_benchmark_name
 
 FILE = "benchmark_file"
 """Name of the asset of a file that is left out as a whole, `<file>/benchmark_file`."""

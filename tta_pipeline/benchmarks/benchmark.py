@@ -3,19 +3,20 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tta_pipeline.benchmarks.experiments import Experiment, Severity, one_for_each_protocol
+from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
-from tta_pipeline.benchmarks.naming import Name, name_problem
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.naming import Name, name_problem
+from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
-
-Corruption = Literal[CORRUPTIONS]  # type: ignore[valid-type]
+from tta_pipeline.shifts.loading import find_shift_set
+from tta_pipeline.shifts.shift_set import ShiftSet
 
 
 class Benchmark(Section):
@@ -24,8 +25,14 @@ class Benchmark(Section):
     name: Name
     title: str
     source: AnySource
-    corruptions: tuple[Corruption, ...] = COMMON_CORRUPTIONS
-    severities: tuple[Severity, ...] = SEVERITIES
+    shift_set: ShiftSet
+    """Shift set that the images are of: `imagenet_c` by default, another that comes with the project, or a file
+    `<name>.shifts.yaml` beside this one. `own: {names: [...], severities: [...]}` in its place is one without a
+    file."""
+    corruptions: tuple[str, ...]
+    """Shifts of the set that the benchmark has; by default those that enter the set's mean."""
+    severities: tuple[int, ...]
+    """Severities of the set that the benchmark has; by default all, and 0 for a set without severities."""
     class_map: Literal["folders"] | Path = "folders"
     """Sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
@@ -38,6 +45,30 @@ class Benchmark(Section):
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_shift_set(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, dict):
+            return value
+        shift_set = _shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
+        defaults = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
+        given = {name: content for name, content in value.items() if name != "own"}
+        return {**defaults, **given, "shift_set": shift_set}
+
+    @field_validator("corruptions", "severities")
+    @classmethod
+    def _of_the_set(cls, found: tuple[str | int, ...], info: ValidationInfo) -> tuple[str | int, ...]:
+        shift_set: ShiftSet = info.data["shift_set"]
+        known = shift_set.names if info.field_name == "corruptions" else shift_set.cell_severities
+        if unknown := [each for each in found if each not in known]:
+            raise ValueError(
+                f"found {', '.join(map(str, unknown))}; expected some of {', '.join(map(str, known))}, which the shift "
+                f"set {shift_set.name} has"
+            )
+        if len(set(found)) != len(found) or not found:
+            raise ValueError(f"found {list(found)}; expected at least one, each once")
+        return found
+
     @model_validator(mode="after")
     def _consistent(self) -> "Benchmark":
         for problem in self._inconsistencies():
@@ -48,9 +79,6 @@ class Benchmark(Section):
         if problem := name_problem(self.name):
             yield f"{problem}: rename the file"
         yield from self._confusable_names()
-        for field in ("corruptions", "severities"):
-            if len(set(getattr(self, field))) != len(getattr(self, field)) or not getattr(self, field):
-                yield f"{field} is {list(getattr(self, field))}; expected at least one, each once"
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
@@ -153,3 +181,20 @@ class Benchmark(Section):
     def trained_model(self) -> TrainedModel | None:
         """Model that the asset `source_model` trains; None if there is none."""
         return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)
+
+
+def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
+    """Return the shift set that the fields *content* of a benchmark file in *folder* name or define."""
+    named = content.get("shift_set", "imagenet_c")
+    if "own" in content:
+        if "shift_set" in content:
+            raise ValueError("found shift_set and own; expected one of them")
+        if not isinstance(content["own"], dict):
+            raise ValueError("own is not a section; expected names and severities, as {names: [dusk], severities: [1]}")
+        named = {"name": content.get("name", ""), **content["own"]}
+    if not isinstance(named, str):
+        return ShiftSet.model_validate(named)
+    try:
+        return find_shift_set(named, folder)
+    except BenchmarkFileError as error:
+        raise ValueError(str(error)) from None

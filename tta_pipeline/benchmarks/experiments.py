@@ -5,13 +5,10 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from tta_pipeline.adaptation.catalogue import PRESETS, Hyperparameters, MethodEntry, find_method
-from tta_pipeline.benchmarks.mistakes import mistakes
-from tta_pipeline.benchmarks.naming import Name
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.partitions import SEVERITIES
+from tta_pipeline.mistakes import mistakes
+from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
-
-Severity = Literal[SEVERITIES]  # type: ignore[valid-type]
 
 
 class Experiment(Section):
@@ -31,7 +28,7 @@ class Experiment(Section):
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
     """Samples of each cell to evaluate; None: all."""
-    severities: tuple[Severity, ...] | None = None
+    severities: tuple[int, ...] | None = None
     """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
     """Samples in a batch, 1 to 100,000."""

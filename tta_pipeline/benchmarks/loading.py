@@ -8,11 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.document import read_document
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.mistakes import mistakes, shortened
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.locations import Locations
+from tta_pipeline.mistakes import mistakes, shortened
+from tta_pipeline.shifts.loading import ENDING as SHIFT_SET_ENDING
+from tta_pipeline.yaml_document import read_document
 
 ENDING = ".yaml"
 EMBEDDED = Path(__file__).parent
@@ -128,7 +129,7 @@ def validated(path: Path, content: dict[str, Any]) -> Benchmark:
             f"{path}: name is {shortened(content['name'])}; expected no name: the file name is used"
         )
     try:
-        return Benchmark.model_validate({**content, "name": path.stem})
+        return Benchmark.model_validate({**content, "name": path.stem}, context={"folder": path.parent})
     except ValidationError as error:
         raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, ""))) from None
 
@@ -172,7 +173,7 @@ def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
     """Yield the paths of benchmark files; hidden files, which editors and archives leave, are skipped."""
     for folder in folders:
         try:
-            found = sorted(path for path in folder.iterdir() if path.suffix == ENDING and path.name[0] != ".")
+            found = sorted(path for path in folder.iterdir() if _is_benchmark_file(path))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -180,6 +181,10 @@ def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:
             faults.append(Fault(path=folder, sentence=sentence))
             continue
         yield from found
+
+
+def _is_benchmark_file(path: Path) -> bool:
+    return path.suffix == ENDING and path.name[0] != "." and not path.name.endswith(SHIFT_SET_ENDING)
 
 
 def _printable(error: BenchmarkFileError) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tta_pipeline.benchmarks.naming import Name
+from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
 Mean = Annotated[float, Field(ge=0, le=1)]

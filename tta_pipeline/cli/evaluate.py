@@ -67,10 +67,10 @@ def evaluate(
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
     from tta_pipeline.adaptation import build
-    from tta_pipeline.benchmarks.naming import is_benchmark_name
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.evaluation.named_models import load_model
+    from tta_pipeline.naming import is_benchmark_name
     from tta_pipeline.progress import log_reporter
     from tta_pipeline.records.files import now
     from tta_pipeline.source_code import import_from_here
@@ -118,10 +118,10 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
         EvaluationError: the manifest, which may come from anywhere, names a benchmark that cannot have a folder of
             results.
     """
-    from tta_pipeline.benchmarks.naming import is_benchmark_name
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.locations import Locations
     from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.naming import is_benchmark_name
     from tta_pipeline.records.files import publish_record
 
     if not is_benchmark_name(row.benchmark):

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tta_pipeline import benchmarks
-from tta_pipeline.benchmarks.naming import LONGEST_NAME, is_benchmark_name, name_problem
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.files import advice, write_once
+from tta_pipeline.naming import LONGEST_NAME, is_benchmark_name, name_problem
 from tta_pipeline.new_benchmark.survey import survey
 from tta_pipeline.new_benchmark.template import EXAMPLES, benchmark_text, next_commands
 

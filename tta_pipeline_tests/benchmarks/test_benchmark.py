@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.loading import EMBEDDED, load_benchmark
-from tta_pipeline.benchmarks.naming import is_benchmark_name
 from tta_pipeline.benchmarks.sources import DigitsSource, GeneratedSource
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.naming import is_benchmark_name
 from tta_pipeline_tests.conftest import SMALL
 
 
@@ -35,9 +35,9 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("num_test: 150", "num_tests: 150", ["source.digits", "num_tests", "jpeg_quality"]),
         ("imagenet_c", "cifar_c, jpeg_quality: 90", ["jpeg_quality 90", "lossless", "encoding: jpeg"]),
         ("imagenet_c", "imagenet_c, encoding: png", ["source.digits.encoding is 'png'", "'jpeg' or 'lossless'"]),
-        ("severities: [3, 5]", "severities: [3, 6]", ["severities.1", "6", "1, 2, 3, 4 or 5"]),
+        ("severities: [3, 5]", "severities: [3, 6]", ["severities: found 6", "1, 2, 3, 4, 5"]),
         ("severities: [3, 5]", "severities: [3, 3]", ["severities", "[3, 3]", "each once"]),
-        ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions.1", "'mist'", "'fog'"]),
+        ("[gaussian_noise, contrast]", "[gaussian_noise, mist]", ["corruptions: found mist", "fog", "imagenet_c"]),
         ("model: cnn, method: source", "model: vit, method: source", ["experiments.source.model", "'vit'", "cnn"]),
         ("preset: cifar", "hyperparameters: {lr: -1}", ["experiments.tent", "lr is -1", "greater than 0"]),
         ("preset: cifar", "hyperparameters: {learning: 1}", ["experiments.tent", "learning", "momentum"]),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.naming import NAME_PATTERN
+from tta_pipeline.naming import NAME_PATTERN
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:

@@ -1,0 +1,64 @@
+"""Reads shift sets: those that come with the project, and files beside the user's benchmark files."""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.mistakes import mistakes
+from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.yaml_document import read_document
+
+ENDING = ".shifts.yaml"
+"""Ending of a file with a shift set of the user's own; it lies beside the benchmark files."""
+_SHIPPED = Path(__file__).parent / "sets"
+
+
+@cache
+def shipped_sets() -> dict[str, ShiftSet]:
+    """Return the shift sets that come with the project, by name."""
+    paths = sorted(_SHIPPED.glob("*.yaml"))
+    return {path.stem: read_shift_set(path, path.stem) for path in paths}
+
+
+def own_sets(folder: Path) -> Iterator[ShiftSet]:
+    """Yield the shift sets of the user's own in *folder*, in the order of their names."""
+    for path in sorted(folder.glob(f"[!.]*{ENDING}")):
+        yield read_shift_set(path, path.name.removesuffix(ENDING))
+
+
+def find_shift_set(name: str, folder: Path) -> ShiftSet:
+    """Return the shift set *name*: the file of that name in *folder*, or the one that comes with the project.
+
+    Raises:
+        BenchmarkFileError: there is none, its file is faulty, or it would hide one that comes with the project.
+    """
+    path = folder / f"{name}{ENDING}"
+    is_own = "/" not in name and path.exists()
+    if is_own and name in shipped_sets():
+        raise BenchmarkFileError(
+            f"{path} has the name of a shift set that comes with the project; expected another name: rename it, or "
+            "results on different sets would have one name"
+        )
+    if is_own:
+        return read_shift_set(path, name)
+    if name in shipped_sets():
+        return shipped_sets()[name]
+    raise BenchmarkFileError(
+        f"found no shift set {name!r}; expected one of {', '.join(shipped_sets())}, or a file {path.name} in {folder}"
+    )
+
+
+def read_shift_set(path: Path, name: str) -> ShiftSet:
+    """Return the shift set that the file *path* describes.
+
+    Raises:
+        BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range.
+    """
+    content = read_document(path)
+    try:
+        return ShiftSet.model_validate({**content, "name": name})
+    except ValidationError as error:
+        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, ""))) from None
