@@ -9,11 +9,12 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
 from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell
+from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify as verify_folders
+from tta_pipeline.shifts.loading import is_known_shift
 from tta_pipeline.streaming.dataset import Shards, open_shards
 
 
@@ -79,5 +80,5 @@ def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, .
 def _cell(folder: Path) -> Cell | None:
     """Return the cell that the path of *folder* names; None if it names none."""
     corruption, severity = folder.absolute().parts[-2:]
-    is_cell = corruption in CORRUPTIONS and severity in map(str, SEVERITIES)
+    is_cell = is_known_shift(corruption) and severity.isdecimal()
     return Cell(corruption=corruption, severity=int(severity)) if is_cell else None

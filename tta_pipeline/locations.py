@@ -7,6 +7,9 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.partitions import Cell
 
+CLASS_MAPS = "class_maps"
+"""Folder of the pinned class maps of a benchmark with several shift sets."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Locations:
@@ -47,36 +50,46 @@ class Locations:
 
     def class_map(self, benchmark_name: str) -> Path:
         """File of the pinned class map."""
-        return self.root / benchmark_name / "class_map.json"
+        file, _, part = benchmark_name.partition("/")
+        return self.root / file / (f"{CLASS_MAPS}/{part}.json" if part else "class_map.json")
 
     def generated_source(self, benchmark_name: str) -> Path:
         """Root of the images that a benchmark generates, laid out as ImageNet-C is."""
-        return self.root / benchmark_name / "source"
+        return self._of(benchmark_name, "source")
 
     def shards(self, benchmark_name: str, cell: Cell) -> Path:
         """Folder of one cell's shards, writer's record and manifest."""
-        return self.root / benchmark_name / "shards" / cell.path
+        return self._of(benchmark_name, "shards") / cell.path
 
     def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
         """Folder of the shard set that a transform makes from one cell."""
-        return self.root / benchmark_name / "transformed" / transform / cell.path
+        return self._of(benchmark_name, f"transformed/{transform}") / cell.path
 
     def source_model(self, benchmark_name: str) -> Path:
         """File with the weights of the source model that a benchmark trains; a description lies beside it."""
-        return self.root / benchmark_name / "source_model.safetensors"
+        return self._of(benchmark_name, "source_model.safetensors")
 
     def results(self, benchmark_name: str) -> Path:
         """Folder of the result records, the truth from which the database is made."""
-        return self.root / benchmark_name / "results"
+        return self._of(benchmark_name, "results")
 
     def states(self, benchmark_name: str) -> Path:
         """Folder of the adaptation states from which interrupted streams resume."""
-        return self.root / benchmark_name / "states"
+        return self._of(benchmark_name, "states")
 
     def predictions(self, benchmark_name: str) -> Path:
         """Folder of the predictions of each sample, if a run is asked to keep them."""
-        return self.root / benchmark_name / "predictions"
+        return self._of(benchmark_name, "predictions")
 
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""
-        return self.root / benchmark_name / "report"
+        return self._of(benchmark_name, "report")
+
+    def spilled(self, benchmark_name: str) -> Path:
+        """Folder of what a source needs for a while, such as the index of an archive."""
+        return self.root / benchmark_name
+
+    def _of(self, benchmark_name: str, folder: str) -> Path:
+        """Return *folder* of a benchmark; of one of several sets in a file, `<folder>/<shift set>`."""
+        file, _, part = benchmark_name.partition("/")
+        return self.root / file / folder / part

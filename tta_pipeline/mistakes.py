@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from tta_pipeline.naming import NAME_PATTERN
+from tta_pipeline.naming import NAME_PATTERN, PART_PATTERN
 
 
 def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
@@ -17,7 +17,7 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
             yield f"{field} is missing"
         elif problem["type"] == "int_parsing_size":
             yield f"{field} is {shortened(problem['input'])}; expected a whole number with fewer digits"
-        elif problem.get("ctx", {}).get("pattern") == NAME_PATTERN:
+        elif problem.get("ctx", {}).get("pattern") in (NAME_PATTERN, PART_PATTERN):
             yield f"{field} is {shortened(problem['input'])}; expected letters, digits and _, a letter first"
         elif problem["type"] == "value_error":
             yield f"{field}: {message}" if field else message

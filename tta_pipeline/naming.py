@@ -9,6 +9,8 @@ from pydantic import Field
 LONGEST_NAME = 100
 """Longest name; file names add a suffix to it, and file systems allow 255 bytes."""
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
+PART_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
+"""Names of benchmarks: that of the file, or `<file>/<shift set>` for one of several sets in it."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
 _RESERVED_NAMES = {"benchmarks", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",

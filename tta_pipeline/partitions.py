@@ -34,7 +34,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
 class Cell:
-    """One (corruption, severity) of a benchmark; clean data is severity 0."""
+    """One (shift, severity) of a benchmark; the severity is 0 for clean images and for sets without severities."""
 
     corruption: str
     severity: int
@@ -101,7 +101,7 @@ def parse_key(text: str, allowed: Sequence[_K]) -> _K:
 
 def _described(allowed: Sequence[PartitionKey]) -> str:
     """Return *allowed* in words, shorter than a list: most cells are any corruption with any severity."""
-    grid = [key for key in allowed if isinstance(key, Cell) and key.severity]
+    grid = [key for key in allowed if isinstance(key, Cell) and key not in (CLEAN, TRAIN)]
     others = [key.key for key in allowed if key not in grid]
     if not grid:
         return f"one of {', '.join(others)}"

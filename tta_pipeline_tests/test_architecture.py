@@ -21,11 +21,13 @@ BELOW = {
     "shifts": (),
     "benchmarks": ("adaptation", "shifts"),
     "sources": ("benchmarks", "corruptions", "labels", "shifts"),
-    "shards": ("benchmarks", "labels", "sources"),
+    "shards": ("benchmarks", "labels", "shifts", "sources"),
     "streaming": ("shards",),
     "training": ("benchmarks", "shards", "streaming"),
-    "evaluation": ("adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "training", "records"),
-    "metrics": ("records",),
+    "evaluation": (
+        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "training", "records",
+    ),
+    "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "sources", "shards"),
@@ -77,7 +79,7 @@ def test_the_picture_is_that_of_the_code():
 
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
-    "yaml_document.py: read_document", "benchmarks/loading.py: validated",
+    "yaml_document.py: read_document",
     "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""

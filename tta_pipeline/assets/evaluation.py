@@ -225,7 +225,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
     cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
     others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
-        others.append(dg.AssetKey([benchmark.name, "source_model"]))
+        others.append(dg.AssetKey([*benchmark.name.split("/"), "source_model"]))
     if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]

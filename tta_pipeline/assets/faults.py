@@ -27,17 +27,19 @@ def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
         _log.warning("left out: %s", fault.sentence)
         sentences[fault_key(fault)].append(fault.sentence)
     for key, found in sentences.items():
-        name = key.path[0]
+        is_whole = key.path[-1] == FILE
+        names = key.path[:-1] if is_whole else key.path[:-2]
         # A second file of the same name must not make runs over the group of the first fail.
-        group = f"{name}_faulty" if key.path[-1] == FILE and name in loaded.benchmarks else name
+        group = "__".join(names) + ("_faulty" if is_whole and "/".join(names) in loaded.benchmarks else "")
         yield _faulty_asset(key, group, "\n".join(found))
 
 
 def fault_key(fault: Fault) -> dg.AssetKey:
     """Return the asset key of *fault*."""
+    benchmark = [_fit(name) for name in fault.benchmark.split("/")]
     if fault.experiment is None:
-        return dg.AssetKey([_fit(fault.benchmark), FILE])
-    return dg.AssetKey([fault.benchmark, "evaluation", _fit(fault.experiment)])
+        return dg.AssetKey([*benchmark, FILE])
+    return dg.AssetKey([*benchmark, "evaluation", _fit(fault.experiment)])
 
 
 def _fit(name: str) -> str:

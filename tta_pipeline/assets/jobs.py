@@ -60,7 +60,9 @@ def benchmark_jobs(benchmark: Benchmark, faulty: Sequence[dg.AssetKey]) -> Itera
 
 
 def _job(benchmark: Benchmark, name: str, keys: list[dg.AssetKey], description: str) -> BenchmarkJob:
-    return BenchmarkJob(f"{benchmark.name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description)
+    return BenchmarkJob(
+        f"{benchmark.dagster_name}__{name}", selection=dg.AssetSelection.assets(*keys), description=description
+    )
 
 
 def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:

@@ -46,7 +46,7 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=scope.key("loader_benchmark"),
-        group_name=f"{scope.benchmark.name}_loaders",
+        group_name=f"{scope.benchmark.dagster_name}_loaders",
         partitions_def=scope.partitions,
         backfill_policy=dg.BackfillPolicy.single_run(),
         deps=[scope.key("shard_manifest")],
@@ -91,7 +91,8 @@ def _measure(
         run_id=context.run.run_id,
         started_at=started_at,
         facts={
-            "benchmark": scope.benchmark.name,
+            "benchmark": scope.benchmark.file,
+            "shift_set": scope.benchmark.shift_set.name,
             "corruption": cell.corruption,
             "severity": cell.severity,
             "loaders": [asdict(row) for row in found],

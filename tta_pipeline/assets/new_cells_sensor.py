@@ -32,7 +32,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
     source = scope.key("source_split")
 
     @dg.sensor(
-        name=f"{benchmark.name}__new_cells",
+        name=f"{benchmark.dagster_name}__new_cells",
         target=dg.AssetSelection.assets(source, *shards),
         minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.STOPPED,

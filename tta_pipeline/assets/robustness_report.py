@@ -14,7 +14,7 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=scope.key("robustness_report"),
-        group_name=scope.benchmark.name,
+        group_name=scope.group(),
         backfill_policy=dg.BackfillPolicy.single_run(),
         deps=[
             *(each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments_by_cell),

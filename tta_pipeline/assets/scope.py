@@ -13,7 +13,7 @@ import dagster as dg
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.partitions import WHOLE, Cell, PartitionKey, StreamKey, parse_key
+from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
 
 K_co = TypeVar("K_co", bound=PartitionKey, covariant=True)
 Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext
@@ -41,11 +41,11 @@ class Scope(ABC, Generic[K_co]):
 
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/<parts>`."""
-        return dg.AssetKey([self.benchmark.name, *parts])
+        return dg.AssetKey([*self.benchmark.name.split("/"), *parts])
 
     def group(self, name: str | None = None) -> str:
         """Return the group of its assets, or of those that the benchmark file puts into the group *name*."""
-        return f"{self.benchmark.name}_{name}" if name else self.benchmark.name
+        return f"{self.benchmark.dagster_name}_{name}" if name else self.benchmark.dagster_name
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on everything that the asset *key* has for a partition of this scope."""
@@ -100,7 +100,7 @@ class SetScope(Scope[Cell]):
 
     def key(self, *parts: str) -> dg.AssetKey:
         """Return the asset key `<benchmark>/clean/<parts>`."""
-        return dg.AssetKey([self.benchmark.name, self.cell.corruption, *parts])
+        return dg.AssetKey([*self.benchmark.name.split("/"), self.cell.corruption, *parts])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ def partition_of(key: PartitionKey) -> str | None:
     """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
     if isinstance(key, StreamKey):
         return None if key == WHOLE else key.key
-    if key.severity == 0:
+    if key in (CLEAN, TRAIN):
         return None
     return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
 

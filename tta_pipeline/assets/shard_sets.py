@@ -42,7 +42,13 @@ def record_shard_set(
     """
     from tta_pipeline.shards.facts import shard_set_row
 
-    row = shard_set_row(published, record, benchmark_name=scope.benchmark.name, shard_set=transform or "shards")
+    row = shard_set_row(
+        published,
+        record,
+        benchmark_name=scope.benchmark.file,
+        shift_set=scope.benchmark.shift_set.name,
+        shard_set=transform or "shards",
+    )
     cell = published.shard_set.manifest.cell
     if published.was_built:
         metrics.record(

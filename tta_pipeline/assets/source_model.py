@@ -18,8 +18,8 @@ def source_model(scope: CellScope, settings: TrainedModel) -> dg.AssetsDefinitio
     whole = SetScope(benchmark=scope.benchmark, cell=CLEAN)
 
     @dg.asset(
-        key=[scope.benchmark.name, "source_model"],
-        group_name=scope.benchmark.name,
+        key=scope.key("source_model"),
+        group_name=scope.group(),
         backfill_policy=dg.BackfillPolicy.single_run(),
         deps=[SetScope(benchmark=scope.benchmark, cell=TRAIN).key("shard_manifest")],
         kinds={"pytorch"},

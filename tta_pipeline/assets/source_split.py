@@ -65,7 +65,7 @@ def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> Partition
 def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
     @dg.observable_source_asset(
         key=scope.key("source_split"),
-        group_name=scope.benchmark.name,
+        group_name=scope.group(),
         partitions_def=scope.partitions,
         tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
         description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "

@@ -12,7 +12,7 @@ from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.naming import Name, name_problem
+from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.loading import find_shift_set
@@ -22,7 +22,8 @@ from tta_pipeline.shifts.shift_set import ShiftSet
 class Benchmark(Section):
     """One benchmark file."""
 
-    name: Name
+    name: Annotated[str, Field(pattern=PART_PATTERN)]
+    """Name of the file; of one of several sets in it, `<file>/<shift set>`."""
     title: str
     source: AnySource
     shift_set: ShiftSet
@@ -52,7 +53,11 @@ class Benchmark(Section):
             return value
         shift_set = _shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
         defaults = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
-        given = {name: content for name, content in value.items() if name != "own"}
+        given = {name: content for name, content in value.items() if name not in ("own", "classes")}
+        if "classes" in value:
+            if "class_map" in value:
+                raise ValueError("found classes and class_map; expected one of them, which mean the same")
+            given["class_map"] = value["classes"]
         return {**defaults, **given, "shift_set": shift_set}
 
     @field_validator("corruptions", "severities")
@@ -76,7 +81,7 @@ class Benchmark(Section):
         return self
 
     def _inconsistencies(self) -> Iterator[str]:
-        if problem := name_problem(self.name):
+        if problem := name_problem(self.file):
             yield f"{problem}: rename the file"
         yield from self._confusable_names()
         for name, experiment in self.experiments.items():
@@ -102,7 +107,9 @@ class Benchmark(Section):
 
     def _inconsistent_experiment(self, name: str, experiment: Experiment) -> Iterator[str]:
         unknown = set(experiment.severities or ()) - set(self.severities)
-        if unknown or experiment.severities == ():
+        # In a file with several sets, a set without severities is evaluated whole.
+        is_whole = self.is_one_of_several and not self.shift_set.severities
+        if (unknown and not is_whole) or experiment.severities == ():
             yield (
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
@@ -125,12 +132,29 @@ class Benchmark(Section):
                 yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
 
     @property
+    def file(self) -> str:
+        """Name of the benchmark file, as in the column `benchmark`."""
+        return self.name.partition("/")[0]
+
+    @property
+    def is_one_of_several(self) -> bool:
+        """Whether the file has other shift sets too."""
+        return "/" in self.name
+
+    @property
+    def dagster_name(self) -> str:
+        """The name in groups, jobs and sensors, which take no slash."""
+        return self.name.replace("/", "__")
+
+    @property
     def cells(self) -> tuple[Cell, ...]:
         """Every (corruption, severity), in the order of the file."""
         return cells(self.corruptions, self.severities)
 
     def severities_of(self, experiment_name: str) -> tuple[int, ...]:
         """Return the severities that *experiment_name* evaluates, ascending."""
+        if not self.shift_set.severities:
+            return self.severities
         return tuple(sorted(self.experiments[experiment_name].severities or self.severities))
 
     def cells_of(self, experiment_name: str) -> tuple[Cell, ...]:
@@ -191,7 +215,7 @@ def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
             raise ValueError("found shift_set and own; expected one of them")
         if not isinstance(content["own"], dict):
             raise ValueError("own is not a section; expected names and severities, as {names: [dusk], severities: [1]}")
-        named = {"name": content.get("name", ""), **content["own"]}
+        named = {"name": str(content.get("name", "")).rpartition("/")[2], **content["own"]}
     if not isinstance(named, str):
         return ShiftSet.model_validate(named)
     try:

@@ -12,6 +12,7 @@ from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.locations import Locations
 from tta_pipeline.mistakes import mistakes, shortened
+from tta_pipeline.naming import is_benchmark_name
 from tta_pipeline.shifts.loading import ENDING as SHIFT_SET_ENDING
 from tta_pipeline.yaml_document import read_document
 
@@ -25,15 +26,17 @@ class Fault:
     """Why a benchmark file, or one experiment of it, is left out."""
 
     path: Path
+    part: str | None = None
+    """Shift set that is left out, or whose experiment is; None: the file has one set, or none of it can be read."""
     experiment: str | None = None
-    """Name of the experiment that is left out; None: the whole file."""
+    """Name of the experiment that is left out; None: the whole file or part."""
     sentence: str
     """Message with the path: what was found, what was expected and what to do; a line per mistake."""
 
     @property
     def benchmark(self) -> str:
-        """Name of the file without its suffix; it may be invalid as a benchmark name."""
-        return self.path.stem
+        """Name of the file without its suffix, and of the part; it may be invalid as a benchmark name."""
+        return f"{self.path.stem}/{self.part}" if self.part else self.path.stem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,74 +102,140 @@ def load_benchmarks(*folders: Path) -> Loaded:
             faults.append(Fault(path=path, sentence=sentence))
             continue
         try:
-            benchmark, left_out = load_what_is_right(path)
+            found, left_out = load_what_is_right(path)
         except BenchmarkFileError as error:
             faults.append(Fault(path=path, sentence=_printable(error)))
         else:
-            benchmarks[benchmark.name] = benchmark
+            benchmarks |= {benchmark.name: benchmark for benchmark in found}
             faults += left_out
     return Loaded(benchmarks=benchmarks, faults=tuple(faults))
 
 
-def load_benchmark(path: Path) -> Benchmark:
+def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
     """Read one benchmark file, which must be entirely valid; `load_benchmarks` leaves faulty parts out.
+
+    Args:
+        path: The file.
+        part: Name of the shift set, if the file has several.
 
     Raises:
         BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
             every such field, its value and the choices.
     """
-    return validated(path, read_document(path))
+    parts = {each.name: each for each in _parts(path, read_document(path))}
+    if part not in parts:
+        known = ", ".join(str(name) for name in parts if name) or "none, since it has one shift set"
+        raise BenchmarkFileError(f"{path}: found no set {part!r}; expected one of {known}")
+    return parts[part].validated()
 
 
-def validated(path: Path, content: dict[str, Any]) -> Benchmark:
-    """Return the benchmark defined by *content* of the file *path*.
-
-    Raises:
-        BenchmarkFileError: see `load_benchmark`.
-    """
-    if content.get("name", path.stem) != path.stem:
-        raise BenchmarkFileError(
-            f"{path}: name is {shortened(content['name'])}; expected no name: the file name is used"
-        )
-    try:
-        return Benchmark.model_validate({**content, "name": path.stem}, context={"folder": path.parent})
-    except ValidationError as error:
-        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, ""))) from None
-
-
-def load_what_is_right(path: Path) -> tuple[Benchmark, tuple[Fault, ...]]:
-    """Read one benchmark file, and leave out its faulty experiments.
+def load_what_is_right(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, ...]]:
+    """Read one benchmark file: a benchmark, or one for each of its sets; leave out faulty sets and experiments.
 
     Raises:
-        BenchmarkFileError: anything else in the file is faulty; the message lists all mistakes.
+        BenchmarkFileError: the file has one set, and something beside its experiments is faulty; the message lists all
+            mistakes.
     """
-    content = read_document(path)
-    try:
-        return validated(path, content), ()
-    except BenchmarkFileError as error:
-        if not isinstance(content.get("experiments"), dict):
-            raise
+    benchmarks: list[Benchmark] = []
+    faults: list[Fault] = []
+    for part in _parts(path, read_document(path)):
         try:
-            validated(path, {**content, "experiments": {}})
-        except BenchmarkFileError:
-            raise error from None
-    return _without_faulty_experiments(path, content)
-
-
-def _without_faulty_experiments(path: Path, content: dict[str, Any]) -> tuple[Benchmark, tuple[Fault, ...]]:
-    right: dict[str, Experiment] = {}
-    faults = []
-    for name, experiment in content["experiments"].items():
-        try:
-            found = validated(path, {**content, "experiments": {name: experiment}}).experiments
-            for twice in found.keys() & right.keys():
-                raise BenchmarkFileError(f"{path}: experiments.{name} makes another {twice}; expected each once")  # noqa: TRY301
-            validated(path, {**content, "experiments": right | found})
+            benchmark, left_out = part.what_is_right()
         except BenchmarkFileError as error:
-            faults.append(Fault(path=path, experiment=name, sentence=_printable(error)))
+            if part.name is None:
+                raise
+            faults.append(Fault(path=path, part=part.name, sentence=_printable(error)))
         else:
-            right |= found
-    return validated(path, {**content, "experiments": right}), tuple(faults)
+            benchmarks.append(benchmark)
+            faults += left_out
+    return tuple(benchmarks), tuple(faults)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The content of a benchmark file for one shift set."""
+
+    path: Path
+    name: str | None
+    """Name of the set; None if the file has one set only."""
+    content: dict[str, Any]
+
+    def validated(self, **instead: Any) -> Benchmark:
+        """Return the benchmark, with the fields *instead* of those in the file."""
+        stem = self.path.stem
+        name = f"{stem}/{self.name}" if self.name else stem
+        where = f"{self.path}, set {self.name}" if self.name else f"{self.path}"
+        if self.content.get("name", stem) != stem:
+            raise BenchmarkFileError(
+                f"{where}: name is {shortened(self.content['name'])}; expected no name: the file name is used"
+            )
+        try:
+            return Benchmark.model_validate(
+                {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
+            )
+        except ValidationError as error:
+            raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(mistakes(error, ""))) from None
+
+    def what_is_right(self) -> tuple[Benchmark, tuple[Fault, ...]]:
+        """Return the benchmark without its faulty experiments, and their faults."""
+        try:
+            return self.validated(), ()
+        except BenchmarkFileError as error:
+            if not isinstance(self.content.get("experiments"), dict):
+                raise
+            try:
+                self.validated(experiments={})
+            except BenchmarkFileError:
+                raise error from None
+        return self._without_faulty_experiments()
+
+    def _without_faulty_experiments(self) -> tuple[Benchmark, tuple[Fault, ...]]:
+        right: dict[str, Experiment] = {}
+        faults = []
+        for name, experiment in self.content["experiments"].items():
+            try:
+                found = self.validated(experiments={name: experiment}).experiments
+                for twice in found.keys() & right.keys():
+                    raise BenchmarkFileError(  # noqa: TRY301
+                        f"{self.path}: experiments.{name} makes another {twice}; expected each once"
+                    )
+                self.validated(experiments=right | found)
+            except BenchmarkFileError as error:
+                faults.append(Fault(path=self.path, part=self.name, experiment=name, sentence=_printable(error)))
+            else:
+                right |= found
+        return self.validated(experiments=right), tuple(faults)
+
+
+def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
+    """Yield what *content* of the file *path* says of each of its sets; what is beside `sets` holds for all of them.
+
+    Raises:
+        BenchmarkFileError: `sets` is no mapping of sections, or a field is in the wrong place.
+    """
+    if "sets" not in content:
+        yield _Part(path=path, name=None, content=content)
+        return
+    sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
+    if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
+        raise BenchmarkFileError(
+            f"{path}: sets is {shortened(sets)}; expected a section for each shift set, as imagenet_r: {{source: ...}}"
+        )
+    for name, section in sets.items():
+        if not is_benchmark_name(str(name)):
+            raise BenchmarkFileError(f"{path}: sets has {shortened(name)}; expected letters, digits and single _")
+        if odd := sorted(set(section) - _OF_A_SET):
+            raise BenchmarkFileError(
+                f"{path}: sets.{name} has {', '.join(odd)}; expected some of {', '.join(sorted(_OF_A_SET))}"
+            )
+        if twice := sorted({"source", "shift_set", "own"} & set(shared)):
+            raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
+        of_a_set = section if "own" in section else {**section, "shift_set": name}
+        yield _Part(path=path, name=name, content={**shared, **of_a_set})
+
+
+_OF_A_SET = frozenset({"source", "own", "corruptions", "severities", "class_map", "classes", "image_size", "shards"})
+"""Fields that a section of `sets` can have."""
 
 
 def _files(*folders: Path, faults: list[Fault]) -> Iterator[Path]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from tta_pipeline.doctor.finding import Finding, note, ok, some
 from tta_pipeline.locations import Locations
 
-_SETS = ("*/shards/*/*", "*/transformed/*/*/*")
+_SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed/*/*/*/*")
+"""Folders of shard sets; those of a benchmark with several shift sets lie one level deeper."""
 
 
 def shard_checksums(locations: Locations) -> Iterator[Finding]:

@@ -31,6 +31,8 @@ from tta_pipeline.streaming.joined import JoinedSets
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized
 
+_NO_SET = "own"
+"""Shift set of such a pass: a manifest names none."""
 _PROTOCOL = "own"
 """Protocol of such a pass: what the method has seen before is unknown."""
 
@@ -142,6 +144,7 @@ class _About:
         return partial(
             Evaluation,
             benchmark=manifest.benchmark,
+            shift_set=_NO_SET,
             experiment=self.name,
             stream=manifest.cell.key,
             position=0,

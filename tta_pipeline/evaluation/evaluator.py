@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
@@ -25,6 +25,7 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
+from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels
 from tta_pipeline.streaming.order import StreamOrder
@@ -64,6 +65,7 @@ class Evaluator:
         self,
         *,
         benchmark_name: str,
+        shift_set: ShiftSet,
         experiment_name: str,
         experiment: Experiment,
         model: LoadedModel,
@@ -76,6 +78,7 @@ class Evaluator:
     ) -> None:
         self._source = source
         self._benchmark_name = benchmark_name
+        self._shift_set = shift_set
         self._experiment_name = experiment_name
         self._experiment = experiment
         self._model = model
@@ -223,6 +226,7 @@ class Evaluator:
             protocol=experiment.protocol.name,
             subset=experiment.subset.name if experiment.subset else "all",
             corruption=manifest.corruption,
+            **asdict(self._shift_set.facts_of(manifest.corruption)),
             severity=manifest.severity,
             generated=manifest.source.generated,
             config=json.dumps(_config(experiment), sort_keys=True),

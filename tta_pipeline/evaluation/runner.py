@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from tta_pipeline.files import write_atomically
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import now, publish_record
+from tta_pipeline.records.files import Record, now, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
@@ -169,7 +169,7 @@ class ExperimentRunner:
         """
         todo = []
         for plan in self._experiment.plans(key):
-            standings = [self._taken_over(standing) for standing in self.standings(plan)]
+            standings = [self._of_this_set(self._taken_over(standing)) for standing in self.standings(plan)]
             self._rows |= {each.place: each.stored for each in standings if each.stored and each.is_finished}
             left = [standing for standing in standings if not standing.is_finished]
             if left:
@@ -264,14 +264,38 @@ class ExperimentRunner:
             kept = experiment.samples_path(experiment.record_name_of(before.experiment, place), samples_sha256)
             if kept.exists():
                 write_atomically(experiment.samples_path(name, samples_sha256), kept.read_bytes())
-        row = replace(
-            before, experiment=experiment.experiment_name, model=experiment.spec.model, copied_from=record.sha256
-        )
         self._tell(f"{_named(place)}: the result of {before.experiment} is the same; taken over")
+        return self._repeated(standing, record, before)
+
+    def _of_this_set(self, standing: Standing) -> Standing:
+        """Return *standing* with a record of the shift set that the benchmark has now.
+
+        The predictions are the same; only the means that they enter may be others.
+        """
+        if standing.stored is None or not standing.is_finished or not self._ranks.is_first:
+            return standing
+        facts = self._experiment.benchmark.shift_set.facts_of(standing.place.cell.corruption)
+        if all(getattr(standing.stored, name) == value for name, value in asdict(facts).items()):
+            return standing
+        record = self._experiment.newest_record(standing.place)
+        assert record is not None
+        self._tell(f"{_named(standing.place)}: recorded again for shift set {facts.shift_set}; nothing is evaluated")
+        return self._repeated(standing, record, standing.stored)
+
+    def _repeated(self, standing: Standing, record: Record, before: Evaluation) -> Standing:
+        """Record *before*, the evaluation in *record*, as that of this experiment and this shift set."""
+        experiment, place = self._experiment, standing.place
+        row = replace(
+            before,
+            experiment=experiment.experiment_name,
+            model=experiment.spec.model,
+            copied_from=record.sha256,
+            **asdict(experiment.benchmark.shift_set.facts_of(place.cell.corruption)),
+        )
         publish_record(
             experiment.folder_of_records,
             kind="evaluations",
-            name=name,
+            name=experiment.record_name(place),
             run_id=record.run_id,
             started_at=record.started_at,
             facts=row,
@@ -377,7 +401,8 @@ class ExperimentRunner:
         experiment_name = self._experiment.experiment_name
         decoded = DecodedCells(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes)
         return Evaluator(
-            benchmark_name=benchmark.name,
+            benchmark_name=benchmark.file,
+            shift_set=benchmark.shift_set,
             experiment_name=experiment_name,
             experiment=self._experiment.spec,
             model=self._model,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tta_pipeline.records.files import KINDS, file_name, number_of
+from tta_pipeline.records.files import KINDS, file_name, number_of, result_folders
 
 _TOO_YOUNG_S = 2.0
 """Age in seconds below which a file could change again without getting another time of change."""
@@ -87,7 +87,7 @@ def list_records(data_root: Path) -> RecordListing:
     """Return all records under *data_root*, grouped by kind."""
     listing = RecordListing()
     for kind in KINDS:
-        for results in sorted(data_root.glob(f"*/results/{kind}")):
+        for results in result_folders(data_root, kind):
             _add_folder(listing, str(data_root), str(results.relative_to(data_root)), _MAX_DEPTH)
     return listing
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from tta_pipeline.metrics.listing import Listed, Stamp
 from tta_pipeline.metrics.schema import evaluations_arrow
-from tta_pipeline.records.evaluation import columns
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.records.evaluation import Evaluation, columns
 from tta_pipeline.records.files import Record
+from tta_pipeline.shifts.loading import shipped_sets
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[Listed, Record]
 _FACTS = attrgetter(*(field.path for field in columns()))
+_POSITION = [field.path for field in columns()].index("shift_position")
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
     [
@@ -49,7 +52,7 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     rows = [
         (
-            listed.folder, listed.sequence, record.version, record.run_id, *_FACTS(record.evaluation),
+            listed.folder, listed.sequence, record.version, record.run_id, *_facts(record.evaluation),
             record.evaluation and record.evaluation.conditions, _utc(record.started_at), _as_json(record.versions),
         )
         for listed, record in read
@@ -65,6 +68,23 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     if timed:
         times = [(b.num_samples, b.data_wait_s, b.host_to_device_s, b.compute_s) for _, b in timed]
         yield "batch_results", _columnar([key for key, _ in timed], _KEY, times, _TIMES)
+
+
+def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
+    """Return the columns of *evaluation*; one from before shifts had positions gets that in its published set."""
+    facts: tuple[Any, ...] = _FACTS(evaluation)
+    if evaluation is None or evaluation.shift_position is not None:
+        return facts
+    position = _published_position(evaluation.shift_set, evaluation.corruption)
+    return (*facts[:_POSITION], position, *facts[_POSITION + 1 :])
+
+
+@cache
+def _published_position(shift_set: str, shift: str) -> int | None:
+    if shift == CLEAN.corruption:
+        return 0
+    known = shipped_sets().get(shift_set)
+    return known.names.index(shift) + 1 if known and shift in known.names else None
 
 
 def _columnar(
@@ -85,7 +105,7 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
         "started_at": _utc(record.started_at),
         "versions": _as_json(record.versions),
     }
-    facts = dict(record.facts)
+    facts = {"shift_set": "imagenet_c", **record.facts}  # records from before there were others lack it
     if record.kind == "loader_benchmarks":
         for loader in facts.pop("loaders"):
             yield "loader_benchmarks", {**common, **facts, **loader}
@@ -93,7 +113,7 @@ def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
     facts.setdefault("shard_set", "shards")  # records from before transforms existed lack it
     shards = facts.pop("shards")
     yield "shard_sets", {**common, **facts}
-    identity = {name: facts[name] for name in ("benchmark", "shard_set", "corruption", "severity")}
+    identity = {name: facts[name] for name in ("benchmark", "shift_set", "shard_set", "corruption", "severity")}
     for shard in shards:
         yield "shards", {**identity, "sequence": record.sequence, **shard}
 

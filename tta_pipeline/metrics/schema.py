@@ -1,4 +1,4 @@
-"""The text of the schema: tables, constants and views as SQL, and the table made from declared evaluation fields."""
+"""The text of the schema: tables, constants and views as SQL, and the table of declared evaluation fields."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from tta_pipeline.records.declared import Field
 from tta_pipeline.records.evaluation import RULES, columns
+from tta_pipeline.shifts.loading import shipped_sets
 
-CELL = ("benchmark", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
+CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """Columns that identify a cell; the newest evaluation is the newest with the same values in them."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
@@ -52,7 +53,7 @@ _BEHIND = (
 def schema() -> str:
     """Return the statements that make an empty database."""
     tables, baselines, views = (files(__package__).joinpath(f"{name}.sql").read_text() for name in _FILES)
-    return "\n".join((tables, "\n".join(_evaluations()), baselines, views))
+    return "\n".join((tables, "\n".join(_evaluations()), baselines, "\n".join(_published_shifts()), views))
 
 
 _FILES = ("schema", "baselines", "views")
@@ -79,6 +80,18 @@ def evaluations_arrow() -> pa.Schema:
     names += [(field.name, field.sql) for field in columns()]
     names += [(frame.name, frame.sql) for frame in _BEHIND]
     return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])
+
+
+def _published_shifts() -> Iterator[str]:
+    """Yield the statement that fills the table `published_shifts` for each shift set that comes with the project."""
+    for shift_set in shipped_sets().values():
+        rows = []
+        for position, name in enumerate(shift_set.names, start=1):
+            family = shift_set.family_of(name)
+            family = "NULL" if family is None else _quoted(family)
+            in_mean = str(name in shift_set.in_mean).upper()
+            rows.append(f"({_quoted(shift_set.name)}, {_quoted(name)}, {position}, {family}, {in_mean})")
+        yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
 
 
 def _evaluations() -> Iterator[str]:

@@ -2,14 +2,6 @@
 -- row comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks
 -- that every table, column, view and macro has a comment.
 
--- In canonical order, which ORDER BY corruption follows; any other name is refused.
-CREATE TYPE corruption AS ENUM (
-    'clean', 'train',
-    'gaussian_noise', 'shot_noise', 'impulse_noise', 'defocus_blur', 'glass_blur', 'motion_blur', 'zoom_blur',
-    'snow', 'frost', 'fog', 'brightness', 'contrast', 'elastic_transform', 'pixelate', 'jpeg_compression',
-    'speckle_noise', 'gaussian_blur', 'spatter', 'saturate'
-);
-
 CREATE TABLE schema_version (version VARCHAR NOT NULL);
 COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
 COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
@@ -53,20 +45,25 @@ COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of the last change of the file, wh
 COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
 COMMENT ON COLUMN set_aside.inode IS 'Number of the file''s inode';
 
-CREATE TABLE corruptions (
-    corruption corruption PRIMARY KEY,
-    category VARCHAR NOT NULL CHECK (category IN ('noise', 'blur', 'weather', 'digital', 'extra')),
-    is_common BOOLEAN NOT NULL
+CREATE TABLE published_shifts (
+    shift_set VARCHAR NOT NULL,
+    shift VARCHAR NOT NULL,
+    position INTEGER NOT NULL CHECK (position > 0),
+    family VARCHAR,
+    in_mean BOOLEAN NOT NULL,
+    PRIMARY KEY (shift_set, shift)
 );
-COMMENT ON TABLE corruptions IS 'The 19 corruptions of ImageNet-C (Hendrycks & Dietterich 2019)';
-COMMENT ON COLUMN corruptions.corruption IS 'Name of the corruption; sorts in canonical order';
-COMMENT ON COLUMN corruptions.category IS 'Archive of Zenodo record 2235448 that holds the corruption';
-COMMENT ON COLUMN corruptions.is_common IS 'Whether the corruption is one of the 15 that mCE is defined over';
+COMMENT ON TABLE published_shifts IS 'The shifts of the shift sets that come with the project; the view shifts has those of other sets too';
+COMMENT ON COLUMN published_shifts.shift_set IS 'Name of the shift set and of its file';
+COMMENT ON COLUMN published_shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
+COMMENT ON COLUMN published_shifts.position IS 'Position in the set, from 1';
+COMMENT ON COLUMN published_shifts.family IS 'Family such as noise or blur; NULL if the set has none';
+COMMENT ON COLUMN published_shifts.in_mean IS 'Whether the shift enters the set''s mean; others are kept for tuning';
 
 CREATE TABLE mce_baselines (
     baseline VARCHAR NOT NULL,
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
     error DOUBLE NOT NULL CHECK (error BETWEEN 0 AND 1),
     source VARCHAR NOT NULL,
     PRIMARY KEY (baseline, corruption, severity)
@@ -74,7 +71,7 @@ CREATE TABLE mce_baselines (
 COMMENT ON TABLE mce_baselines IS 'Errors of AlexNet on ImageNet-C, which normalise mCE; constants, not measured here';
 COMMENT ON COLUMN mce_baselines.baseline IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
 COMMENT ON COLUMN mce_baselines.corruption IS 'Name of the corruption, or clean';
-COMMENT ON COLUMN mce_baselines.severity IS 'Severity, 1 to 5; 0 for clean images';
+COMMENT ON COLUMN mce_baselines.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
 COMMENT ON COLUMN mce_baselines.error IS 'Top-1 error in [0, 1]';
 COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
 
@@ -82,9 +79,10 @@ CREATE TABLE shard_sets (
     run_id VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     benchmark VARCHAR NOT NULL,
+    shift_set VARCHAR NOT NULL,
     shard_set VARCHAR NOT NULL,
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
     source_kind VARCHAR NOT NULL,
     generated BOOLEAN NOT NULL,
     manifest_sha256 VARCHAR NOT NULL,
@@ -103,15 +101,16 @@ CREATE TABLE shard_sets (
     read_back_wall_s DOUBLE NOT NULL CHECK (read_back_wall_s >= 0 AND isfinite(read_back_wall_s)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence)
+    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence)
 );
 COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of one cell and the cost of making it';
 COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
 COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
 COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
 COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first one; the first is called shards';
 COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
-COMMENT ON COLUMN shard_sets.severity IS 'Severity, 1 to 5; 0 for clean images and training images';
+COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
 COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
 COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'sha256 of manifest.json, which has the hash of every shard and of the sample index';
@@ -133,21 +132,23 @@ COMMENT ON COLUMN shard_sets.versions IS 'Versions of Python, platform, host and
 
 CREATE TABLE shards (
     benchmark VARCHAR NOT NULL,
+    shift_set VARCHAR NOT NULL,
     shard_set VARCHAR NOT NULL,
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     name VARCHAR NOT NULL,
     num_samples BIGINT NOT NULL CHECK (num_samples > 0),
     shard_bytes BIGINT NOT NULL CHECK (shard_bytes > 0),
     sha256 VARCHAR NOT NULL,
-    PRIMARY KEY (benchmark, shard_set, corruption, severity, sequence, name)
+    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence, name)
 );
 COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
 COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
 COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
 COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
-COMMENT ON COLUMN shards.severity IS 'Severity, 1 to 5; 0 for clean images and training images';
+COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
 COMMENT ON COLUMN shards.sequence IS 'As in shard_sets';
 COMMENT ON COLUMN shards.name IS 'File name in the folder of the cell';
 COMMENT ON COLUMN shards.num_samples IS 'Number of images in the file';
@@ -186,8 +187,9 @@ CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     benchmark VARCHAR NOT NULL,
-    corruption corruption NOT NULL,
-    severity INTEGER NOT NULL CHECK (severity BETWEEN 0 AND 5),
+    shift_set VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
     manifest_sha256 VARCHAR NOT NULL,
     loader VARCHAR NOT NULL,
     version VARCHAR NOT NULL,
@@ -216,14 +218,15 @@ CREATE TABLE loader_benchmarks (
     base_memory_mib DOUBLE NOT NULL CHECK (isfinite(base_memory_mib)),
     started_at TIMESTAMPTZ NOT NULL,
     versions JSON NOT NULL,
-    PRIMARY KEY (benchmark, corruption, severity, sequence, loader)
+    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence, loader)
 );
 COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
 COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
 COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
 COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
 COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
-COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, 1 to 5; 0 for clean images';
+COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
 COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';
 COMMENT ON COLUMN loader_benchmarks.loader IS 'Name of the loader; indexed is this project''s own';
 COMMENT ON COLUMN loader_benchmarks.version IS 'Version of the loader''s package';

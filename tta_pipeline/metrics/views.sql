@@ -5,17 +5,37 @@ CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
 COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
 
+CREATE VIEW shifts AS
+FROM published_shifts
+UNION ALL
+SELECT
+    shift_set, corruption AS shift,
+    max_by(shift_position, started_at) AS position,
+    max_by(shift_family, started_at) AS family,
+    max_by(in_mean, started_at) AS in_mean
+FROM evaluations
+WHERE corruption <> 'clean' AND shift_set NOT IN (SELECT shift_set FROM published_shifts)
+GROUP BY shift_set, corruption;
+COMMENT ON VIEW shifts IS 'The shifts of each shift set in order: those that come with the project, and of other sets those that were evaluated';
+COMMENT ON COLUMN shifts.shift_set IS 'Name of the shift set';
+COMMENT ON COLUMN shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
+COMMENT ON COLUMN shifts.position IS 'Position in the set, from 1';
+COMMENT ON COLUMN shifts.family IS 'Family such as noise or blur; NULL if the set has none';
+COMMENT ON COLUMN shifts.in_mean IS 'Whether the shift enters the set''s mean; others are kept for tuning';
+
 CREATE VIEW cell_errors AS
 WITH seeds AS (
     SELECT
-        benchmark, experiment, subset, corruption, severity, seed,
+        benchmark, shift_set, experiment, subset, corruption, severity, seed,
+        min(shift_position) AS shift_position,
         avg(error) AS error, avg(ece) AS ece, sum(num_samples) AS num_samples, sum(wall_s) AS wall_s,
         bool_or(generated) AS generated
     FROM latest_evaluations
     GROUP BY ALL
 )
 SELECT
-    benchmark, experiment, subset, corruption, severity,
+    benchmark, shift_set, experiment, subset, corruption, severity,
+    min(shift_position) AS shift_position,
     count(*) AS num_runs,
     avg(error) AS error,
     stddev_samp(error) AS sd_error,
@@ -34,7 +54,8 @@ COMMENT ON COLUMN cell_errors.images_per_s IS 'Samples / seconds, over all seeds
 CREATE VIEW corruption_errors AS
 WITH seeds AS (
     SELECT
-        benchmark, experiment, subset, corruption, seed,
+        benchmark, shift_set, experiment, subset, corruption, seed,
+        min(shift_position) AS shift_position,
         count(*) AS num_cells,
         avg(error) AS error,
         avg(error) FILTER (severity = 5) AS error_at_5,
@@ -42,20 +63,21 @@ WITH seeds AS (
         avg(ece) AS ece,
         bool_or(generated) AS generated
     FROM latest_evaluations
-    WHERE severity > 0
+    WHERE corruption <> 'clean'
     GROUP BY ALL
 ),
 whole_seeds AS (
-    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, experiment, subset, corruption)
+    FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset, corruption)
 ),
 by_severity AS (
-    SELECT benchmark, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
+    SELECT benchmark, shift_set, experiment, subset, corruption, list(error ORDER BY severity) AS errors_by_severity
     FROM cell_errors
-    WHERE severity > 0
+    WHERE corruption <> 'clean'
     GROUP BY ALL
 )
 SELECT
-    benchmark, experiment, subset, corruption,
+    benchmark, shift_set, experiment, subset, corruption,
+    min(shift_position) AS shift_position,
     any_value(num_cells) AS num_cells,
     count(*) AS num_runs,
     avg(error) AS mean_error,
@@ -65,8 +87,8 @@ SELECT
     avg(ece) AS mean_ece,
     any_value(errors_by_severity) AS errors_by_severity,
     bool_or(generated) AS generated
-FROM whole_seeds JOIN by_severity USING (benchmark, experiment, subset, corruption)
-GROUP BY benchmark, experiment, subset, corruption;
+FROM whole_seeds JOIN by_severity USING (benchmark, shift_set, experiment, subset, corruption)
+GROUP BY benchmark, shift_set, experiment, subset, corruption;
 COMMENT ON VIEW corruption_errors IS 'Mean error of each experiment under each corruption, over the severities evaluated';
 COMMENT ON COLUMN corruption_errors.num_cells IS 'Number of severities evaluated';
 COMMENT ON COLUMN corruption_errors.num_runs IS 'Number of seeds that have all these severities';
@@ -78,19 +100,21 @@ COMMENT ON COLUMN corruption_errors.mean_ece IS 'Mean over seeds and severities 
 COMMENT ON COLUMN corruption_errors.errors_by_severity IS 'Top-1 errors in ascending order of severity, each a mean over seeds';
 
 CREATE VIEW mce_normalisers AS
-SELECT baseline AS normaliser, NULL AS benchmark, NULL AS subset, corruption, severity, error FROM mce_baselines
+SELECT baseline AS normaliser, NULL AS benchmark, 'imagenet_c' AS shift_set, NULL AS subset, corruption, severity, error
+FROM mce_baselines
 UNION ALL
-SELECT experiment, benchmark, subset, corruption, severity, error FROM cell_errors;
-COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: those of AlexNet for any benchmark, and those of each experiment for its benchmark and subset';
+SELECT experiment, benchmark, shift_set, subset, corruption, severity, error FROM cell_errors;
+COMMENT ON VIEW mce_normalisers IS 'Errors that can normalise mCE: those of AlexNet for the shift set imagenet_c, and those of each experiment for its benchmark, shift set and subset';
 COMMENT ON COLUMN mce_normalisers.normaliser IS 'Name of the AlexNet constants, or of an experiment';
 COMMENT ON COLUMN mce_normalisers.benchmark IS 'Name of the benchmark; NULL for constants';
+COMMENT ON COLUMN mce_normalisers.shift_set IS 'Shift set of the errors; mCE is never taken across sets';
 COMMENT ON COLUMN mce_normalisers.subset IS 'Which samples of the cell; NULL for constants';
 COMMENT ON COLUMN mce_normalisers.error IS 'Top-1 error in [0, 1]';
 
 CREATE MACRO mce_against(name) AS TABLE
 WITH sums AS (
     SELECT
-        e.benchmark, e.experiment, e.subset, e.seed, e.corruption,
+        e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.corruption,
         count(n.error) AS num_cells,
         count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
         sum(e.error) AS errors,
@@ -98,34 +122,35 @@ WITH sums AS (
         bool_or(e.generated) AS generated
     FROM latest_evaluations AS e
     LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
-        n.corruption = e.corruption AND n.severity = e.severity
+        n.shift_set = e.shift_set AND n.corruption = e.corruption AND n.severity = e.severity
         AND coalesce(n.benchmark, e.benchmark) = e.benchmark AND coalesce(n.subset, e.subset) = e.subset
     GROUP BY ALL
 ),
 ratios AS (
     SELECT
-        s.benchmark, s.experiment, s.subset, s.seed, s.generated,
-        CASE WHEN is_common AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
-        CASE WHEN is_common AND s.is_whole THEN
+        s.benchmark, s.shift_set, s.experiment, s.subset, s.seed, s.generated,
+        CASE WHEN in_mean AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
+        CASE WHEN in_mean AND s.is_whole THEN
             (s.errors - 5 * clean.errors / clean.num_cells)
             / nullif(s.normaliser_errors - 5 * clean.normaliser_errors / clean.num_cells, 0)
         END AS relative_ratio
     FROM sums AS s
-    LEFT JOIN corruptions USING (corruption)
+    LEFT JOIN (SELECT shift_set, shift AS corruption, in_mean FROM shifts) USING (shift_set, corruption)
     LEFT JOIN (FROM sums WHERE corruption = 'clean' AND num_cells > 0) AS clean
-        USING (benchmark, experiment, subset, seed)
+        USING (benchmark, shift_set, experiment, subset, seed)
 ),
 seeds AS (
     SELECT
-        benchmark, experiment, subset, seed,
+        benchmark, shift_set, experiment, subset, seed,
         bool_or(generated) AS generated,
-        CASE WHEN count(ratio) = 15 THEN 100 * avg(ratio) END AS mce,
-        CASE WHEN count(relative_ratio) = 15 THEN 100 * avg(relative_ratio) END AS relative_mce
+        CASE WHEN count(ratio) = any_value(num_in_mean) THEN 100 * avg(ratio) END AS mce,
+        CASE WHEN count(relative_ratio) = any_value(num_in_mean) THEN 100 * avg(relative_ratio) END AS relative_mce
     FROM ratios
+    LEFT JOIN (SELECT shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) USING (shift_set)
     GROUP BY ALL
 )
 SELECT
-    benchmark, experiment, subset,
+    benchmark, shift_set, experiment, subset,
     name AS normaliser,
     count(mce) AS num_runs,
     avg(mce) AS mce,
@@ -133,12 +158,12 @@ SELECT
     avg(relative_mce) AS relative_mce,
     bool_or(generated) AS generated
 FROM seeds
-GROUP BY benchmark, experiment, subset;
-COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment, normalised by an experiment of its benchmark and subset, alexnet-full or alexnet-5k; NULL unless all 75 cells are evaluated';
+GROUP BY benchmark, shift_set, experiment, subset;
+COMMENT ON MACRO TABLE mce_against IS 'Mean corruption error of each experiment, normalised by an experiment of its benchmark and subset, alexnet-full or alexnet-5k; NULL unless every shift of the set''s mean is evaluated at severities 1 to 5';
 
 CREATE VIEW mce AS
 FROM mce_against('alexnet-full') UNION ALL FROM mce_against('alexnet-5k');
-COMMENT ON VIEW mce IS 'Mean corruption error normalised by AlexNet (Hendrycks & Dietterich 2019, section 4.1); as published only on ImageNet-C itself';
+COMMENT ON VIEW mce IS 'Mean corruption error normalised by AlexNet (Hendrycks & Dietterich 2019, section 4.1); defined on ImageNet-C, so NULL for any other shift set';
 COMMENT ON COLUMN mce.normaliser IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
 COMMENT ON COLUMN mce.num_runs IS 'Number of seeds that have all 75 cells';
 COMMENT ON COLUMN mce.mce IS 'In percent: 100 x mean over the 15 corruptions of sum of errors / sum of the normaliser''s errors; NULL unless all 75 cells are evaluated';
@@ -147,15 +172,15 @@ COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted f
 
 CREATE VIEW experiment_seeds AS
 SELECT
-    benchmark, experiment, subset, model, method, protocol, seed,
-    count(*) FILTER (severity > 0) AS num_cells,
-    avg(error) FILTER (severity > 0) AS mean_error,
+    benchmark, shift_set, experiment, subset, model, method, protocol, seed,
+    count(*) FILTER (corruption <> 'clean') AS num_cells,
+    avg(error) FILTER (corruption <> 'clean') AS mean_error,
     avg(error) FILTER (severity = 5) AS mean_error_at_5,
     avg(error) FILTER (corruption = 'clean') AS clean_error,
-    avg(top5_error) FILTER (severity > 0) AS mean_top5_error,
-    avg(nll) FILTER (severity > 0) AS mean_nll,
-    avg(brier) FILTER (severity > 0) AS mean_brier,
-    avg(ece) FILTER (severity > 0) AS mean_ece,
+    avg(top5_error) FILTER (corruption <> 'clean') AS mean_top5_error,
+    avg(nll) FILTER (corruption <> 'clean') AS mean_nll,
+    avg(brier) FILTER (corruption <> 'clean') AS mean_brier,
+    avg(ece) FILTER (corruption <> 'clean') AS mean_ece,
     sum(num_samples) AS num_samples,
     sum(wall_s) AS wall_s,
     sum(data_wait_s) AS data_wait_s,
@@ -180,10 +205,10 @@ COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a
 CREATE VIEW leaderboard AS
 WITH whole_seeds AS (
     FROM experiment_seeds
-    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, experiment, subset, model, method, protocol)
+    QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset, model, method, protocol)
 )
 SELECT
-    benchmark, experiment, subset, model, method, protocol,
+    benchmark, shift_set, experiment, subset, model, method, protocol,
     any_value(num_cells) AS num_cells,
     count(*) AS num_runs,
     avg(mean_error) AS mean_error,
@@ -206,10 +231,10 @@ SELECT
 FROM whole_seeds
 LEFT JOIN (
     FROM mce WHERE normaliser = CASE WHEN regexp_matches(subset, 'robustbench|imagenet_test_image_ids', 'i') THEN 'alexnet-5k' ELSE 'alexnet-full' END
-) AS mce USING (benchmark, experiment, subset)
-GROUP BY benchmark, experiment, subset, model, method, protocol
-ORDER BY benchmark, subset, mean_error;
-COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, subset and num_cells';
+) AS mce USING (benchmark, shift_set, experiment, subset)
+GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
+ORDER BY benchmark, shift_set, subset, mean_error;
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, shift_set, subset and num_cells';
 COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments, excluding clean images; a gradual stream visits most cells twice';
 COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
 COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error in [0, 1]';
@@ -228,20 +253,60 @@ COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
+CREATE VIEW shift_set_means AS
+WITH seeds AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, model, method, protocol, seed,
+        count(DISTINCT corruption) FILTER (s.in_mean) AS num_shifts,
+        avg(error) FILTER (s.in_mean) AS mean_error,
+        bool_or(generated) AS generated
+    FROM latest_evaluations
+    JOIN (SELECT shift_set, shift AS corruption, in_mean FROM shifts) AS s USING (shift_set, corruption)
+    GROUP BY ALL
+),
+sets AS (SELECT shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL),
+clean AS (
+    SELECT benchmark, experiment, subset, avg(error) AS clean_error
+    FROM latest_evaluations
+    WHERE corruption = 'clean'
+    GROUP BY ALL
+)
+SELECT
+    benchmark, shift_set, experiment, subset, model, method, protocol,
+    max(num_shifts) AS num_shifts,
+    any_value(num_in_mean) AS num_in_mean,
+    count(*) AS num_runs,
+    avg(mean_error) AS mean_error,
+    stddev_samp(mean_error) AS sd_error,
+    any_value(clean_error) AS clean_error,
+    bool_or(generated) AS generated
+FROM (FROM seeds QUALIFY num_shifts = max(num_shifts) OVER (PARTITION BY benchmark, shift_set, experiment, subset))
+JOIN sets USING (shift_set)
+LEFT JOIN clean USING (benchmark, experiment, subset)
+GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
+ORDER BY benchmark, subset, experiment, shift_set;
+COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that enter the set''s mean, beside its error on clean images';
+COMMENT ON COLUMN shift_set_means.num_shifts IS 'Shifts evaluated of those that enter the mean; compare only rows of equal num_shifts';
+COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Shifts that enter the mean of the set';
+COMMENT ON COLUMN shift_set_means.num_runs IS 'Number of seeds that have all these shifts';
+COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error; NULL if only shifts that are kept for tuning were evaluated';
+COMMENT ON COLUMN shift_set_means.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
+COMMENT ON COLUMN shift_set_means.clean_error IS 'Mean top-1 error of the experiment on the clean images of any set of the benchmark, whose classes may be more than this set''s; NULL without clean images';
+
 CREATE VIEW forgetting AS
 WITH unadapted AS (
-    SELECT benchmark, subset, weights_sha256, avg(error) AS unadapted_error
+    SELECT benchmark, shift_set, subset, weights_sha256, avg(error) AS unadapted_error
     FROM latest_evaluations
     WHERE method = 'source' AND corruption = 'clean'
     GROUP BY ALL
 ),
 segments AS (
-    SELECT benchmark, experiment, subset, method, stream, position, weights_sha256, error, generated
+    SELECT benchmark, shift_set, experiment, subset, method, stream, position, weights_sha256, error, generated
     FROM latest_evaluations
     WHERE corruption = 'clean' AND position > 0 -- a stream that returned to them
 )
 SELECT
-    benchmark, experiment, subset, method, stream, position,
+    benchmark, shift_set, experiment, subset, method, stream, position,
     count(*) AS num_runs,
     avg(error) AS clean_error,
     stddev_samp(error) AS sd_clean_error,
@@ -249,9 +314,9 @@ SELECT
     avg(error) - any_value(unadapted_error) AS forgetting,
     bool_or(generated) AS generated
 FROM segments
-LEFT JOIN unadapted USING (benchmark, subset, weights_sha256)
-GROUP BY benchmark, experiment, subset, method, stream, position
-ORDER BY benchmark, subset, experiment, stream, position;
+LEFT JOIN unadapted USING (benchmark, shift_set, subset, weights_sha256)
+GROUP BY benchmark, shift_set, experiment, subset, method, stream, position
+ORDER BY benchmark, shift_set, subset, experiment, stream, position;
 COMMENT ON VIEW forgetting IS 'Error on clean images when a continual stream returns to them (clean: at_end or after_each), compared with the same weights unadapted';
 COMMENT ON COLUMN forgetting.num_runs IS 'Number of seeds';
 COMMENT ON COLUMN forgetting.clean_error IS 'Mean over seeds of the top-1 error on clean images at this position of the stream';
@@ -261,7 +326,7 @@ COMMENT ON COLUMN forgetting.forgetting IS 'clean_error - unadapted_error; above
 
 CREATE VIEW calibration_bins AS
 SELECT
-    benchmark, experiment, subset, seed, stream, position, corruption, severity, generated,
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, generated,
     unnest(range(1, len(bin_counts) + 1)) AS bin,
     unnest(bin_counts) AS num_samples,
     unnest(bin_confidence_sums) AS confidence_sum,
@@ -275,7 +340,7 @@ COMMENT ON COLUMN calibration_bins.num_correct IS 'Correct predictions in the bi
 
 CREATE VIEW class_errors AS
 SELECT
-    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
     unnest(range(len(c.num_samples))) AS label,
     unnest(c.num_samples) AS num_samples,
     unnest(c.num_correct) AS num_correct
@@ -288,7 +353,7 @@ COMMENT ON COLUMN class_errors.num_correct IS 'Correct predictions for these sam
 
 CREATE VIEW evaluation_batches AS
 SELECT
-    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.sequence,
+    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.sequence,
     unnest(range(len(b.num_samples))) AS batch,
     unnest(b.num_samples) AS num_samples,
     unnest(b.data_wait_s) AS data_wait_s,
@@ -305,7 +370,7 @@ COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation o
 
 CREATE VIEW throughput_history AS
 SELECT
-    benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, sequence, run_id, started_at,
     conditions, device, gpu_name, cpu_model, num_cores, decode_threads, compute_threads, num_processes, batch_size, precision,
     compile, load_average, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
@@ -313,11 +378,11 @@ SELECT
     data_wait_s / wall_s AS data_wait_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
-    PARTITION BY benchmark, experiment, subset, seed, stream, position, corruption, severity,
+    PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
                  coalesce(conditions, format('unknown: {} {}', folder, sequence)) -- those of older records match no other
     ORDER BY sequence ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
-ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity, sequence;
+ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity, sequence;
 COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of speed over runs; speeds are comparable only where conditions is known and equal';
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
@@ -342,7 +407,7 @@ COMMENT ON COLUMN runs.experiments IS 'Experiments of these evaluations';
 
 CREATE VIEW run_comparison AS
 SELECT
-    a.benchmark, a.experiment, a.subset, a.seed, a.stream, a.position, a.corruption, a.severity,
+    a.benchmark, a.shift_set, a.experiment, a.subset, a.seed, a.stream, a.position, a.corruption, a.severity,
     a.run_id AS run_a, b.run_id AS run_b,
     a.error AS error_a, b.error AS error_b, b.error - a.error AS error_change,
     a.images_per_s AS images_per_s_a, b.images_per_s AS images_per_s_b, b.images_per_s / a.images_per_s AS speed_ratio,
@@ -352,7 +417,7 @@ SELECT
     a.fingerprint = b.fingerprint AS same_settings,
     a.predictions_sha256 = b.predictions_sha256 AS same_predictions
 FROM evaluations AS a
-JOIN evaluations AS b USING (benchmark, experiment, subset, seed, stream, position, corruption, severity)
+JOIN evaluations AS b USING (benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity)
 WHERE a.run_id <> b.run_id;
 COMMENT ON VIEW run_comparison IS 'The same cells of the same experiments in two runs side by side; filter by run_a and run_b';
 COMMENT ON COLUMN run_comparison.run_a IS 'One Dagster run';
@@ -371,7 +436,7 @@ COMMENT ON COLUMN run_comparison.same_predictions IS 'Whether all predicted labe
 
 CREATE VIEW stage_timings AS
 WITH stages AS (
-    SELECT benchmark, experiment, subset, unnest([
+    SELECT benchmark, shift_set, experiment, subset, unnest([
         {'stage': 'stage shards', 's': staging_s, 'position': 3},
         {'stage': 'scan metadata', 's': metadata_scan_s, 'position': 4},
         {'stage': 'set up', 's': pipeline_setup_s, 'position': 5},
@@ -381,22 +446,22 @@ WITH stages AS (
     ], recursive := TRUE)
     FROM latest_evaluations
     UNION ALL
-    SELECT benchmark, NULL, NULL, unnest([
+    SELECT benchmark, shift_set, NULL, NULL, unnest([
         {'stage': 'write shards', 's': write_wall_s, 'position': 1},
         {'stage': 'read back', 's': read_back_wall_s, 'position': 2}
     ], recursive := TRUE)
     FROM (FROM shard_sets
-          QUALIFY row_number() OVER (PARTITION BY benchmark, shard_set, corruption, severity ORDER BY sequence DESC) = 1)
+          QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, shard_set, corruption, severity ORDER BY sequence DESC) = 1)
 )
 SELECT
-    benchmark, experiment, subset, stage,
+    benchmark, shift_set, experiment, subset, stage,
     count(s) AS num_cells,
     sum(s) AS total_s,
-    sum(s) / sum(sum(s)) OVER (PARTITION BY benchmark, experiment, subset) AS share
+    sum(s) / sum(sum(s)) OVER (PARTITION BY benchmark, shift_set, experiment, subset) AS share
 FROM stages
-GROUP BY benchmark, experiment, subset, stage, position
+GROUP BY benchmark, shift_set, experiment, subset, stage, position
 HAVING count(s) > 0
-ORDER BY benchmark, experiment NULLS FIRST, subset, position;
+ORDER BY benchmark, shift_set, experiment NULLS FIRST, subset, position;
 COMMENT ON VIEW stage_timings IS 'Where the time of the latest shard sets and evaluations went; copies to the device overlap computation and are not added';
 COMMENT ON COLUMN stage_timings.experiment IS 'Name of the experiment; NULL for the shards, which all experiments share';
 COMMENT ON COLUMN stage_timings.subset IS 'Which samples of the cell; NULL for the shards';
@@ -407,9 +472,9 @@ COMMENT ON COLUMN stage_timings.share IS 'Share of the time of all stages of thi
 
 CREATE VIEW slowest_cells AS
 SELECT
-    benchmark, experiment, subset, seed, stream, position, corruption, severity, run_id, device, batch_size, num_samples, wall_s,
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity, run_id, device, batch_size, num_samples, wall_s,
     images_per_s, data_wait_s / wall_s AS data_wait_share,
-    wall_s / sum(wall_s) OVER (PARTITION BY benchmark, experiment, subset, seed) AS share
+    wall_s / sum(wall_s) OVER (PARTITION BY benchmark, shift_set, experiment, subset, seed) AS share
 FROM latest_evaluations
 ORDER BY wall_s DESC;
 COMMENT ON VIEW slowest_cells IS 'The latest evaluations, slowest first';
@@ -419,14 +484,14 @@ COMMENT ON COLUMN slowest_cells.share IS 'Share of the time of all cells of this
 CREATE VIEW regressions AS
 WITH compared AS (
     SELECT
-        e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.run_id, e.conditions, e.device, e.batch_size,
+        e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity, e.shift_position, e.run_id, e.conditions, e.device, e.batch_size,
         e.images_per_s, e.error,
         count(*) AS num_earlier,
         count(*) FILTER (h.conditions = e.conditions) AS num_earlier_alike,
         median(h.images_per_s) FILTER (h.conditions = e.conditions) AS usual_images_per_s, -- NULL equals nothing
         max_by(h.error, h.sequence) FILTER (h.fingerprint = e.fingerprint AND h.error <> e.error) AS other_error
     FROM latest_evaluations AS e
-    JOIN evaluations AS h USING (benchmark, experiment, subset, seed, stream, position, corruption, severity)
+    JOIN evaluations AS h USING (benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity)
     WHERE h.sequence < e.sequence
     GROUP BY ALL
 )
@@ -437,7 +502,7 @@ SELECT
     other_error IS NOT NULL AS has_other_error
 FROM compared
 WHERE is_slower OR has_other_error
-ORDER BY benchmark, experiment, subset, seed, stream, position, corruption, severity;
+ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, shift_position, severity;
 COMMENT ON VIEW regressions IS 'Latest evaluations that are slower than earlier ones, or whose error changed although nothing that determines it did';
 COMMENT ON COLUMN regressions.num_earlier IS 'Number of earlier evaluations of the cell by this experiment';
 COMMENT ON COLUMN regressions.num_earlier_alike IS 'Number of those with equal conditions, which is_slower compares with';
@@ -454,7 +519,7 @@ WITH sets AS (
     GROUP BY ALL
 )
 SELECT
-    e.benchmark, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
+    e.benchmark, e.shift_set, e.experiment, e.subset, e.seed, e.stream, e.position, e.corruption, e.severity,
     e.num_classes_found AS classes,
     e.num_shards AS archive_shards,
     e.num_images AS images_indexed,

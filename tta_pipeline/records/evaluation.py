@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.json_values import JsonObject
-from tta_pipeline.partitions import CLEAN, CORRUPTIONS, TRAIN
 from tta_pipeline.records.declared import (
     FORBIDDING,
     Apart,
@@ -140,16 +139,25 @@ class Evaluation:
             sql="INTEGER", at_least=0, shown_of_segment=True,
         ),
     ]  # fmt: skip
-    corruption: Annotated[
-        str,
+    shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before there were others")] = (
+        "imagenet_c"
+    )
+    corruption: Annotated[str, Column("Shift: a corruption, a split, or clean", shown_of_segment=True)]
+    severity: Annotated[
+        int,
         Column(
-            "Corruption, or clean",
-            sql="corruption", choices=(CLEAN.corruption, TRAIN.corruption, *CORRUPTIONS), shown_of_segment=True,
+            "Severity, from 1; 0 for clean images and sets without severities",
+            sql="INTEGER", at_least=0, shown_of_segment=True,
         ),
     ]  # fmt: skip
-    severity: Annotated[
-        int, Column("Severity, 1 to 5; 0 for clean images", sql="INTEGER", at_least=0, at_most=5, shown_of_segment=True)
-    ]
+    shift_position: Annotated[
+        int | None,
+        Column("Position of the shift in its set, from 1; 0 for clean images", sql="INTEGER", at_least=0),
+    ] = None
+    shift_family: Annotated[str | None, Column("Family of the shift, such as noise; NULL if it has none")] = None
+    in_mean: Annotated[bool | None, Column("Whether the shift enters the mean of its set; NULL in older records")] = (
+        None
+    )
     seed: Annotated[
         int,
         Column(

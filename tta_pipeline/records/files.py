@@ -5,7 +5,8 @@
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
 
-The number gives the order of the records of one cell; no clock decides it. A file is
+The results of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the
+order of the records of one cell; no clock decides it. A file is
 
     {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
 
@@ -150,9 +151,15 @@ def numbers(folder: Path) -> list[int]:
 def record_paths(data_root: Path) -> Iterator[Path]:
     """Yield the paths of all records under *data_root*, in a deterministic order."""
     for kind in KINDS:
-        for results in sorted(data_root.glob(f"*/results/{kind}")):
+        for results in result_folders(data_root, kind):
             for folder, names in record_folders(str(results)):
                 yield from (Path(folder, file_name(number)) for number in sorted(filter(None, map(number_of, names))))
+
+
+def result_folders(data_root: Path, kind: str) -> Iterator[Path]:
+    """Yield the folders of all records of *kind*: one for each benchmark, or for each of its shift sets."""
+    yield from sorted(data_root.glob(f"*/results/{kind}"))
+    yield from sorted(path for path in data_root.glob(f"*/results/*/{kind}") if path.parent.name not in KINDS)
 
 
 def record_folders(folder: str) -> Iterator[tuple[str, list[str]]]:
@@ -328,10 +335,16 @@ _IN_JSON = {str: "text", dict: "an object"}
 def _require_place(record: Record) -> None:
     """Check that what the record is of matches the folders that it lies in."""
     parts = record.path.parts
-    place = next((at for at in range(len(parts) - 2, 0, -1) if parts[at - 1] == "results" and parts[at] in KINDS), None)
-    if place is None or place < 2:
+    place = next((at for at in range(len(parts) - 2, 1, -1) if _is_kind_of_results(parts, at)), None)
+    if place is None:
         raise RecordError("is foreign: it does not lie in the results folder of a benchmark")
-    benchmark, kind, name = parts[place - 2], parts[place], "/".join(parts[place + 1 : -1])
+    results = place - 1 if parts[place - 1] == "results" else place - 2
+    benchmark, kind, name = parts[results - 1], parts[place], "/".join(parts[place + 1 : -1])
+    shift_set = record.facts.get("shift_set")
+    if results == place - 2 and shift_set != parts[place - 1]:
+        raise RecordError(
+            f"is foreign: it is of shift set {shift_set!r:.60}; expected {parts[place - 1]}, in whose folder it lies"
+        )
     if record.facts.get("benchmark") != benchmark:
         raise RecordError(
             f"is foreign: it is of benchmark {record.facts.get('benchmark')!r:.60}; expected {benchmark}, in whose "
@@ -342,6 +355,13 @@ def _require_place(record: Record) -> None:
     names = _names(record)
     if name not in names:
         raise RecordError(f"is foreign: it is of {names[0]}; expected {name}, in whose folder it lies")
+
+
+def _is_kind_of_results(parts: tuple[str, ...], at: int) -> bool:
+    """Return whether the folder *at* is one of records: `results/<kind>`, or `results/<shift set>/<kind>`."""
+    if parts[at] not in KINDS:
+        return False
+    return parts[at - 1] == "results" or (at > 2 and parts[at - 2] == "results" and parts[at - 1] not in KINDS)
 
 
 def _names(record: Record) -> tuple[str, ...]:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports.drawing import COLOURS, HATCHES, colours_of, without_frame
@@ -15,6 +16,8 @@ _MAPS_IN_A_ROW = 5
 _CURVES_IN_A_ROW = 5
 _PANELS_IN_A_ROW = 2
 _MAX_BARS = 6
+_FEWEST_TO_FIT = 3
+"""Models through which a line is fitted: two would always lie on it."""
 
 
 def heat_maps(
@@ -96,6 +99,58 @@ def error_against_cost(leaderboard: Table) -> Figure:
         axis.set_title(f"{num_cells} cells{which}", fontsize=10, loc="left")
         _cost_panel(axis, sorted(points, key=lambda point: point[2]))
     return figure
+
+
+def accuracy_against_clean(means: Table) -> Figure | None:
+    """Return accuracy on each shift set over accuracy on clean images, both on a logit scale; None without any.
+
+    Effective robustness is what a method has above the line fitted to models that were not adapted (Taori et al. 2020,
+    "Measuring robustness to natural distribution shifts in image classification", section 2).
+    """
+    columns = ("shift_set", "experiment", "method", "clean_error", "mean_error")
+    rows = [row for row in zip(*map(means.column, columns), strict=True) if None not in row]
+    if not rows:
+        return None
+    sets = list(dict.fromkeys(row[0] for row in rows))
+    num_columns = min(len(sets), _PANELS_IN_A_ROW)
+    num_rows = -(-len(sets) // num_columns)
+    figure = Figure(figsize=(5.4 * num_columns, 4.2 * num_rows), layout="constrained")
+    for axis, name in zip(_grid(figure, len(sets), num_columns), sets, strict=True):
+        axis.set_title(name, fontsize=10, loc="left")
+        _accuracy_panel(axis, [row[1:] for row in rows if row[0] == name])
+    return figure
+
+
+def _accuracy_panel(axis: Axes, points: Sequence[tuple[str, str, float, float]]) -> None:
+    """Draw points of (experiment, method, clean error, error on the set)."""
+    dark, light = colours_of(2)
+    clean, shifted = (
+        np.clip(1 - np.array(errors, float), 0.005, 0.995) for errors in list(zip(*points, strict=True))[2:]
+    )
+    is_source = np.array([point[1] == "source" for point in points])
+    least, most = 0.7 * min(clean.min(), shifted.min()), 1 - 0.7 * (1 - max(clean.max(), shifted.max()))
+    line = np.linspace(least, most, 100)
+    axis.plot(line, line, color="0.7", linewidth=0.8, zorder=1)
+    if len(set(clean[is_source])) >= _FEWEST_TO_FIT:
+        slope, intercept = np.polyfit(_logit(clean[is_source]), _logit(shifted[is_source]), 1)
+        axis.plot(line, 1 / (1 + np.exp(-(slope * _logit(line) + intercept))), "--", color="0.4", linewidth=0.8)
+    axis.scatter(
+        clean, shifted, s=26, color=[dark if source else light for source in is_source], edgecolors=dark, zorder=2
+    )
+    for (experiment, *_), x, y in zip(points, clean, shifted, strict=True):
+        axis.annotate(experiment, (x, y), textcoords="offset points", xytext=(5, -3), fontsize=7)
+    axis.set_xscale("logit")
+    axis.set_yscale("logit")
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.set_major_formatter(lambda value, _: f"{value:.0%}")
+        ticks.set_minor_formatter(NullFormatter())
+    axis.set_xlabel("accuracy on clean images")
+    axis.set_ylabel("accuracy on the shift set")
+    without_frame(axis)
+
+
+def _logit(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.asarray(np.log(shares / (1 - shares)))
 
 
 def reliability(calibration: Table, experiments: Sequence[str]) -> Figure:

@@ -4,27 +4,27 @@ LEADERBOARD = """
 SELECT experiment, generated, model, method, protocol, subset, num_cells, num_runs, mean_error, sd_error,
        mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
        backwards_per_sample, num_diverged
-FROM leaderboard WHERE benchmark = ? ORDER BY subset, num_cells DESC, mean_error, experiment
+FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
-SELECT benchmark, generated, experiment, subset, num_cells, num_runs, mean_error, sd_error, mean_error_at_5,
-       clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s, forwards_per_sample,
-       backwards_per_sample, num_diverged
-FROM leaderboard ORDER BY benchmark, subset, num_cells DESC, mean_error, experiment
+SELECT benchmark, shift_set, generated, experiment, subset, num_cells, num_runs, mean_error, sd_error,
+       mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
+       forwards_per_sample, backwards_per_sample, num_diverged
+FROM leaderboard ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
 """
 
 BY_CORRUPTION = """
-SELECT benchmark, generated, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error, error_at_5,
-       mean_top5_error, mean_ece
-FROM corruption_errors ORDER BY benchmark, subset, corruption, mean_error, experiment
+SELECT benchmark, shift_set, generated, corruption, experiment, subset, num_cells, num_runs, mean_error, sd_error,
+       error_at_5, mean_top5_error, mean_ece
+FROM corruption_errors ORDER BY benchmark, shift_set, subset, shift_position, mean_error, experiment
 """
 
 COMPARISON = """
-SELECT benchmark, generated, experiment, subset, seed, corruption, severity, error_a, error_b, error_change,
+SELECT benchmark, shift_set, generated, experiment, subset, seed, corruption, severity, error_a, error_b, error_change,
        images_per_s_a, images_per_s_b, speed_ratio, same_settings, same_predictions
 FROM run_comparison WHERE run_a = ? AND run_b = ?
-ORDER BY benchmark, experiment, subset, seed, corruption, severity, stream, position
+ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 """
 
 RUNS = "SELECT DISTINCT run_id FROM evaluations WHERE starts_with(run_id, ?) ORDER BY run_id"
@@ -33,26 +33,26 @@ RUNS = "SELECT DISTINCT run_id FROM evaluations WHERE starts_with(run_id, ?) ORD
 CELL_ERRORS = """
 SELECT experiment, corruption, severity, error, generated
 FROM cell_errors
-SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
-    USING (benchmark, experiment, subset)
-WHERE benchmark = ? AND severity > 0 ORDER BY experiment, corruption, severity
+SEMI JOIN (SELECT benchmark, shift_set, experiment, max_by(subset, started_at) AS subset
+           FROM latest_evaluations GROUP BY ALL) USING (benchmark, shift_set, experiment, subset)
+WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean' ORDER BY experiment, shift_position, severity
 """
 
 CORRUPTION_ERRORS = """
 SELECT experiment, generated, subset, corruption, num_cells, num_runs, mean_error, sd_error, error_at_5, mean_ece, mce
 FROM corruption_errors
-LEFT JOIN (SELECT benchmark, experiment, subset, max(mce) AS mce FROM leaderboard GROUP BY ALL)
-    USING (benchmark, experiment, subset)
-WHERE benchmark = ? ORDER BY experiment, subset, corruption
+LEFT JOIN (SELECT benchmark, shift_set, experiment, subset, max(mce) AS mce FROM leaderboard GROUP BY ALL)
+    USING (benchmark, shift_set, experiment, subset)
+WHERE benchmark = ? AND shift_set = ? ORDER BY experiment, subset, shift_position
 """
 
 CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
        sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
-SEMI JOIN (SELECT benchmark, experiment, max_by(subset, started_at) AS subset FROM latest_evaluations GROUP BY ALL)
-    USING (benchmark, experiment, subset)
-WHERE benchmark = ? AND severity > 0
+SEMI JOIN (SELECT benchmark, shift_set, experiment, max_by(subset, started_at) AS subset
+           FROM latest_evaluations GROUP BY ALL) USING (benchmark, shift_set, experiment, subset)
+WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
@@ -61,31 +61,38 @@ SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS st
        sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,
        sum(compute_s) AS compute_s, sum(greatest(0, wall_s - data_wait_s - compute_s)) AS other_s,
        sum(wall_s) AS wall_s, sum(host_to_device_s) AS copy_beside_computing_s
-FROM latest_evaluations WHERE benchmark = ? GROUP BY ALL
+FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? GROUP BY ALL
 ORDER BY sum(wall_s) / sum(num_samples), experiment
 """
 
 THROUGHPUT = """
 SELECT experiment, coalesce(conditions, 'not known') AS conditions, run_id, min(started_at) AS started_at,
        count(*) AS num_cells, median(images_per_s) AS images_per_s
-FROM throughput_history WHERE benchmark = ? GROUP BY ALL ORDER BY started_at, experiment
+FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL ORDER BY started_at, experiment
 """
 
 SAMPLES = """
 SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
-FROM latest_evaluations WHERE benchmark = ? AND experiment = ? AND severity = ? ORDER BY corruption, seed
+FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
+ORDER BY shift_position, seed
 """
 
 SHARD_SETS = """
 SELECT count(*) AS cells, sum(num_samples) AS images, sum(num_shards) AS shards, sum(shard_bytes) / 1e6 AS shard_mb,
        sum(num_loose_inodes) AS loose_inodes, sum(num_inodes) AS inodes,
        sum(num_loose_inodes) / sum(num_inodes) AS inode_reduction
-FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shard_set = 'shards'
+FROM (SELECT * FROM shard_sets WHERE benchmark = ? AND shift_set = ? AND shard_set = 'shards'
       QUALIFY row_number() OVER (PARTITION BY corruption, severity ORDER BY sequence DESC) = 1)
 """
 
 ENVIRONMENT = """
 SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS platform, versions->>'python' AS python,
        versions->>'torch' AS torch, versions->>'tta_pipeline' AS tta_pipeline
-FROM latest_evaluations WHERE benchmark = ?
+FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
+"""
+
+SHIFT_SETS = """
+SELECT shift_set, experiment, generated, model, method, protocol, subset, num_shifts, num_in_mean, num_runs, mean_error,
+       sd_error, clean_error
+FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
 """

@@ -19,7 +19,13 @@ from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports import queries
 from tta_pipeline.reports.drawing import as_png, as_svg, with_note
-from tta_pipeline.reports.error_figures import corruption_bars, error_against_cost, heat_maps, reliability
+from tta_pipeline.reports.error_figures import (
+    accuracy_against_clean,
+    corruption_bars,
+    error_against_cost,
+    heat_maps,
+    reliability,
+)
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
@@ -46,10 +52,16 @@ class ReportSection:
     title: str
     text: str
     sql: str
-    """Query whose one parameter is the name of the benchmark."""
+    """Query whose parameters are the names of the benchmark and, except across sets, of the shift set."""
     has_table: bool = True
     """Whether the page shows the table; its file is always written."""
     draw: Callable[["Findings", Table], Figure | None] | None = None
+    is_across_sets: bool = False
+    """Whether it is shown only for a benchmark with several shift sets."""
+
+    def sql_of(self, benchmark: Benchmark) -> str:
+        """Return the query for *benchmark*, as a reader can repeat it."""
+        return with_values(self.sql, benchmark.file, benchmark.shift_set.name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +95,17 @@ SECTIONS = (
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
+        name="shift_sets",
+        title="Accuracy on each shift set against accuracy on clean images",
+        text="Means over the shifts that enter the mean of each set; compare only rows of equal num_shifts. On the "
+        "line, a shift costs nothing. The dashed line is fitted, on a logit scale, to the models that adapt nothing, "
+        "if there are three: a method above it is effectively more robust (Taori et al. 2020, section 2). Clean images "
+        "may have more classes than a set.",
+        sql=queries.SHIFT_SETS,
+        draw=lambda _, table: accuracy_against_clean(table),
+        is_across_sets=True,
+    ),
+    ReportSection(
         name="error_against_cost",
         title="Error against cost",
         text="Only experiments on the same cells and samples share a panel. The line joins those that no other beats "
@@ -103,7 +126,8 @@ SECTIONS = (
         name="error_by_corruption",
         title="Error by corruption",
         text="Mean over the severities, for the first experiment of the benchmark file and those with the lowest mean "
-        "error. mCE is shown for those that have all 75 cells of published images.",
+        "error. mCE, which is defined on ImageNet-C only, is shown for those that have all 75 "
+        "cells of published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
         draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
@@ -144,6 +168,18 @@ SECTIONS = (
 )
 
 
+def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
+    """Return the sections of the report of *benchmark*."""
+    return tuple(section for section in SECTIONS if benchmark.is_one_of_several or not section.is_across_sets)
+
+
+def with_values(sql: str, *values: str | int) -> str:
+    """Return *sql* with *values* in the place of its parameters, for a reader who repeats it."""
+    for value in values:
+        sql = sql.replace("?", str(value) if isinstance(value, int) else f"'{value}'", 1)
+    return sql.strip()
+
+
 def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Sequence[str] = ()) -> Report:
     """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, atomically.
 
@@ -167,7 +203,7 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
     with published_folder(folder) as beside:
         for name in ("figures", "tables"):
             (beside / name).mkdir()
-        shown = [_written(section, found, beside) for section in SECTIONS]
+        shown = [_written(section, found, beside) for section in sections(benchmark)]
         samples = _written_samples(found, locations, beside)
         page = _environment().get_template("report.html.j2").render(
             benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found), sections=shown,
@@ -184,7 +220,10 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
 
 
 def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
-    tables = {section.name: query(connection, section.sql, [benchmark.name]) for section in SECTIONS}
+    names = [benchmark.file, benchmark.shift_set.name]
+    tables = {
+        section.name: query(connection, section.sql, names[: section.sql.count("?")]) for section in sections(benchmark)
+    }
     rows = tables["heat_map"].rows
     errors = {
         name: {
@@ -232,7 +271,7 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
         "html": as_html(without_obvious(table)) if section.has_table else "",
         "figure": Markup(svg),  # noqa: S704 - made by matplotlib just now
         "expects_figure": section.draw is not None,
-        "sql": section.sql.strip().replace("?", f"'{found.benchmark.name}'"),
+        "sql": section.sql_of(found.benchmark),
     }
 
 
@@ -249,10 +288,7 @@ def _written_samples(found: Findings, locations: Locations, folder: Path) -> Map
         png = picture_png(sample_sheet(rows))
         (folder / "figures" / "samples.png").write_bytes(png)
         uri = as_data_uri(png)
-    values = (f"'{found.benchmark.name}'", f"'{best}'", str(severity))
-    sql = queries.SAMPLES.strip()
-    for value in values:
-        sql = sql.replace("?", value, 1)
+    sql = with_values(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
     return {"experiment": best, "severity": severity, "uri": uri, "sql": sql}
 
 

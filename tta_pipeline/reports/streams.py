@@ -26,7 +26,15 @@ def stream_picture(segments: Sequence[OpenStream], *, title: str = "") -> Figure
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[0.16 * len(names) + 0.4, 1.2])
     rows = np.array([names.index(name) for name in corruptions[shown].tolist()])
     points = upper.scatter(
-        shown, rows, c=severities[shown], s=6, marker="|", linewidths=1, cmap=_SEVERITY_COLOURS, vmin=0, vmax=5
+        shown,
+        rows,
+        c=severities[shown],
+        s=6,
+        marker="|",
+        linewidths=1,
+        cmap=_SEVERITY_COLOURS,
+        vmin=0,
+        vmax=max(5, severities.max()),
     )
     upper.set_yticks(range(len(names)), names, fontsize=7)
     upper.set_ylim(len(names) - 0.4, -0.6)
@@ -35,7 +43,7 @@ def stream_picture(segments: Sequence[OpenStream], *, title: str = "") -> Figure
     lower.yaxis.set_major_locator(MaxNLocator(integer=True))
     lower.set_xlabel("sample of the stream")
     lower.set_xlim(0, len(labels))
-    figure.colorbar(points, ax=[upper, lower], label="severity (0: clean)", ticks=range(6), pad=0.01)
+    figure.colorbar(points, ax=[upper, lower], label="severity (0: clean)", ticks=MaxNLocator(integer=True), pad=0.01)
     upper.set_title(title, fontsize=10, loc="left")
     without_frame(upper)
     without_frame(lower)

@@ -58,7 +58,7 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _BEST: Mapping[str, Callable[[Sequence[float]], float]] = {**dict.fromkeys(_LOWER_IS_BETTER, min), "images_per_s": max}
 # Only rows that agree in these columns are compared.
-_COMPARABLE = ("benchmark", "subset", "corruption", "severity", "num_cells")
+_COMPARABLE = ("benchmark", "shift_set", "subset", "corruption", "severity", "num_cells")
 
 
 def best_cells(table: Table) -> frozenset[tuple[int, str]]:
@@ -89,7 +89,13 @@ GENERATED_NOTE = (
 )
 """Meaning of the column `generated`, for readers."""
 
-_OBVIOUS: Mapping[str, object] = {"subset": "all", "num_runs": 1, "num_diverged": 0, "generated": False}
+_OBVIOUS: Mapping[str, object] = {
+    "shift_set": "imagenet_c",
+    "subset": "all",
+    "num_runs": 1,
+    "num_diverged": 0,
+    "generated": False,
+}
 
 
 def without_obvious(table: Table) -> Table:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.labels.class_map import pinned_class_map
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, TRAIN, Cell
+from tta_pipeline.locations import CLASS_MAPS, Locations
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.shifts.loading import is_known_shift
+from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, SHIFT_PATTERN
 
 if TYPE_CHECKING:
     from tta_pipeline.shards.manifest import SetFacts
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_KNOWN = frozenset({*CORRUPTIONS, CLEAN.corruption, TRAIN.corruption})
-_NUM_LEVELS_TO_CLASS_MAP = 5
-"""Levels from `<benchmark>/transformed/<name>/<corruption>/<severity>` up to `<benchmark>`, both included."""
+_NAME = re.compile(SHIFT_PATTERN)
+_NUM_LEVELS_OF_CELL = 2
+_NUM_LEVELS_TO_CLASS_MAP = 6
+"""Levels from `<benchmark>/transformed/<name>/<set>/<corruption>/<severity>` up to `<benchmark>`, both included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +79,15 @@ def belonging_at(folder: Path, stated: Cell) -> Belonging:
     folder = folder.absolute()
     cell = cell_at(folder, stated)
     for parent in (folder, *folder.parents)[:_NUM_LEVELS_TO_CLASS_MAP]:
+        # Outside a data root, the folder of a benchmark may have any name.
+        kind, *inner = folder.relative_to(parent).parts or ("",)
+        is_data_root = kind in ("shards", "transformed")
         if pinned := pinned_class_map(parent / "class_map.json"):
-            # Outside a data root, the folder of a benchmark may have any name.
-            is_data_root = folder.relative_to(parent).parts[:1] in (("shards",), ("transformed",))
             benchmark = parent.name if is_data_root else None
             return Belonging(cell=cell, benchmark=benchmark, class_map_sha256=pinned.sha256)
+        part = inner[-3] if is_data_root and len(inner) > _NUM_LEVELS_OF_CELL else None
+        if part and (pinned := pinned_class_map(parent / CLASS_MAPS / f"{part}.json")):
+            return Belonging(cell=cell, benchmark=f"{parent.name}/{part}", class_map_sha256=pinned.sha256)
     return Belonging(cell=cell)
 
 
@@ -91,7 +97,7 @@ def cell_at(folder: Path, stated: Cell) -> Cell | None:
     Names of the user's choice do not, such as `val/0` for a cell that the manifest has *stated* as clean images.
     """
     name, severity = folder.parent.name, folder.name
-    if not _NAME.fullmatch(name) or severity not in {str(number) for number in (0, *SEVERITIES)}:
+    if not _NAME.fullmatch(name) or not severity.isdecimal() or int(severity) > HIGHEST_SEVERITY:
         return None
-    is_chosen = name not in _KNOWN and stated in (CLEAN, TRAIN)
+    is_chosen = not is_known_shift(name) and stated in (CLEAN, TRAIN)
     return None if is_chosen else Cell(corruption=name, severity=int(severity))

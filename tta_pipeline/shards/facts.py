@@ -13,6 +13,7 @@ class ShardSetRow:
     """One row of the table `shard_sets`, with the rows of `shards`."""
 
     benchmark: str
+    shift_set: str
     shard_set: str
     corruption: str
     severity: int
@@ -37,7 +38,12 @@ class ShardSetRow:
 
 
 def shard_set_row(
-    published: Published, record: WriterRecord | None, *, benchmark_name: str, shard_set: str = "shards"
+    published: Published,
+    record: WriterRecord | None,
+    *,
+    benchmark_name: str,
+    shift_set: str,
+    shard_set: str = "shards",
 ) -> ShardSetRow:
     """Return the row of a shard set.
 
@@ -45,6 +51,7 @@ def shard_set_row(
         published: The shard set.
         record: The writer's record; None for third-party shards.
         benchmark_name: Name of the benchmark here; third-party shards may come from one with another name.
+        shift_set: Name of the shift set.
         shard_set: The transform that made it, or "shards" for a benchmark's first set.
     """
     manifest = published.shard_set.manifest
@@ -52,6 +59,7 @@ def shard_set_row(
     num_loose_inodes = manifest.num_samples + len(manifest.classes) + 1
     return ShardSetRow(
         benchmark=benchmark_name,
+        shift_set=shift_set,
         shard_set=shard_set,
         corruption=manifest.corruption,
         severity=manifest.severity,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.mistakes import mistakes
-from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.shifts.shift_set import RESERVED, ShiftSet
 from tta_pipeline.yaml_document import read_document
 
 ENDING = ".shifts.yaml"
@@ -21,6 +21,11 @@ def shipped_sets() -> dict[str, ShiftSet]:
     """Return the shift sets that come with the project, by name."""
     paths = sorted(_SHIPPED.glob("*.yaml"))
     return {path.stem: read_shift_set(path, path.stem) for path in paths}
+
+
+def is_known_shift(name: str) -> bool:
+    """Return whether *name* is that of a shift in a set that comes with the project, or of clean or training images."""
+    return name in RESERVED or any(name in shift_set.names for shift_set in shipped_sets().values())
 
 
 def own_sets(folder: Path) -> Iterator[ShiftSet]:

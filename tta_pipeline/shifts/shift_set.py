@@ -1,10 +1,12 @@
 """A shift set: the shifts that a robustness data set has, and what is known of its publication."""
 
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.naming import Name
 from tta_pipeline.sections import Section
 
 SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
@@ -12,7 +14,10 @@ SHIFT_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*$"
 HIGHEST_SEVERITY = 100
 ShiftName = Annotated[str, Field(pattern=SHIFT_PATTERN, max_length=100)]
 SeverityNumber = Annotated[int, Field(ge=1, le=HIGHEST_SEVERITY)]
-_RESERVED = frozenset({"clean", "train"})
+RESERVED = frozenset({"clean", "train"})
+"""Names of the sets of images beside the shifts."""
+_FOLDERS = frozenset({"evaluations", "loader_benchmarks", "shard_sets"})
+"""Folders of results, beside which the results of a set lie where a benchmark has several."""
 
 
 class PublishedArchive(Section):
@@ -28,10 +33,21 @@ class PublishedArchive(Section):
     """Shifts in the archive; empty: all of the set, or not known."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShiftFacts:
+    """What a record says of a shift."""
+
+    shift_set: str
+    shift_position: int
+    """Position in the set, from 1; 0 for clean images."""
+    shift_family: str | None
+    in_mean: bool
+
+
 class ShiftSet(Section):
     """The shifts of one data set, in the order in which papers stream them."""
 
-    name: str
+    name: Name
     """Name of the set, as in the column `shift_set`."""
     title: str = ""
     """Name of the data set in print."""
@@ -60,7 +76,9 @@ class ShiftSet(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(set(self.names)) < len(self.names) or _RESERVED.intersection(self.names):
+        if "__" in self.name or self.name in _FOLDERS:
+            raise ValueError(f"name is {self.name!r}; expected no two underscores in a row, and no kind of result")
+        if len(set(self.names)) < len(self.names) or RESERVED.intersection(self.names):
             raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):
             raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")
@@ -98,6 +116,15 @@ class ShiftSet(Section):
     def family_of(self, shift: str) -> str | None:
         """Return the family of *shift*; None if it has none."""
         return next((family for family, names in self.families.items() if shift in names), None)
+
+    def facts_of(self, shift: str) -> ShiftFacts:
+        """Return what a record says of *shift*, one of the names or clean images."""
+        return ShiftFacts(
+            shift_set=self.name,
+            shift_position=self.names.index(shift) + 1 if shift in self.names else 0,
+            shift_family=self.family_of(shift),
+            in_mean=shift in self.in_mean,
+        )
 
     def folder_of(self, shift: str) -> str:
         """Return the folder of *shift* where the set is published."""

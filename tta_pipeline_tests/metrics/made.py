@@ -53,6 +53,7 @@ def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: A
 
 
 _SUBJECT = {
+    "shift_set": "imagenet_c",
     "model": "cnn", "protocol": "reset_each_shift", "fingerprint": "f" * 64, "fingerprint_parts": None,
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
 }  # fmt: skip
@@ -132,12 +133,22 @@ def record(locations: Locations, *, run_id: str = "first", started_at: str = STA
     return write(locations, evaluation_facts(**changes), run_id=run_id, started_at=started_at)
 
 
+def record_of_part(locations: Locations, part: str, **changes: Any) -> Record:
+    """Write the record of an evaluation of a benchmark that has several shift sets, of which *part* is one."""
+    return write(locations, evaluation_facts(shift_set=part, **changes), part=part)
+
+
 def write(
-    locations: Locations, facts: Mapping[str, Any], *, run_id: str = "first", started_at: str = STARTED_AT
+    locations: Locations,
+    facts: Mapping[str, Any],
+    *,
+    run_id: str = "first",
+    started_at: str = STARTED_AT,
+    part: str = "",
 ) -> Record:
     """Write *facts* of an evaluation as a record."""
     return publish_record(
-        locations.results(facts["benchmark"]),
+        locations.results(f"{facts['benchmark']}/{part}"),
         kind="evaluations",
         name=f"{facts['experiment']}/{facts['corruption']}-{facts['severity']}",
         run_id=run_id,

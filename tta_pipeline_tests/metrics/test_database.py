@@ -184,8 +184,7 @@ def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
 @pytest.mark.parametrize(
     "impossible",
     [
-        {"corruption": "fogg"},
-        {"severity": 6},
+        {"severity": -1},
         {"num_correct": 10**9},
         {"ece": -0.1},
         {"brier": 3.0},

@@ -15,7 +15,7 @@ from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline.records.evaluation import ALIKE
 from tta_pipeline.records.files import publish_record
-from tta_pipeline_tests.metrics.made import evaluation, facts_of_version_1, record, write_version_1
+from tta_pipeline_tests.metrics.made import evaluation, facts_of_version_1, record, record_of_part, write_version_1
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
@@ -419,9 +419,40 @@ def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
     assert [(3,)] == ask("SELECT severity FROM class_results JOIN evaluations USING (folder, sequence)")
 
 
-def test_corruptions_sort_in_the_canonical_order(ask: Ask):
-    """The names known to the database are the benchmark files' own."""
-    assert CORRUPTIONS == tuple(name for (name,) in ask("SELECT corruption FROM corruptions ORDER BY corruption"))
-    assert COMMON_CORRUPTIONS == tuple(
-        name for (name,) in ask("SELECT corruption FROM corruptions WHERE is_common ORDER BY corruption")
+def test_shifts_have_the_order_and_the_families_of_their_set(ask: Ask):
+    """Those of ImageNet-C without any record."""
+    rows = ask("SELECT shift, in_mean FROM shifts WHERE shift_set = 'imagenet_c' ORDER BY position")
+
+    assert CORRUPTIONS == tuple(name for name, _ in rows)
+    assert COMMON_CORRUPTIONS == tuple(name for name, in_mean in rows if in_mean)
+    assert [("weather",)] == ask("SELECT family FROM shifts WHERE shift_set = 'imagenet_c' AND shift = 'fog'")
+
+
+OWN = {"shift_set": "light", "shift_family": "time", "in_mean": True}
+
+
+def test_a_set_of_ones_own_has_order_means_and_no_mce(locations: Locations, ask: Ask):
+    """Its shifts are known from the records; one that is kept for tuning does not enter the mean; 0 is a severity."""
+    for position, (name, error) in enumerate({"dusk": 0.25, "dawn": 0.5, "night": 0.75}.items(), start=1):
+        changes = {**OWN, "in_mean": name != "night", "shift_position": position}
+        record(locations, benchmark="mine", corruption=name, severity=0, error=error, **changes)
+    clean = {**OWN, "in_mean": False, "shift_position": 0, "shift_family": None}
+    record(locations, benchmark="mine", corruption="clean", severity=0, error=0.125, **clean)
+
+    assert [("dusk", 1, True), ("dawn", 2, True), ("night", 3, False)] == ask(
+        "SELECT shift, position, in_mean FROM shifts WHERE shift_set = 'light' ORDER BY position"
     )
+    assert [(3, 0.5, None, 0.125)] == ask("SELECT num_cells, mean_error, mce, clean_error FROM leaderboard")
+    assert [("light", 2, 2, 0.375, 0.125)] == ask(
+        "SELECT shift_set, num_shifts, num_in_mean, mean_error, clean_error FROM shift_set_means"
+    )
+
+
+def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
+    """Cells of one name in two sets are two cells: neither is the newer evaluation of the other."""
+    record(locations, error=0.5)
+    record_of_part(locations, "light", error=0.25, shift_family="time", in_mean=True, shift_position=1)
+
+    rows = ask("SELECT shift_set, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
+
+    assert [("imagenet_c", "tent", 1, 0.5), ("light", "tent", 1, 0.25)] == rows

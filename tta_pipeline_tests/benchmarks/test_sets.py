@@ -1,0 +1,114 @@
+"""Shift sets in benchmark files: one that comes with the project, one of the user's own, and several in one file."""
+
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.partitions import Cell
+
+REST = """
+title: Mine
+image_size: 32
+shards: {num_shards: 2}
+models: {r18: {kind: torchvision, architecture: resnet18}}
+experiments:
+  source: {model: r18, method: source}
+  at_5: {model: r18, method: norm, severities: [5]}
+"""
+FOLDER = "source: {kind: folder, root: /images}"
+
+
+def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    """Write a file and return its path."""
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_a_file_without_a_set_is_of_imagenet_c(tmp_path: Path):
+    """Its 15 corruptions at five severities; the four for tuning are named if they are wanted."""
+    found = load_benchmark(written(tmp_path, f"{REST}{FOLDER}"))
+
+    assert ("imagenet_c", 75) == (found.shift_set.name, len(found.cells))
+
+
+def test_a_set_of_ones_own_lies_beside_the_benchmark_file(tmp_path: Path):
+    """It is no benchmark itself, and needs no Python."""
+    written(tmp_path, "names: [dusk, dawn]\nseverities: [5, 7]\nheld_out: [dawn]", "light.shifts.yaml")
+    written(tmp_path, f"{REST}shift_set: light\n{FOLDER}")
+
+    loaded = load_benchmarks(tmp_path)
+
+    assert (["mine"], ()) == (list(loaded.benchmarks), loaded.faults)
+    assert [Cell(corruption="dusk", severity=5), Cell(corruption="dusk", severity=7)] == [
+        *loaded.benchmarks["mine"].cells
+    ]
+
+
+def test_a_set_without_severities_has_cells_of_severity_0(tmp_path: Path):
+    """Written in the benchmark file itself, it has the benchmark's name."""
+    text = REST.replace("  at_5: {model: r18, method: norm, severities: [5]}\n", "")
+
+    found = load_benchmark(written(tmp_path, f"{text}own: {{names: [sketch]}}\n{FOLDER}"))
+
+    assert ("mine", (Cell(corruption="sketch", severity=0),)) == (found.shift_set.name, found.cells)
+
+
+SEVERAL = f"""{REST}
+sets:
+  imagenet_c: {{source: {{kind: folder, root: /c}}, severities: [5]}}
+  renditions: {{source: {{kind: folder, root: /r}}, own: {{names: [art]}}}}
+"""
+
+
+def test_each_of_several_sets_is_a_benchmark_of_its_own(tmp_path: Path):
+    """A set without severities is evaluated whole, whatever severities an experiment names."""
+    loaded = load_benchmarks(written(tmp_path, SEVERAL).parent)
+
+    assert (["mine/imagenet_c", "mine/renditions"], ()) == (list(loaded.benchmarks), loaded.faults)
+    renditions = loaded.benchmarks["mine/renditions"]
+    assert ("mine", "renditions") == (renditions.file, renditions.shift_set.name)
+    assert [Cell(corruption="art", severity=0)] == [*renditions.cells_of("at_5")]
+
+
+def test_a_faulty_set_leaves_the_others(tmp_path: Path):
+    """Its fault names file, set and field."""
+    loaded = load_benchmarks(written(tmp_path, SEVERAL.replace("root: /r", "roof: /r")).parent)
+
+    assert ["mine/imagenet_c"] == list(loaded.benchmarks)
+    (fault,) = loaded.faults
+    assert "mine/renditions" == fault.benchmark
+    assert all(part in fault.sentence for part in ("mine.yaml, set renditions", "roof", "root"))
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (f"{REST}shift_set: fog\n{FOLDER}", ["shift set 'fog'", "imagenet_c", "fog.shifts.yaml"]),
+        (f"{REST}shift_set: imagenet_c\nown: {{names: [a]}}\n{FOLDER}", ["shift_set and own", "one of them"]),
+        (f"{REST}own: {{names: [clean]}}\n{FOLDER}", ["clean", "neither clean nor train"]),
+        (f"{REST}own: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
+        (f"{REST}own: {{names: [../a]}}\n{FOLDER}", ["../a"]),
+        (f"{REST}own: {{names: [a, A]}}\n{FOLDER}", ["differ on any file system"]),
+        (f"{REST}own: 3\n{FOLDER}", ["own is not a section", "names"]),
+        (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
+        (f"{SEVERAL}  a__b: {{source: {{}}}}\n", ["'a__b'", "single _"]),
+        (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),
+        (f"{REST}sets: [a]", ["sets is ['a']", "section"]),
+    ],
+)
+def test_what_is_wrong_with_a_set_is_said(tmp_path: Path, text: str, named: list[str]):
+    """With the file, what was found and what is expected."""
+    path = written(tmp_path, text)
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path, "imagenet_c" if "sets:" in text else None)
+
+    assert all(part in str(caught.value) for part in [str(path), *named]), caught.value
+
+
+def test_a_part_that_the_file_lacks_is_named(tmp_path: Path):
+    """With those that it has."""
+    with pytest.raises(BenchmarkFileError, match="no set 'imagenet_r'; expected one of imagenet_c, renditions"):
+        load_benchmark(written(tmp_path, SEVERAL), "imagenet_r")
