@@ -26,7 +26,7 @@ from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.shards.writing import Target, write_shards
-from tta_pipeline.sources.archive import ArchiveSource
+from tta_pipeline.sources.archive import ArchivedImages
 from tta_pipeline.sources.folder_tree import discover
 
 REPEATS = 5
@@ -98,7 +98,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         """Write as the asset `tar_shards` does, one cell in each process."""
         class_map = ClassMap(classes=tuple(f"n{number:08d}" for number in range(NUM_CLASSES)))
         conversion = Conversion(
-            source=ArchiveSource(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
+            source=ArchivedImages(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
             generated=False, benchmark="bench", class_map=class_map,
             settings=ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path, progress=quiet,
         )  # fmt: skip
@@ -119,7 +119,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         return archive.stat().st_size / 1e6
 
     def read_pass(folder: Path) -> float:
-        source = ArchiveSource(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder)
+        source = ArchivedImages(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder)
         with source.prepared(ARCHIVE_CELLS):
             return archive.stat().st_size / 1e6
 

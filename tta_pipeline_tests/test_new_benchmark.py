@@ -16,7 +16,7 @@ from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
 from tta_pipeline.new_benchmark.archives import Seen, look_at_archive
 from tta_pipeline.new_benchmark.survey import survey
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.published import MD5_BY_ARCHIVE
+from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 
 CLASSES = {"n01": 2, "n02": 2, "n03": 1}
@@ -275,8 +275,8 @@ def test_a_name_with_odd_characters_is_quoted(root: Path, tmp_path: Path):
 def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     """The suggestion is made for each of the published archives alone and for all of a data set."""
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
-    for data_set, names in MD5_BY_ARCHIVE.items():
-        for name in names:
+    for data_set, shift_set in shipped_sets().items():
+        for name in shift_set.archives:
             assert data_set == survey([packed(tmp_path / "x", tmp_path / name)]).published
 
 

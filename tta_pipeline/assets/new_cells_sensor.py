@@ -9,11 +9,9 @@ import dagster as dg
 
 from tta_pipeline.assets.scope import CellScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.sources import ArchiveSource, DigitsSource, FolderSource, GeneratedSource, NpySource
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
-from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE
 
 _INTERVAL_S = 60
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
@@ -62,7 +60,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
 
 def stamps(benchmark: Benchmark) -> Stamps:
     """Return size and modification time of the sources of each cell whose sources are all there."""
-    places = {cell.key: _places(benchmark, cell) for cell in benchmark.cells}
+    places = {cell.key: benchmark.source.places(cell, benchmark.shift_set) for cell in benchmark.cells}
     known = {path: _stamp(path) for paths in places.values() for path in paths}
     found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
     return {key: there for key, there in found.items() if there and len(there) == len(places[key])}
@@ -93,28 +91,6 @@ def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamp
     """Return the part of *found* whose cells already have shards when the sensor looks for the first time."""
     there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
     return {key: stamp for key, stamp in found.items() if key in there}
-
-
-def _places(benchmark: Benchmark, cell: Cell) -> tuple[Path, ...]:
-    """Return the folder or files that *cell* comes from; none if no place is known."""
-    source = benchmark.source
-    if isinstance(source, ArchiveSource):
-        return tuple(path.expanduser() for path in source.archives if _may_hold(source, path, cell))
-    if isinstance(source, NpySource):
-        return tuple(source.root.expanduser() / name for name in (f"{cell.corruption}.npy", "labels.npy"))
-    if isinstance(source, GeneratedSource):
-        return (source.clean.path.expanduser(),)
-    assert not isinstance(source, DigitsSource)
-    root = source.root.expanduser()
-    if isinstance(source, FolderSource) and source.group_depth == 3:
-        return tuple(root.glob(f"*/{cell.path}"))
-    return (root / cell.path,)
-
-
-def _may_hold(source: ArchiveSource, path: Path, cell: Cell) -> bool:
-    """Return whether the archive may hold *cell*, judged by the archive's name: nothing is read."""
-    corruptions = CORRUPTIONS_BY_ARCHIVE.get(source.published or "", {}).get(path.name)
-    return corruptions is None or cell.corruption in corruptions
 
 
 def _stamp(path: Path) -> list[int] | None:

@@ -82,10 +82,10 @@ def _publish(
     cell: Cell,
     workers: "Workers",
 ) -> PartitionReport:
+    from tta_pipeline.benchmarks.opening import benchmark_class_map
     from tta_pipeline.records.files import now
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
-    from tta_pipeline.sources import benchmark_class_map
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
@@ -152,10 +152,10 @@ def _adopted(
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
+    from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.shards.verification import missing_classes, shard_problems
-    from tta_pipeline.sources import observed_source
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
     problems = shard_problems(shard_set, belonging_of(locations, scope.benchmark.name, cell))

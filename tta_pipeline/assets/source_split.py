@@ -7,15 +7,15 @@ import dagster as dg
 
 from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
 from tta_pipeline.assets.scope import Scope, SetScope
-from tta_pipeline.benchmarks.sources import DigitsSource
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
+from tta_pipeline.sources.kinds.digits import DigitsSource
 
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
     """Return the asset of the source images: materialized if drawn here, observed if already on disk."""
-    return _generated(scope) if isinstance(scope.benchmark.source, DigitsSource) else _observed(scope)
+    return _generated(scope) if scope.benchmark.has_train else _observed(scope)
 
 
 def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
@@ -78,8 +78,8 @@ def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
 
 
 def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
+    from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.errors import SourceError
-    from tta_pipeline.sources import observed_source
 
     source = observed_source(scope.benchmark, locations)
     if isinstance(scope, SetScope):

@@ -70,12 +70,12 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
+    from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.shards.belonging import belonging_of
-    from tta_pipeline.sources import existing_shards
-    from tta_pipeline.sources.existing_shards import link_shards, shards_version
+    from tta_pipeline.sources.existing_shards import ExistingShards, link_shards, shards_version
 
-    source = existing_shards(scope.benchmark)
-    assert source is not None
+    source = observed_source(scope.benchmark, locations)
+    assert isinstance(source, ExistingShards)
     folder = locations.shards(scope.benchmark.name, cell)
     is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
     was_linked = link_shards(source.folder(cell), folder, anew=is_of_other_shards)

@@ -3,20 +3,29 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
-from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.labels.shipped import shipped_names
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.loading import find_shift_set
 from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.sources.kinds import AnySource
+
+FOLDERS = "folders"
+"""The class map that is found in the source."""
+
+
+def _as_class_map(value: Any) -> Any:
+    """Return a path for what is no name."""
+    return Path(value) if isinstance(value, str) and value not in (FOLDERS, *shipped_names()) else value
 
 
 class Benchmark(Section):
@@ -34,8 +43,9 @@ class Benchmark(Section):
     """Shifts of the set that the benchmark has; by default those that enter the set's mean."""
     severities: tuple[int, ...]
     """Severities of the set that the benchmark has; by default all, and 0 for a set without severities."""
-    class_map: Literal["folders"] | Path = "folders"
-    """Sorted union of the class folders of the whole source, or a JSON file or devkit `meta.mat`; then pinned."""
+    class_map: Annotated[str | Path, BeforeValidator(_as_class_map)] = FOLDERS
+    """`folders`: sorted union of the class folders of the whole source; a list that comes with the project, such as
+    `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift set's list, if it has one. Then pinned."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
     """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
@@ -52,7 +62,9 @@ class Benchmark(Section):
         if not isinstance(value, dict):
             return value
         shift_set = _shift_set(value, folder=Path((info.context or {}).get("folder", ".")))
-        defaults = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
+        defaults: dict[str, object] = {"corruptions": shift_set.in_mean, "severities": shift_set.cell_severities}
+        if shift_set.classes:
+            defaults["class_map"] = shift_set.classes
         given = {name: content for name, content in value.items() if name not in ("own", "classes")}
         if "classes" in value:
             if "class_map" in value:
@@ -120,9 +132,9 @@ class Benchmark(Section):
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
 
     def _inconsistent_shards(self) -> Iterator[str]:
-        if self.shards is None and not isinstance(self.source, ShardsSource):
+        if self.shards is None and not self.has_shards:
             yield "shards is missing"
-        if self.shards is not None and isinstance(self.source, ShardsSource):
+        if self.shards is not None and self.has_shards:
             yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
         if "shards" in self.transforms:
             yield "transforms.shards has the name of the set that it is made from; expected another name"
@@ -178,19 +190,29 @@ class Benchmark(Section):
         return self.transforms[transform].image_size(self.image_size) if transform else self.image_size
 
     @property
+    def names_classes(self) -> bool:
+        """Whether the classes and their order are named, and not found in the source."""
+        return self.class_map != FOLDERS
+
+    @property
+    def names_shipped_classes(self) -> bool:
+        """Whether the class map is a list that comes with the project."""
+        return self.names_classes and not isinstance(self.class_map, Path)
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
-        return isinstance(self.source, DigitsSource) or self.source.clean is not None
+        return self.source.has_clean
 
     @property
     def has_train(self) -> bool:
         """Whether there are images to train a source model on."""
-        return isinstance(self.source, DigitsSource)
+        return self.source.has_train
 
     @property
     def has_shards(self) -> bool:
         """Whether the source consists of shards, which are linked to and adopted."""
-        return isinstance(self.source, ShardsSource)
+        return self.source.has_shards
 
     def uses_clean_images(self, experiment_name: str) -> bool:
         """Return whether the method of *experiment_name* uses clean images before the stream."""
@@ -199,7 +221,7 @@ class Benchmark(Section):
     @property
     def is_generated(self) -> bool:
         """Whether this project makes the corrupted images; results on them are not those of a published data set."""
-        return isinstance(self.source, DigitsSource | GeneratedSource)
+        return self.source.is_generated
 
     @property
     def trained_model(self) -> TrainedModel | None:

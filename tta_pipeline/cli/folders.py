@@ -164,11 +164,11 @@ def _open_tree(root: Path, order: ShardOrder) -> _Opened:
 
 
 def _open_npy(root: Path, order: ShardOrder) -> _Opened:
-    from tta_pipeline.sources.npy import NpySource
+    from tta_pipeline.sources.npy import NpyImages
 
     there = tuple(corruption for corruption in CORRUPTIONS if (root / f"{corruption}.npy").exists())
     found = _matching(cells(there, SEVERITIES), order.prefixes)
-    source = NpySource(
+    source = NpyImages(
         root=root,
         cells=found,
         class_names_by_label=read_classes(order.class_map) if order.class_map else (),
@@ -179,7 +179,7 @@ def _open_npy(root: Path, order: ShardOrder) -> _Opened:
 
 @contextmanager
 def _open_archives(order: ShardOrder, progress: Reporter) -> Iterator[_Opened]:
-    from tta_pipeline.sources.archive import ArchiveSource
+    from tta_pipeline.sources.archive import ArchivedImages
 
     missing = [str(path) for path in order.sources if not path.is_file()]
     if missing:
@@ -187,7 +187,7 @@ def _open_archives(order: ShardOrder, progress: Reporter) -> Iterator[_Opened]:
     layout = "classes" if order.group_depth == 0 and order.layout == "corruptions" else order.layout
     is_one_set = layout != "corruptions"
     wanted = (CLEAN,) if is_one_set else _matching(cells(CORRUPTIONS, SEVERITIES), order.prefixes)
-    source = ArchiveSource(
+    source = ArchivedImages(
         archives=order.sources,
         cells=wanted,
         spill_root=order.output,

@@ -7,7 +7,6 @@ from typing import Any
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import ENDING, load_all
 from tta_pipeline.benchmarks.models import TimmModel
-from tta_pipeline.benchmarks.sources import FolderSource, NpySource, ShardsSource
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
@@ -87,9 +86,6 @@ def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
 
 def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
     """Yield each cell with the path where it must be; archives do not show which cells they hold."""
-    source = benchmark.source
     for cell in benchmark.cells:
-        if isinstance(source, NpySource):
-            yield cell.key, source.root.expanduser() / f"{cell.corruption}.npy"
-        elif isinstance(source, ShardsSource) or (isinstance(source, FolderSource) and source.group_depth == 2):
-            yield cell.key, source.root.expanduser() / cell.path
+        if (place := benchmark.source.own_place(cell, benchmark.shift_set)) is not None:
+            yield cell.key, place

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.opening import benchmark_class_map
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic_flags, device_type, leased_device
@@ -32,7 +33,6 @@ from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, now, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
-from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.staging import Stage, node_local_folder

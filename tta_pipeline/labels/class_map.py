@@ -58,6 +58,13 @@ class ClassMap:
         )
 
 
+def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
+    """Return *class_names* in the order of their labels: sorted, and as numbers where all of them are numbers."""
+    names = sorted(class_names)
+    are_numbers = all(name.isascii() and name.isdecimal() for name in names)
+    return tuple(sorted(names, key=int) if are_numbers else names)
+
+
 def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
     """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
 

@@ -10,7 +10,7 @@ from tta_pipeline.new_benchmark.found import Survey, left_out, not_found, to_be_
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
 from tta_pipeline.sources.existing_shards import classes_in_label_order, shard_files, stated_class
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS, FolderTree, discover
-from tta_pipeline.sources.npy import LABELS_FILE, NpySource, read_images
+from tta_pipeline.sources.npy import LABELS_FILE, NpyImages, read_images
 from tta_pipeline.sources.tar_stream import opened
 
 _MAX_SHARD_MEMBERS = 20_000
@@ -145,7 +145,7 @@ def _arrays(root: Path) -> Survey:
     foreign = sorted(set(names) - set(CORRUPTIONS))
     if not known:
         raise unknown_corruptions(root, foreign)
-    source = NpySource(root=root, cells=(), spill_root=root)
+    source = NpyImages(root=root, cells=(), spill_root=root)
     shape = read_images(root / f"{known[0]}.npy").shape
     return Survey(
         kind="npy",

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES, Cell
-from tta_pipeline.sources.published import MD5_BY_ARCHIVE
+from tta_pipeline.shifts.loading import shipped_sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Survey:
         if self.kind != "archive":
             return None
         names = {path.name for path in self.paths}
-        return next((known for known, md5s in MD5_BY_ARCHIVE.items() if names <= md5s.keys()), None)
+        return next((known for known, found in shipped_sets().items() if names <= found.archives.keys()), None)
 
 
 def to_be_corrupted(path: Path, num_classes: int, image_size: tuple[int, int] | None) -> Survey:

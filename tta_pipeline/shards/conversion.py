@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.locations import Locations
@@ -16,7 +17,6 @@ from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources import benchmark_class_map, open_source
 from tta_pipeline.sources.listing import Listing, Source
 
 

@@ -129,3 +129,11 @@ class ShiftSet(Section):
     def folder_of(self, shift: str) -> str:
         """Return the folder of *shift* where the set is published."""
         return self.folders.get(shift, shift)
+
+    def folder_of_cell(self, shift: str, severity: int) -> str:
+        """Return the folder of *shift* at *severity* where the set is published; severity 0 has none of its own."""
+        return f"{self.folder_of(shift)}/{severity}" if severity else self.folder_of(shift)
+
+    def shift_at(self, folder: str) -> str:
+        """Return the shift whose published *folder* it is; the name of the folder, if it is none's."""
+        return next((shift for shift, published in self.folders.items() if published == folder), folder)

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.labels.label_files import class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
@@ -36,7 +37,7 @@ LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveSource:
+class ArchivedImages:
     """A source of one or more tar or tar.gz archives; each cell is in one of them."""
 
     archives: tuple[Path, ...]
@@ -52,15 +53,17 @@ class ArchiveSource:
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
+    folders: Mapping[Cell, str] = field(default_factory=dict)
+    """Folders of cells that are not in `<corruption>/<severity>`; empty: all class folders are the cell's."""
     progress: Reporter = field(default=quiet, repr=False, compare=False)
     """Reports the MiB read of each archive."""
     _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the sorted union of the classes in all archives."""
+        """Return the union of the classes in all archives, in label order."""
         if self._is_wholly_prepared():
-            return tuple(sorted({name for found in self._prepared.values() for name in found.images.class_names}))
-        return tuple(sorted({name for path in self.archives for name in self._index(path)["classes"]}))
+            return label_order({name for found in self._prepared.values() for name in found.images.class_names})
+        return label_order({name for path in self.archives for name in self._index(path)["classes"]})
 
     def cells_found(self) -> tuple[Cell, ...]:
         """Return the source's cells that are in the archives."""
@@ -128,13 +131,15 @@ class ArchiveSource:
 
     @property
     def _what_decides_classes(self) -> list[object]:
-        return [self.layout, self.class_pattern, sorted(self.classes_by_file.items())]
+        folders = sorted((cell.key, folder) for cell, folder in self.folders.items())
+        return [self.layout, self.class_pattern, sorted(self.classes_by_file.items()), *([folders] if folders else [])]
 
     @cached_property
     def _layout(self) -> "_Layout":
         return _Layout(
             kind=self.layout,
             cells=self.cells,
+            folders=self.folders,
             classes_by_file=self.classes_by_file,
             class_pattern=self.class_pattern,
         )
@@ -201,6 +206,7 @@ class _Layout:
 
     kind: LayoutKind
     cells: tuple[Cell, ...]
+    folders: Mapping[Cell, str]
     classes_by_file: Mapping[str, str]
     class_pattern: str | None
 
@@ -214,11 +220,13 @@ class _Layout:
         if self.kind != "corruptions":
             return _place(self.cells[0], parts[-1:])
         # From the end: there may be parent folders around the cells of an archive.
-        for end in range(len(parts), 1, -1):
-            cell = self._cells_by_parts.get((parts[end - 2], parts[end - 1]))
-            if cell is not None:
-                return _place(cell, parts[end:])
-        return None
+        for end in range(len(parts), 0, -1):
+            for length in self._lengths:
+                cell = self._cells_by_parts.get(tuple(parts[end - length : end]))
+                if cell is not None:
+                    return _place(cell, parts[end:])
+        alone = self._cells_by_parts.get(())
+        return None if alone is None else _place(alone, parts[-1:])
 
     def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
         """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
@@ -257,8 +265,13 @@ class _Layout:
         }
 
     @cached_property
-    def _cells_by_parts(self) -> dict[tuple[str, str], Cell]:
-        return {(cell.corruption, str(cell.severity)): cell for cell in self.cells}
+    def _cells_by_parts(self) -> dict[tuple[str, ...], Cell]:
+        folders = {cell: self.folders.get(cell, cell.path) for cell in self.cells}
+        return {tuple(part for part in folder.split("/") if part): cell for cell, folder in folders.items()}
+
+    @cached_property
+    def _lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({len(parts) for parts in self._cells_by_parts} - {0}))
 
 
 @dataclass(kw_only=True)

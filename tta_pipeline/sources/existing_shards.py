@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.files import published_folder
+from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.folder_tree import WRAPPERS
@@ -82,7 +83,7 @@ def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
         )
     if labels and max(labels) > _MAX_LABEL:
         raise ClassMapError(f"found the label {max(labels)} in a .cls member; expected 0 to {_MAX_LABEL}: correct it")
-    return tuple(sorted(names)) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
+    return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
 def class_names_in(folders: Iterable[Path]) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.labels.label_files import class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
@@ -40,12 +41,12 @@ class FolderTree:
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the sorted union of the classes of all cells that exist."""
+        """Return the union of the classes of all cells that exist, in label order."""
         if self.class_pattern is not None:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
-            return tuple(sorted({image.class_name for cell in there for image in self._walked(cell).images}))
+            return label_order({image.class_name for cell in there for image in self._walked(cell).images})
         folders = (self.folder(cell) for cell in self.cells)
-        return tuple(sorted({name for folder in folders if folder.is_dir() for name in _class_names(folder)}))
+        return label_order({name for folder in folders if folder.is_dir() for name in _class_names(folder)})
 
     def version(self, cell: Cell) -> str:
         """Return the digest of the listing of *cell*."""
@@ -91,7 +92,9 @@ class FolderTree:
         )
 
 
-def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> FolderTree:
+def discover(
+    root: Path, *, group_depth: int, prefixes: Sequence[str] = (), names: Callable[[str], str] = str
+) -> FolderTree:
     """Return the tree under *root* whose cells are the folders *group_depth* levels down.
 
     The last two levels are corruption and severity: depth 0 is one set of clean images, 1 a corruption without
@@ -101,6 +104,7 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
         root: Folder to search.
         group_depth: Levels of folders above the class folders.
         prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; if empty, all.
+        names: Gives the shift whose folder has a name.
 
     Raises:
         SourceError: nothing matches, or two folders would be the same cell.
@@ -113,9 +117,10 @@ def discover(root: Path, *, group_depth: int, prefixes: Sequence[str] = ()) -> F
         parts = path.relative_to(root).parts
         if wanted and not any(parts[: len(prefix)] == prefix for prefix in wanted):
             continue
-        other = folders.setdefault(_cell(parts), path)
+        cell = _cell(parts, names)
+        other = folders.setdefault(cell, path)
         if other != path:
-            raise SourceError(f"{path} and {other} are both {_cell(parts).key}; expected one folder for each cell")
+            raise SourceError(f"{path} and {other} are both {cell.key}; expected one folder for each cell")
     if not folders:
         raise SourceError(
             f"no folder {group_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; expected "
@@ -206,10 +211,10 @@ def _folders_at(root: Path, depth: int) -> Iterator[Path]:
         yield from [path] if depth == 1 else _folders_at(path, depth - 1)
 
 
-def _cell(parts: tuple[str, ...]) -> Cell:
+def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
     if len(parts) > 1 and parts[-1].isdecimal():
-        return Cell(corruption=parts[-2], severity=int(parts[-1]))
-    return Cell(corruption=parts[-1], severity=0)
+        return Cell(corruption=names(parts[-2]), severity=int(parts[-1]))
+    return Cell(corruption=names(parts[-1]), severity=0)
 
 
 def _class_names(folder: str | Path) -> Iterator[str]:

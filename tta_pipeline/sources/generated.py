@@ -32,7 +32,7 @@ _SHORTER_SIDE = 256 / 224
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GeneratedSource:
+class GeneratedImages:
     """A source that corrupts the clean images of another source.
 
     An image that is not yet *image_size* pixels high and wide is resized and its centre cropped, as

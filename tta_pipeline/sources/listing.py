@@ -168,7 +168,7 @@ class Observed(Protocol):
     """What every source can tell, even one that is not converted: its classes, and whether it has changed."""
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the sorted names of all class folders of the whole source."""
+        """Return the names of all class folders of the whole source, in label order."""
         ...
 
     def version(self, cell: Cell) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from PIL import Image
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
-from tta_pipeline.partitions import SEVERITIES, Cell
+from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
@@ -25,7 +25,7 @@ _PNG_LEVEL = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NpySource:
+class NpyImages:
     """A source of `<corruption>.npy` files, uint8 (5 n, H, W, 3) with n rows per severity, and `labels.npy`, (5 n,).
 
     The row within the severity names an image, so a test image has the same name in every cell.
@@ -35,6 +35,10 @@ class NpySource:
     cells: tuple[Cell, ...]
     class_names_by_label: tuple[str, ...] = ()
     """Class names in the order of their labels; if empty, the labels, zero-padded so that they sort as numbers."""
+    severities: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Severities in the order of their rows."""
+    file_names: Mapping[str, str] = field(default_factory=dict)
+    """Files of corruptions that are not `<corruption>.npy`."""
     spill_root: Path
     """Folder for the images of prepared cells, as PNG files, while they are needed."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -88,18 +92,18 @@ class NpySource:
         return prepared_for(self._listings, cell, root=self.root)
 
     def _images_path(self, cell: Cell) -> Path:
-        return self.root / f"{cell.corruption}.npy"
+        return self.root / self.file_names.get(cell.corruption, f"{cell.corruption}.npy")
 
     def _spilled(self, cell: Cell, spill: SpillFile) -> Listing:
         images_path, labels_path = self._images_path(cell), self.root / LABELS_FILE
-        images, labels = read_images(images_path), _labels(labels_path)
+        images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
         if len(images) != len(labels):
             raise SourceError(
                 f"{labels_path} has {len(labels)} labels and {images_path} {len(images)} images; expected equal "
                 "numbers: restore both from one archive"
             )
         names = self._names_for(labels, labels_path)
-        rows = _rows(cell, len(images))
+        rows = _rows(cell, self.severities, len(images))
         for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
             spill.append(names[label], f"{row:05d}.png", _png(image))
         return Listing(cell=cell, root=images_path, images=spill.images())
@@ -123,17 +127,18 @@ class NpySource:
         return names
 
 
-def read_images(path: Path) -> npt.NDArray[np.uint8]:
-    """Map the images of one corruption, uint8 (5 n, H, W, 3), into memory.
+def read_images(path: Path, num_severities: int = 5) -> npt.NDArray[np.uint8]:
+    """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
 
     Raises:
         SourceError: *path* is missing or holds something else.
     """
     images = _array(path)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % len(SEVERITIES):
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3 or len(images) % num_severities:
         raise SourceError(
-            f"{path} has shape {images.shape} and type {images.dtype}; expected uint8 RGB images of shape (5 n, H, W, "
-            "3), the n images of severity 1 first: restore it from the published archive"
+            f"{path} has shape {images.shape} and type {images.dtype}; expected uint8 RGB images of shape "
+            f"({num_severities} n, H, W, 3), the n images of the first severity first: restore it "
+            "from the published archive"
         )
     return images
 
@@ -179,14 +184,14 @@ def _unreadable(path: Path, reason: object) -> SourceError:
     )
 
 
-def _rows(cell: Cell, num_rows: int) -> slice:
-    if cell.severity not in SEVERITIES:
+def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:
+    if cell.severity not in severities:
         raise SourceError(
-            f"{cell.key} has severity {cell.severity}; expected 1 to 5, since array files hold no others: take it from "
-            "another source"
+            f"{cell.key} has severity {cell.severity}; expected one of {', '.join(map(str, severities))}, since array "
+            "files hold no others: take it from another source"
         )
-    num_images = num_rows // len(SEVERITIES)
-    return slice((cell.severity - 1) * num_images, cell.severity * num_images)
+    num_images, place = num_rows // len(severities), severities.index(cell.severity)
+    return slice(place * num_images, (place + 1) * num_images)
 
 
 def _numbers(count: int) -> tuple[str, ...]:

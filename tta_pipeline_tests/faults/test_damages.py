@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -25,7 +26,6 @@ from tta_pipeline.partitions import CLEAN, WHOLE, PartitionKey
 from tta_pipeline.progress import quiet
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
 

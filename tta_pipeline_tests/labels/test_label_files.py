@@ -8,10 +8,10 @@ import pytest
 from scipy.io import savemat
 
 from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels.label_files import class_by_pattern, devkit_ids, read_classes, read_ground_truth
 from tta_pipeline.locations import Locations
-from tta_pipeline.sources import benchmark_class_map
 from tta_pipeline_tests.conftest import SMALL
 
 DEVKIT = [(1, "n02119789", 0), (2, "n02100735", 0), (3, "n01440764", 0), (4, "n00001740", 2)]

@@ -22,7 +22,7 @@ from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import shard_problems
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.sources.generated import GeneratedSource
+from tta_pipeline.sources.generated import GeneratedImages
 from tta_pipeline.sources.generator import Encoding
 from tta_pipeline.streaming.decode import decode_into
 from tta_pipeline.streaming.order import as_stored
@@ -32,10 +32,10 @@ from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> GeneratedSource:
+def source(tmp_path: Path) -> GeneratedImages:
     """Fog over twenty clean images, stored lossless."""
     write_tree(tmp_path / "clean" / CLEAN.path, classes={"n01": 9, "n02": 6, "n03": 5})
-    return GeneratedSource(
+    return GeneratedImages(
         clean=FolderTree(root=tmp_path / "clean", cells=(CLEAN,)),
         cells=(CELL,),
         table="cifar_c",
@@ -47,7 +47,7 @@ def source(tmp_path: Path) -> GeneratedSource:
 
 
 @pytest.fixture
-def shard_set(source: GeneratedSource, tmp_path: Path) -> ShardSet:
+def shard_set(source: GeneratedImages, tmp_path: Path) -> ShardSet:
     """The shards of fog."""
     conversion = Conversion(
         source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP,
@@ -59,7 +59,7 @@ def shard_set(source: GeneratedSource, tmp_path: Path) -> ShardSet:
 
 
 @pytest.fixture
-def fog(source: GeneratedSource) -> dict[str, np.ndarray]:
+def fog(source: GeneratedImages) -> dict[str, np.ndarray]:
     """What the corruption makes of each clean image, by the name of its sample."""
     found = {}
     for image in source.clean.listing(CLEAN).images:

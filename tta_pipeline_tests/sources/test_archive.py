@@ -19,7 +19,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources import archive as archive_module
-from tta_pipeline.sources.archive import ArchiveSource
+from tta_pipeline.sources.archive import ArchivedImages
 from tta_pipeline.sources.listing import read_ahead
 from tta_pipeline_tests.conftest import Project, jpeg
 
@@ -31,9 +31,9 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tta_pipeline.partitions import Cell
-from tta_pipeline.sources.archive import ArchiveSource
+from tta_pipeline.sources.archive import ArchivedImages
 fog = Cell(corruption="fog", severity=5)
-source = ArchiveSource(archives=(Path(sys.argv[1]),), cells=(fog,), spill_root=Path(sys.argv[2]))
+source = ArchivedImages(archives=(Path(sys.argv[1]),), cells=(fog,), spill_root=Path(sys.argv[2]))
 with source.prepared([fog]):
     print("prepared", flush=True)
     time.sleep(60)
@@ -54,14 +54,14 @@ def archive(path: Path, members: Mapping[str, bytes | str], *, mode: str = "w") 
     return path
 
 
-def source(*paths: Path, **changes) -> ArchiveSource:
+def source(*paths: Path, **changes) -> ArchivedImages:
     """Return a source over *paths* with the two cells."""
-    return ArchiveSource(
+    return ArchivedImages(
         **{"archives": paths, "cells": (FOG, SNOW), "spill_root": paths[0].parent / "spill", **changes}
     )
 
 
-def contents(found: ArchiveSource, cell: Cell) -> dict[str, bytes]:
+def contents(found: ArchivedImages, cell: Cell) -> dict[str, bytes]:
     """Return the images of a cell by name."""
     with found.prepared([cell]):
         return {image.name: image.read() for image in found.listing(cell).images}

@@ -13,7 +13,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.images import read_image_header, read_npy
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.sources.generated import GeneratedSource, _fitted
+from tta_pipeline.sources.generated import GeneratedImages, _fitted
 from tta_pipeline.sources.generator import Encoding
 from tta_pipeline.sources.listing import SourceImage
 from tta_pipeline.streaming.decode import decode_into
@@ -25,10 +25,10 @@ CONTRAST_1 = Cell(corruption="contrast", severity=1)
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> GeneratedSource:
+def source(tmp_path: Path) -> GeneratedImages:
     """Seventy clean images of two classes, more than fit in one batch."""
     write_tree(tmp_path / "clean" / CLEAN.path, classes={"n01": 40, "n02": 30})
-    return GeneratedSource(
+    return GeneratedImages(
         clean=FolderTree(root=tmp_path / "clean", cells=(CLEAN,)),
         cells=(NOISE_5, CONTRAST_1),
         table="cifar_c",
@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> GeneratedSource:
     )
 
 
-def contents(source: GeneratedSource, cell: Cell) -> dict[str, bytes]:
+def contents(source: GeneratedImages, cell: Cell) -> dict[str, bytes]:
     """Return the bytes of every image of *cell* by name."""
     with source.prepared([cell]):
         return {image.name: image.read() for image in source.listing(cell).images}
@@ -54,7 +54,7 @@ def image_file(path: Path, *, size: tuple[int, int], mode: str = "RGB") -> Sourc
     return SourceImage(path.parent.name, path.name, str(path), status.st_size, status.st_mtime_ns)
 
 
-def test_images_are_corrupted_under_their_own_names(source: GeneratedSource):
+def test_images_are_corrupted_under_their_own_names(source: GeneratedImages):
     """Each image is what the corruption makes of it and its name, as a JPEG of quality 85, in a sorted listing."""
     made = contents(source, NOISE_5)
 
@@ -68,7 +68,7 @@ def test_images_are_corrupted_under_their_own_names(source: GeneratedSource):
         assert buffer.getvalue() == made[name]
 
 
-def test_lossless_images_are_what_the_corruption_made(source: GeneratedSource):
+def test_lossless_images_are_what_the_corruption_made(source: GeneratedImages):
     """Every pixel, of the same noise as the JPEG files; and the images are those that a stream decodes."""
     made = contents(replace(source, encoding=LOSSLESS), NOISE_5)
 
@@ -83,7 +83,7 @@ def test_lossless_images_are_what_the_corruption_made(source: GeneratedSource):
         np.testing.assert_array_equal(expected, out)
 
 
-def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedSource):
+def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedImages):
     """One that had another size is stored as the corrupted ones are; the others stay files of the source."""
     folder = Path(source.clean.listing(CLEAN).root, "n02")
     large = image_file(folder / "large.png", size=(64, 48))
@@ -94,12 +94,12 @@ def test_lossless_clean_images_that_were_fitted_are_arrays(source: GeneratedSour
     assert 70 == sum(name.endswith(".JPEG") for name in made)
 
 
-def test_any_number_of_processes_makes_the_same(source: GeneratedSource):
+def test_any_number_of_processes_makes_the_same(source: GeneratedImages):
     """Two workers and none give the same bytes in the same order."""
     assert list(contents(source, NOISE_5).items()) == list(contents(replace(source, jobs=2), NOISE_5).items())
 
 
-def test_nothing_is_left_when_the_block_ends(source: GeneratedSource):
+def test_nothing_is_left_when_the_block_ends(source: GeneratedImages):
     """Both prepared cells can be read inside the block, neither after it."""
     with source.prepared([NOISE_5, CONTRAST_1]):
         assert [70, 70] == [len(source.listing(cell).images) for cell in (NOISE_5, CONTRAST_1)]
@@ -120,7 +120,7 @@ def test_an_image_is_resized_as_torchvision_does(tmp_path: Path, size: tuple[int
     np.testing.assert_array_equal(np.asarray(expected), np.asarray(_fitted(image, 32)))
 
 
-def test_clean_images_that_fit_stay_as_they_are(source: GeneratedSource):
+def test_clean_images_that_fit_stay_as_they_are(source: GeneratedImages):
     """The clean cell has the source's own files, and a fitted JPEG where the size is another or a PNG is not."""
     folder = Path(source.clean.listing(CLEAN).root, "n02")
     image_file(folder / "large.png", size=(64, 48), mode="L")
@@ -137,7 +137,7 @@ def test_clean_images_that_fit_stay_as_they_are(source: GeneratedSource):
     }
 
 
-def test_grey_images_of_any_size_are_corrupted(source: GeneratedSource):
+def test_grey_images_of_any_size_are_corrupted(source: GeneratedImages):
     """Every corrupted image is an RGB JPEG of the benchmark's size, whatever the clean one was."""
     folder = Path(source.clean.listing(CLEAN).root, "n02")
     image_file(folder / "v1.0 large.png", size=(64, 48), mode="L")
@@ -146,7 +146,7 @@ def test_grey_images_of_any_size_are_corrupted(source: GeneratedSource):
         assert ("JPEG", "RGB", (32, 32)) == (image.format, image.mode, image.size)
 
 
-def test_two_files_of_one_stem_are_refused(source: GeneratedSource):
+def test_two_files_of_one_stem_are_refused(source: GeneratedImages):
     """A PNG and a JPEG of one name would become one image."""
     image_file(Path(source.clean.listing(CLEAN).root, "n01", "image_000.png"), size=(32, 32))
 
@@ -159,7 +159,7 @@ def test_two_files_of_one_stem_are_refused(source: GeneratedSource):
 
 @pytest.mark.parametrize("cell", [CLEAN, NOISE_5])
 @pytest.mark.parametrize("data", [b"", b"GIF89a", jpeg(0)[:-20], b"\xff\xd8\xff\xd9"])
-def test_a_damaged_clean_image_is_named(source: GeneratedSource, cell: Cell, data: bytes):
+def test_a_damaged_clean_image_is_named(source: GeneratedImages, cell: Cell, data: bytes):
     """An empty, foreign or cut file stops the generation, and nothing is left behind."""
     Path(source.clean.listing(CLEAN).root, "n02", "image_007.JPEG").write_bytes(data)
 
@@ -172,7 +172,7 @@ def test_a_damaged_clean_image_is_named(source: GeneratedSource, cell: Cell, dat
     assert [] == list(source.spill_root.iterdir())
 
 
-def test_the_version_knows_images_and_settings(source: GeneratedSource):
+def test_the_version_knows_images_and_settings(source: GeneratedImages):
     """Another clean image, seed, table, quality, size or cell gives another version; more processes do not."""
     changed = [
         replace(source, **{name: value})
@@ -191,6 +191,6 @@ def test_the_version_knows_images_and_settings(source: GeneratedSource):
     assert 8 == len({*versions, source.version(NOISE_5)})
 
 
-def test_class_names_are_those_of_the_clean_images(source: GeneratedSource):
+def test_class_names_are_those_of_the_clean_images(source: GeneratedImages):
     """A class is what the clean source says it is."""
     assert ("n01", "n02") == source.class_names()

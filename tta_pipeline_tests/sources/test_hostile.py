@@ -20,9 +20,9 @@ from tta_pipeline.errors import PipelineError, SourceError
 from tta_pipeline.images import read_image_header
 from tta_pipeline.npy_format import MAGIC, read_array_header
 from tta_pipeline.partitions import Cell
-from tta_pipeline.sources.archive import ArchiveSource
+from tta_pipeline.sources.archive import ArchivedImages
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.sources.npy import NpySource
+from tta_pipeline.sources.npy import NpyImages
 from tta_pipeline.sources.tar_stream import opened
 from tta_pipeline_tests.conftest import jpeg
 
@@ -47,7 +47,7 @@ def test_a_name_of_another_encoding_is_named_with_its_archive(tmp_path: Path, op
     latin_1_tree(tmp_path / "tree", in_class=in_class)
     path = tmp_path / "fog.tar"
     subprocess.run(["tar", option, path, "-C", tmp_path / "tree", "fog"], check=True)
-    source = ArchiveSource(archives=(path,), cells=(FOG,), spill_root=tmp_path / "spill")
+    source = ArchivedImages(archives=(path,), cells=(FOG,), spill_root=tmp_path / "spill")
 
     for ask in (source.class_names, lambda: source.prepared([FOG]).__enter__()):
         with pytest.raises(SourceError, match=rf"{path}: found the name b'.*caf\\xe9.*', which is not UTF-8") as caught:
@@ -78,7 +78,7 @@ def test_names_of_another_encoding_that_are_no_images_are_let_be(tmp_path: Path)
     (folder / "a.JPEG").write_bytes(jpeg(0))
     with tarfile.open(tmp_path / "fog.tar", "w") as tar:
         tar.add(tmp_path / "tree" / "fog", "fog")
-    source = ArchiveSource(archives=(tmp_path / "fog.tar",), cells=(FOG,), spill_root=tmp_path / "spill")
+    source = ArchivedImages(archives=(tmp_path / "fog.tar",), cells=(FOG,), spill_root=tmp_path / "spill")
 
     with source.prepared([FOG]):
         found = [source.listing(FOG), FolderTree(root=tmp_path / "tree", cells=(FOG,)).listing(FOG)]
@@ -138,7 +138,7 @@ def test_a_hostile_array_header_is_one_sentence(tmp_path: Path, name: str, heade
     np.save(tmp_path / "fog.npy", np.zeros((10, 2, 5, 3), np.uint8))
     np.save(tmp_path / "labels.npy", np.zeros(10, np.uint8))
     (tmp_path / name).write_bytes(array_file(header))
-    source = NpySource(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill")
+    source = NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill")
 
     with (
         pytest.raises(SourceError, match=rf"{name} (cannot be read as an array|has shape)") as caught,
@@ -174,7 +174,7 @@ def test_an_array_file_is_as_long_as_it_says(tmp_path: Path, damage: Callable[[P
 
     with (
         pytest.raises(SourceError, match=r"fog.npy cannot be read as an array \("),
-        NpySource(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill").prepared([FOG]),
+        NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill").prepared([FOG]),
     ):
         pass
 
@@ -219,7 +219,7 @@ def test_no_array_file_raises_anything_else(tmp_path: Path, data: st.DataObject)
 
     with (
         contextlib.suppress(SourceError),
-        NpySource(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill").prepared([FOG]),
+        NpyImages(root=tmp_path, cells=(FOG,), spill_root=tmp_path / "spill").prepared([FOG]),
     ):
         pass
     with contextlib.suppress(ValueError):
@@ -265,7 +265,7 @@ def test_no_archive_raises_anything_else(tmp_path: Path, members: list[tuple[byt
     """Headers of any content under a right checksum, and extensions of any text, are read or refused."""
     path = tmp_path / "fog.tar"
     path.write_bytes(b"".join(tar_header(*fields) + body + bytes(-len(body) % 512) for *fields, body in members) + end)
-    source = ArchiveSource(archives=(path,), cells=(FOG,), spill_root=tmp_path / "spill")
+    source = ArchivedImages(archives=(path,), cells=(FOG,), spill_root=tmp_path / "spill")
     with contextlib.suppress(SourceError):
         source.class_names()
     with contextlib.suppress(SourceError), source.prepared([FOG]):
@@ -306,7 +306,7 @@ def test_a_pipe_is_no_image(tmp_path: Path):
 def test_a_pipe_is_no_archive(tmp_path: Path):
     """It is not waited for."""
     os.mkfifo(tmp_path / "fog.tar")
-    source = ArchiveSource(archives=(tmp_path / "fog.tar",), cells=(FOG,), spill_root=tmp_path / "spill")
+    source = ArchivedImages(archives=(tmp_path / "fog.tar",), cells=(FOG,), spill_root=tmp_path / "spill")
 
     with pytest.raises(SourceError, match=r"fog.tar is not a regular file; expected a tar or tar.gz"):
         source.class_names()

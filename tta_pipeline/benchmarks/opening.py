@@ -1,0 +1,74 @@
+"""Opens what a benchmark names: its source, and its class map."""
+
+from pathlib import Path
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.labels.class_map import ClassMap, pin_class_map, pinned_class_map
+from tta_pipeline.locations import Locations
+from tta_pipeline.progress import Reporter, quiet
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.listing import Observed, Source
+
+
+def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
+    """Return the source that *benchmark* names, or its third-party shards."""
+    return benchmark.source.open(_context(benchmark, locations, quiet))
+
+
+def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
+    """Return the images that *benchmark* names; for generated digits, the generated files.
+
+    *progress* reports how much of an archive has been read.
+    """
+    assert isinstance(benchmark.source, ImagesSection), "shards are linked to and adopted, not converted"
+    return benchmark.source.open(_context(benchmark, locations, progress))
+
+
+def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
+    """Return the class map of *benchmark*, pinned at its first use.
+
+    Raises:
+        ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
+    """
+
+    def find() -> tuple[str, ...]:
+        return _named_classes(benchmark) or (source or observed_source(benchmark, locations)).class_names()
+
+    pinned_at = locations.class_map(benchmark.name)
+    pinned = pin_class_map(pinned_at, find)
+    if benchmark.names_classes and not _is_missing(benchmark):
+        pinned.require_same(_named_classes(benchmark), where=Path(benchmark.class_map), pinned_at=pinned_at)
+    return pinned
+
+
+def _context(benchmark: Benchmark, locations: Locations, progress: Reporter) -> SourceContext:
+    return SourceContext(
+        cells=benchmark.cells,
+        shift_set=benchmark.shift_set,
+        spill_root=locations.root / benchmark.name,
+        generated_root=locations.generated_source(benchmark.name),
+        image_size=benchmark.image_size,
+        classes=lambda: _classes(benchmark, locations),
+        progress=progress,
+    )
+
+
+def _classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]:
+    """Return the classes that *benchmark* names, as they are pinned; nothing if its class folders are the classes."""
+    if not benchmark.names_classes:
+        return ()
+    pinned = pinned_class_map(locations.class_map(benchmark.name))
+    return pinned.classes if pinned else _named_classes(benchmark)
+
+
+def _named_classes(benchmark: Benchmark) -> tuple[str, ...]:
+    from tta_pipeline.labels.label_files import read_classes
+    from tta_pipeline.labels.shipped import shipped_classes
+
+    if isinstance(benchmark.class_map, Path):
+        return read_classes(benchmark.class_map.expanduser())
+    return shipped_classes(benchmark.class_map) if benchmark.names_shipped_classes else ()
+
+
+def _is_missing(benchmark: Benchmark) -> bool:
+    return isinstance(benchmark.class_map, Path) and not benchmark.class_map.expanduser().exists()

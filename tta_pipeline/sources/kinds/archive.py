@@ -1,0 +1,122 @@
+"""The kind `archive`: tar archives as downloaded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from tta_pipeline.errors import BenchmarkFileError, SourceError
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
+from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
+from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+
+if TYPE_CHECKING:
+    from tta_pipeline.sources.archive import ArchivedImages
+    from tta_pipeline.sources.listing import Source
+
+
+class ArchiveSource(ImagesSection):
+    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
+
+    Keep the archives until the shards are written. A compressed archive is copied while it is read.
+    """
+
+    kind: Literal["archive"]
+    archives: tuple[Path, ...] = Field(min_length=1)
+    published: str | None = None
+    """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
+    md5: dict[str, str] = Field(default_factory=dict)
+    """Further md5 sums that archives must have, by file name."""
+    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    """Layout of the archives: folders for shift, severity and class, or one set that is laid out as clean images can
+    be."""
+    ground_truth: Path | None = None
+    """File with the classes of a flat archive: a line per file, or per number of a validation image."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, needed if the ground truth uses its numbers."""
+    class_pattern: ClassPattern | None = None
+    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+
+    @field_validator("published")
+    @classmethod
+    def _has_archives(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is None:
+            return None
+        try:
+            found = find_shift_set(name, Path((info.context or {}).get("folder", ".")))
+        except BenchmarkFileError as error:
+            raise ValueError(str(error)) from None
+        if not found.archives:
+            known = ", ".join(known for known, shift_set in shipped_sets().items() if shift_set.archives)
+            raise ValueError(f"found {name}, of which no archive is known; expected one of {known}, or no `published`")
+        return name
+
+    @field_validator("md5")
+    @classmethod
+    def _are_sums(cls, md5: dict[str, str]) -> dict[str, str]:
+        for name, digest in md5.items():
+            if len(digest) != 32 or set(digest.lower()) - set("0123456789abcdef"):
+                raise ValueError(f"found {digest!r} for {name}; expected 32 hexadecimal digits")
+        return {name: digest.lower() for name, digest in md5.items()}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.ground_truth is not None and self.layout != "flat":
+            raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
+        return self
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        from tta_pipeline.sources.numbered import numbered
+
+        return with_clean(numbered(self.images(at), at), self.clean, at)
+
+    def images(self, at: SourceContext) -> "ArchivedImages":
+        """Return the images of the archives, without the clean ones."""
+        from tta_pipeline.sources.archive import ArchivedImages
+
+        published = self._published(at.shift_set)
+        return ArchivedImages(
+            archives=tuple(path.expanduser() for path in self.archives),
+            cells=at.cells,
+            spill_root=at.spill_root,
+            expected_md5={name: found.md5 for name, found in published.items() if found.md5} | self.md5,
+            known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
+            layout=self.layout,
+            classes_by_file=ground_truth(self.ground_truth, self.devkit),
+            folders=_folders(at),
+            class_pattern=self.class_pattern,
+            progress=at.progress,
+        )
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the archives that may hold *cell*, judged by their names: nothing is read."""
+        shifts = {name: found.shifts for name, found in self._published(shift_set).items() if found.shifts}
+        return tuple(
+            path.expanduser() for path in self.archives if cell.corruption in shifts.get(path.name, (cell.corruption,))
+        )
+
+    def _published(self, shift_set: ShiftSet) -> Mapping[str, PublishedArchive]:
+        """Return what is known of the published archives, by file name."""
+        if self.published is None:
+            return {}
+        known = {**shipped_sets(), shift_set.name: shift_set}
+        if self.published not in known:
+            raise SourceError(
+                f"source.published is {self.published}, and shift_set is {shift_set.name}; expected one name, or that "
+                "of a shift set that comes with the project: correct one of them"
+            )
+        return known[self.published].archives
+
+
+def _folders(at: SourceContext) -> dict[Cell, str]:
+    """Return the folder of each cell, in an archive, that is not `<shift>/<severity>`."""
+    if len(at.shift_set.names) == 1 and not at.shift_set.severities:
+        return dict.fromkeys(at.cells, "")
+    below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
+    return {cell: folder for cell, folder in below.items() if folder != cell.path}

@@ -1,0 +1,43 @@
+"""The kind `digits`: handwritten digits that come with scikit-learn."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.sections import Seed
+from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.sources.kinds.made_here import MadeHere
+from tta_pipeline.sources.kinds.section import SourceContext
+
+if TYPE_CHECKING:
+    from tta_pipeline.sources.listing import Source
+
+
+class DigitsSource(MadeHere):
+    """Handwritten digits of scikit-learn, corrupted by this project."""
+
+    kind: Literal["digits"]
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
+    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
+    seed: Seed = 0
+    """Seed of the split into training and test images, and of the corruptions."""
+    num_test: int = Field(default=600, ge=10, le=1700)
+    """Number of test images; the rest trains the source model."""
+    has_train: ClassVar[bool] = True
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are uncorrupted test images: always."""
+        return True
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the digits that have been drawn."""
+        from tta_pipeline.sources.digits import digit_tree
+
+        return digit_tree(at.generated_root, (*at.cells, CLEAN, TRAIN))
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere
+        """Return nothing: the digits are drawn here."""
+        return ()

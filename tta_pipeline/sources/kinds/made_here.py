@@ -1,0 +1,35 @@
+"""What the kinds of source have in common whose images this project corrupts."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.sources.kinds.section import ImagesSection
+
+
+class MadeHere(ImagesSection):
+    """Images that this project corrupts and stores."""
+
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"]
+    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
+    encoding: Literal["jpeg", "lossless"] | None = None
+    """How the images are stored; by default as the table's authors did: lossless for cifar_c, jpeg for the other
+    two."""
+    jpeg_quality: int | None = Field(default=None, ge=1, le=100)
+    """Quality of images stored as jpeg; by default 85, as the authors used."""
+    is_generated: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _has_quality_of_jpeg_only(self) -> Self:
+        if self.jpeg_quality is not None and self.stored_quality is None:
+            raise ValueError(
+                f"found jpeg_quality {self.jpeg_quality} for images that are stored lossless, the default for "
+                f"{self.severity_table}; expected encoding: jpeg with it, or neither"
+            )
+        return self
+
+    @property
+    def stored_quality(self) -> int | None:
+        """Quality of the JPEG files; None: images are stored lossless."""
+        encoding = self.encoding or ("lossless" if self.severity_table == "cifar_c" else "jpeg")
+        return (self.jpeg_quality or 85) if encoding == "jpeg" else None

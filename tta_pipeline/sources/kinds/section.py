@@ -1,0 +1,72 @@
+"""What every kind of source has in common: a section of a benchmark file that opens what it names."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Reporter, quiet
+from tta_pipeline.sections import Section
+from tta_pipeline.shifts.shift_set import ShiftSet
+
+if TYPE_CHECKING:
+    from tta_pipeline.sources.listing import Observed, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceContext:
+    """What a section is opened with: everything that does not stand in it."""
+
+    cells: tuple[Cell, ...]
+    """Cells that make up the source."""
+    shift_set: ShiftSet
+    spill_root: Path
+    """Folder for the temporary files of sources whose images are not on disk as they are needed."""
+    generated_root: Path
+    """Folder of the images that this project draws."""
+    image_size: int
+    """Height and width of the images that are generated, in pixels."""
+    classes: Callable[[], tuple[str, ...]] = tuple
+    """Gives the class names in label order, if they are named anywhere; else nothing."""
+    progress: Reporter = quiet
+    """Reports how much of an archive has been read."""
+
+
+class SourceSection(Section, ABC):
+    """A section that says where images or shards come from."""
+
+    kind: str
+    has_train: ClassVar[bool] = False
+    """Whether there are images to train a source model on."""
+    is_generated: ClassVar[bool] = False
+    """Whether this project makes the corrupted images."""
+    has_shards: ClassVar[bool] = False
+    """Whether there are shards already, which are linked to and adopted."""
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are uncorrupted test images."""
+        return getattr(self, "clean", None) is not None
+
+    @abstractmethod
+    def open(self, at: SourceContext) -> "Observed":
+        """Return what the section names: images, or the shards of others."""
+
+    @abstractmethod
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the folder or files that *cell* comes from; none if no place is known."""
+
+    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
+        """Return the folder or file whose existence shows that *cell* is there; None if only reading would show it."""
+        del cell, shift_set
+        return None
+
+
+class ImagesSection(SourceSection):
+    """A section that names images, which are written as shards."""
+
+    @abstractmethod
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images that the section names."""
