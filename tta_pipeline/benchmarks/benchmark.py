@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -11,21 +11,13 @@ from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protoco
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.labels.shipped import shipped_names
+from tta_pipeline.labels.named import NamedClasses
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.loading import find_shift_set
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds import AnySource
-
-FOLDERS = "folders"
-"""The class map that is found in the source."""
-
-
-def _as_class_map(value: Any) -> Any:
-    """Return a path for what is no name."""
-    return Path(value) if isinstance(value, str) and value not in (FOLDERS, *shipped_names()) else value
 
 
 class Benchmark(Section):
@@ -43,7 +35,7 @@ class Benchmark(Section):
     """Shifts of the set that the benchmark has; by default those that enter the set's mean."""
     severities: tuple[int, ...]
     """Severities of the set that the benchmark has; by default all, and 0 for a set without severities."""
-    class_map: Annotated[str | Path, BeforeValidator(_as_class_map)] = FOLDERS
+    class_map: Literal["folders"] | NamedClasses = "folders"
     """`folders`: sorted union of the class folders of the whole source; a list that comes with the project, such as
     `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift set's list, if it has one. Then pinned."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)
@@ -192,12 +184,7 @@ class Benchmark(Section):
     @property
     def names_classes(self) -> bool:
         """Whether the classes and their order are named, and not found in the source."""
-        return self.class_map != FOLDERS
-
-    @property
-    def names_shipped_classes(self) -> bool:
-        """Whether the class map is a list that comes with the project."""
-        return self.names_classes and not isinstance(self.class_map, Path)
+        return self.class_map != "folders"
 
     @property
     def has_clean(self) -> bool:

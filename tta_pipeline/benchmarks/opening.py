@@ -62,12 +62,9 @@ def _classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]:
 
 
 def _named_classes(benchmark: Benchmark) -> tuple[str, ...]:
-    from tta_pipeline.labels.label_files import read_classes
-    from tta_pipeline.labels.shipped import shipped_classes
+    from tta_pipeline.labels.named import named_classes
 
-    if isinstance(benchmark.class_map, Path):
-        return read_classes(benchmark.class_map.expanduser())
-    return shipped_classes(benchmark.class_map) if benchmark.names_shipped_classes else ()
+    return named_classes(benchmark.class_map) if benchmark.names_classes else ()
 
 
 def _is_missing(benchmark: Benchmark) -> bool:

@@ -28,11 +28,10 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
 
 def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says so yet."""
-    from tta_pipeline.labels.label_files import read_classes
-    from tta_pipeline.labels.shipped import shipped_classes
+    from tta_pipeline.labels.named import named_classes
 
-    pinned = locations.class_map(benchmark.name)
-    for path in (model.classes, pinned, benchmark.class_map):
-        if path is not None and not isinstance(path, str) and path.expanduser().exists():
-            return len(read_classes(path.expanduser()))
-    return len(shipped_classes(str(benchmark.class_map))) if benchmark.names_shipped_classes else None
+    in_file = benchmark.class_map if benchmark.names_classes else None
+    for named in (model.classes, locations.class_map(benchmark.name), in_file):
+        if isinstance(named, str) or (named is not None and named.expanduser().exists()):
+            return len(named_classes(named))
+    return None
