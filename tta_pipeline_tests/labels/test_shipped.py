@@ -8,7 +8,7 @@ import pytest
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels import shipped
 from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.labels.shipped import SHA256_BY_LIST, shipped_classes, shipped_names
 
 SIZES = {"cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, "imagenet_r": 200, "tiny_imagenet": 200}
 
@@ -27,7 +27,7 @@ def test_a_list_has_each_class_once_in_the_order_of_labels(name: str, size: int)
 
     assert size == len(classes)
     assert all(one < other for one, other in pairwise(classes))
-    assert ClassMap(classes=classes).sha256 == shipped._SHA256_BY_LIST[name]
+    assert ClassMap(classes=classes).sha256 == SHA256_BY_LIST[name]
 
 
 @pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r", "tiny_imagenet"])
@@ -65,4 +65,4 @@ def test_a_list_that_was_changed_is_refused(tmp_path: Path, damage: str):
         path.write_bytes(contents[damage])
 
     with pytest.raises(ClassMapError, match=r"imagenet\.txt"):
-        shipped._read(path, shipped._SHA256_BY_LIST["imagenet"])
+        shipped._read(path, SHA256_BY_LIST["imagenet"])
