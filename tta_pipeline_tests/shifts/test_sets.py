@@ -3,12 +3,12 @@
 import re
 
 import pytest
+from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
 SHAPES = {
     "ccc": (27, 0, "imagenet"),
