@@ -30,7 +30,7 @@ BELOW = {
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
-    "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources", "shards"),
+    "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "doctor": ("benchmarks", "labels", "sources", "shards", "evaluation", "records", "metrics"),
     "resources": ("evaluation", "records", "metrics"),
     "assets": (

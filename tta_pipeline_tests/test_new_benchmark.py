@@ -13,10 +13,10 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
-from tta_pipeline.new_benchmark.archives import Seen, look_at_archive
-from tta_pipeline.new_benchmark.survey import survey
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES
 from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.sources.kinds.looking import Seen, look_at_archive
+from tta_pipeline.sources.kinds.survey import Place
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 
 CLASSES = {"n01": 2, "n02": 2, "n03": 1}
@@ -183,7 +183,7 @@ def test_a_model_fits_the_number_of_classes(tmp_path: Path):
 
 def test_a_large_archive_is_looked_at_in_part(root: Path, tmp_path: Path):
     """After the first members, headers all over the archive still tell every cell, and the file says so."""
-    seen = Seen()
+    seen = Seen(place=Place(paths=(tmp_path,), sets=tuple(shipped_sets().values())))
 
     look_at_archive(packed(root, tmp_path / "my.tar"), seen, max_members=3)
 
@@ -198,7 +198,7 @@ def test_what_is_odd_stands_in_the_file(root: Path):
 
     text = new_benchmark("mine", [root])[0].replace("\n#  ", "")
 
-    assert "none of the 19 known corruptions: rain" in text
+    assert "none of the 19 shifts of imagenet_c: rain" in text
     assert "Not found: frost|5" in text
     assert "frost has 4" in text
 
@@ -277,7 +277,7 @@ def test_every_published_archive_is_known_by_its_name(tmp_path: Path):
     write_tree(tmp_path / "x" / "fog" / "1", classes=CLASSES)
     for data_set, shift_set in shipped_sets().items():
         for name in shift_set.archives:
-            assert data_set == survey([packed(tmp_path / "x", tmp_path / name)]).published
+            assert f"# published: {data_set}" in new_benchmark("mine", [packed(tmp_path / "x", tmp_path / name)])[0]
 
 
 def test_the_commands_told_are_run(root: Path, project: Project):

@@ -37,7 +37,8 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
 
     if sources and like:
         raise click.UsageError("expected either a folder or archives, or --like")
-    text, commands = made(name, sources, like=like or "imagenet_c")
+    folder = Path(output).parent if output not in (None, "-") else Locations.from_environment().benchmark_files
+    text, commands = made(name, sources, like=like or "imagenet_c", own_folder=folder)
     if output == "-":
         click.echo(text, nl=False)
     else:

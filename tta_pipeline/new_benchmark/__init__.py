@@ -13,13 +13,16 @@ from tta_pipeline.new_benchmark.template import EXAMPLES, benchmark_text, next_c
 __all__ = ["EXAMPLES", "new_benchmark", "write_new"]
 
 
-def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c") -> tuple[str, tuple[str, str]]:
+def new_benchmark(
+    name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
+) -> tuple[str, tuple[str, str]]:
     """Return the text of a benchmark file for what lies at *paths*, and the two commands to run next.
 
     Args:
         name: Name of the benchmark.
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
         like: Published benchmark, a key of `EXAMPLES`, for which a file with placeholders is written.
+        own_folder: Folder with shift sets of the user's own.
 
     Raises:
         BenchmarkFileError: *name* cannot be the name of a benchmark.
@@ -32,7 +35,7 @@ def new_benchmark(name: str, paths: Sequence[Path], *, like: str = "imagenet_c")
             or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "
             f"{LONGEST_NAME} in all, and none of {', '.join(sorted(embedded))}"
         )
-    found = survey(paths) if paths else EXAMPLES[like]
+    found = survey(paths, own_folder) if paths else EXAMPLES[like]
     return benchmark_text(name, found), next_commands(name, found)
 
 

@@ -1,14 +1,13 @@
 """The text of a benchmark file: every choice made and explained."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tta_pipeline.adaptation.catalogue import METHODS
-from tta_pipeline.errors import SourceError
-from tta_pipeline.new_benchmark.found import Survey
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.sources.kinds import ArchiveSource, NpySource, SourceSection
+from tta_pipeline.sources.kinds.survey import OWN, Survey
 
 _WIDTH = 116
 _PLACEHOLDERS = ("These are placeholders; nothing was inspected. Put in your own paths.",)
@@ -16,12 +15,22 @@ _CIFAR_STATISTICS = ("[0.4914, 0.4822, 0.4465]", "[0.2470, 0.2435, 0.2616]")
 _IMAGENET_STATISTICS = ("[0.485, 0.456, 0.406]", "[0.229, 0.224, 0.225]")
 
 
-def _example(*paths: str, kind: str, num_classes: int, image_size: int) -> Survey:
+def _archives(shift_set: str, *names: str, num_classes: int, image_size: int) -> Survey:
+    archives = tuple(Path("/path/to") / name for name in names)
+    return _example(ArchiveSource(kind="archive", archives=archives), shift_set, num_classes, image_size)
+
+
+def _arrays(shift_set: str, name: str, *, num_classes: int) -> Survey:
+    return _example(NpySource(kind="npy", root=Path("/path/to") / name), shift_set, num_classes, 32)
+
+
+def _example(source: SourceSection, name: str, num_classes: int, image_size: int) -> Survey:
+    shift_set = shipped_sets()[name]
     return Survey(
-        kind=kind,  # type: ignore[arg-type] # written below
-        paths=tuple(Path("/path/to") / path for path in paths),
-        corruptions=COMMON_CORRUPTIONS,
-        severities=SEVERITIES,
+        source=source,
+        shift_set=shift_set,
+        corruptions=shift_set.in_mean,
+        severities=shift_set.severities,
         num_classes=num_classes,
         image_size=(image_size, image_size),
         remarks=_PLACEHOLDERS,
@@ -29,12 +38,12 @@ def _example(*paths: str, kind: str, num_classes: int, image_size: int) -> Surve
 
 
 EXAMPLES: Mapping[str, Survey] = {
-    "imagenet_c": _example(
-        "noise.tar", "blur.tar", "weather.tar", "digital.tar", kind="archive", num_classes=1000, image_size=224
+    "imagenet_c": _archives(
+        "imagenet_c", "noise.tar", "blur.tar", "weather.tar", "digital.tar", num_classes=1000, image_size=224
     ),
-    "tiny_imagenet_c": _example("Tiny-ImageNet-C.tar", kind="archive", num_classes=200, image_size=64),
-    "cifar10_c": _example("CIFAR-10-C", kind="npy", num_classes=10, image_size=32),
-    "cifar100_c": _example("CIFAR-100-C", kind="npy", num_classes=100, image_size=32),
+    "tiny_imagenet_c": _archives("tiny_imagenet_c", "Tiny-ImageNet-C.tar", num_classes=200, image_size=64),
+    "cifar10_c": _arrays("cifar_10_c", "CIFAR-10-C", num_classes=10),
+    "cifar100_c": _arrays("cifar_100_c", "CIFAR-100-C", num_classes=100),
 }
 """What the published benchmarks hold, for a user who has nothing on disk yet."""
 
@@ -64,63 +73,45 @@ def _head(name: str, found: Survey) -> Iterator[str]:
 
 
 def _source(found: Survey) -> Iterator[str]:
-    yield "# Where the images lie. The kinds are folder, archive, npy, shards and generated."
+    yield "# Where the images lie. The kinds are folder, archive, npy, shards and generated, among others."
     yield "source:"
-    yield from _source_of_kind(found)
+    yield from found.source.lines(found)
     using = ", ".join(name for name, entry in METHODS.items() if entry.source_data != "unused")
-    if found.kind != "generated":
-        yield "  # The uncorrupted images: " + (
-            "a folder of shards." if found.kind == "shards" else "a folder of class folders, or a tar."
-        )
+    if found.source.clean_layout:
+        yield f"  # The uncorrupted images: {found.source.clean_layout}."
         yield from _comment(f"They give the clean error, and these methods use them: {using}.", "  # ", "  # ")
         yield "  # clean: /path/to/val"
 
 
-def _source_of_kind(found: Survey) -> Iterator[str]:
-    path = _quoted(found.paths[0])
-    if found.kind == "archive":
-        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
-        yield "  archives:  # each cell in one of them"
-        yield from (f"    - {_quoted(archive)}" for archive in found.paths)
-        if found.published:
-            yield f"  # The names are those of the published {found.published}. If these are its archives, say so, and"
-            yield "  # the md5 of each is checked while it is read:"
-            yield f"  # published: {found.published}"
-    elif found.kind == "folder":
-        yield "  kind: folder"
-        yield f"  root: {path}"
-        layout = "<corruption>/<severity>/<class>/<image>"
-        yield (
-            f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
-            if found.group_depth == 2
-            else f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
-        )
-    elif found.kind == "npy":
-        yield "  kind: npy  # <corruption>.npy, severity 1 first, and labels.npy"
-        yield f"  root: {path}"
-    elif found.kind == "shards":
-        yield "  kind: shards  # <corruption>/<severity>/*.tar made by others: linked to and adopted, never copied"
-        yield f"  root: {path}"
-    else:
-        yield "  kind: generated  # corrupted here; results compare with no published table"
-        yield f"  clean: {path}  # folder of class folders, or tar"
-        yield f"  severity_table: {_table(found)}  # imagenet_c (224 pixels), tiny_imagenet_c (64) or cifar_c (32)"
-        yield "  # encoding: lossless  # or jpeg, with jpeg_quality; by default as the table's authors did"
-        yield "  seed: 0"
-        yield "  jobs: 1  # processes that generate"
-
-
 def _cells(found: Survey) -> Iterator[str]:
+    yield from _shift_set(found)
     yield "# Corruptions and severities, in the order in which they are run; each pair is a cell and a partition."
-    left = [name for name in CORRUPTIONS if name not in found.corruptions]
+    left = [name for name in found.shift_set.names if name not in found.corruptions]
     if left:
         yield from _comment(f"Others: {', '.join(left)}.", "# ", "# ")
     yield from textwrap.wrap(f"corruptions: [{', '.join(found.corruptions)}]", _WIDTH, subsequent_indent="  ")
-    yield f"severities: {list(found.severities)}"
+    if any(found.severities):
+        yield f"severities: {list(found.severities)}"
     yield ""
     yield "# The label of a class is its place among the sorted class folders of the whole source, pinned at the first"
-    yield "# use; or in a JSON list of names, or the devkit's meta.mat: then archives need not be read for the classes."
-    yield "class_map: folders"
+    yield "# use; or in a list that comes with the project, such as imagenet, in a JSON list of names, or the devkit's"
+    yield "# meta.mat: then archives need not be read for the classes."
+    yield f"class_map: {found.shift_set.classes or 'folders'}"
+
+
+def _shift_set(found: Survey) -> Iterator[str]:
+    """Yield the field that says which shift set it is, unless it is the one by default."""
+    if found.shift_set.name == OWN:
+        yield "# A shift set of one's own: the names in order, and the severities if there are any."
+        yield "own:"
+        names = f"  names: [{', '.join(found.shift_set.names)}]"
+        yield from textwrap.wrap(names, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+        if found.shift_set.severities:
+            yield f"  severities: {list(found.shift_set.severities)}"
+        yield ""
+    elif found.shift_set.name != "imagenet_c":
+        yield f"shift_set: {found.shift_set.name}  # names, severities and classes, as the data set has them"
+        yield ""
 
 
 def _images(found: Survey) -> Iterator[str]:
@@ -130,7 +121,7 @@ def _images(found: Survey) -> Iterator[str]:
         else f"image_size: {_size(found)}  # no image was read: put in the height and width of yours, in pixels"
     )
     yield ""
-    if found.kind == "shards":
+    if found.source.has_shards:
         if _is_fitted(found):
             yield "# The first image is not square, so a second shard set is made, resized and cropped, and evaluated."
             yield "transforms:"
@@ -181,7 +172,7 @@ def _models(found: Survey) -> Iterator[str]:
 def _experiments(found: Survey) -> Iterator[str]:
     model = "resnet50" if found.num_classes == 1000 else "my_model"
     preset = "cifar" if _size(found) <= 32 else "imagenet"
-    shards = "\n    shards: fitted" if found.kind == "shards" and _is_fitted(found) else ""
+    shards = "\n    shards: fitted" if found.source.has_shards and _is_fitted(found) else ""
     yield "# Each experiment is a model with a method, and an asset of its own. Methods:"
     yield from _comment(", ".join(METHODS) + ".", "# ", "# ")
     yield "experiments:"
@@ -202,20 +193,7 @@ def _size(found: Survey) -> int:
 
 def _is_fitted(found: Survey) -> bool:
     """Return whether images must be resized and cropped before they can make a batch; generating does so by itself."""
-    return not found.is_square and found.kind != "generated"
-
-
-def _table(found: Survey) -> str:
-    size = _size(found)
-    return "cifar_c" if size <= 48 else "tiny_imagenet_c" if size <= 128 else "imagenet_c"
-
-
-def _quoted(path: Path) -> str:
-    """Return *path* as YAML reads it back, whatever characters it has."""
-    text = str(path)
-    if not text.isprintable():
-        raise SourceError(f"{text!r} has characters that no benchmark file can hold; expected others: rename it")
-    return json.dumps(text, ensure_ascii=False)
+    return not found.is_square and not found.source.is_generated
 
 
 def _comment(text: str, first: str, following: str) -> Sequence[str]:

@@ -29,7 +29,9 @@ experiments:
   norm: {{model: net, method: norm, batch_size: 8}}
   norm_on: {{model: net, method: norm, batch_size: 8, protocol: continual}}
 sets:
-  bar: {{corruptions: [blue_noise_sample, brownish_noise, caustic_refraction], source: {{kind: folder, root: {images}/bar, clean: {images}/clean}}}}
+  bar:
+    corruptions: [blue_noise_sample, brownish_noise, caustic_refraction]
+    source: {{kind: folder, root: {images}/bar, clean: {images}/clean}}
   light: {{own: {{names: [dusk, dawn]}}, source: {{kind: folder, root: {images}/light}}}}
   imagenet_r: {{source: {{kind: folder, root: {images}/imagenet-r}}}}
 """
@@ -91,8 +93,8 @@ def test_200_classes_of_1000_are_predicted_by_a_model_of_1000(several: Project):
     assert list(shipped_classes("imagenet_r")) == json.loads(manifest.read_text())["classes"]
     ((classes, images, error),) = answer(
         several,
-        "SELECT len(c.num_samples), e.num_samples, e.error FROM class_results AS c JOIN evaluations AS e USING (folder, "
-        "sequence) WHERE shift_set = 'imagenet_r' AND experiment = 'source'",
+        "SELECT len(c.num_samples), e.num_samples, e.error FROM class_results AS c JOIN evaluations AS e "
+        "USING (folder, sequence) WHERE shift_set = 'imagenet_r' AND experiment = 'source'",
     )
     assert (200, 200) == (classes, images)
     assert error > 0.9

@@ -1,6 +1,7 @@
 """The kind `archive`: tar archives as downloaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -11,10 +12,11 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.archive import ArchivedImages
+    from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Source
 
 
@@ -70,6 +72,51 @@ class ArchiveSource(ImagesSection):
             raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
         return self
 
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what the archives hold: those that are named, or all in the folder."""
+        from tta_pipeline.sources.kinds.looking import Seen, look_at_archive
+        from tta_pipeline.sources.kinds.survey import Survey, chosen
+
+        paths = _archives_in(place.folder) if place.folder else place.paths
+        place = replace(place, paths=(*paths, *place.paths))
+        seen = Seen(place=place)
+        for path in paths:
+            look_at_archive(path, seen)
+        if not seen.cells and seen.arrays:
+            raise SourceError(
+                f"{paths[0]} holds array files such as {min(seen.arrays)}; expected images: unpack it, which makes "
+                "about 20 files, and name the folder"
+            )
+        if not seen.cells:
+            return None
+        found = chosen(seen.cells, place)
+        return Survey(
+            source=cls(kind="archive", archives=paths),
+            shift_set=found.shift_set,
+            corruptions=found.corruptions,
+            severities=found.severities,
+            num_classes=len(seen.classes),
+            image_size=seen.image_size,
+            remarks=(*found.remarks, *seen.remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
+        yield "  archives:  # each cell in one of them"
+        yield from (f"    - {quoted(archive)}" for archive in self.archives)
+        if published := self.published_names(found.shift_set):
+            yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
+            yield "  # md5 of each, where one is known, is checked while it is read:"
+            yield f"  # published: {published}"
+
+    def published_names(self, shift_set: ShiftSet) -> str | None:
+        """Return the shift set whose published archives have these names; only their md5 could prove it."""
+        names = {path.name for path in self.archives}
+        sets = (shift_set, *shipped_sets().values())
+        return next((each.name for each in sets if names <= each.archives.keys()), None)
+
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
@@ -120,3 +167,7 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
         return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
+
+
+def _archives_in(folder: Path) -> tuple[Path, ...]:
+    return tuple(path for path in sorted(folder.glob("[!.]*.tar*")) if path.is_file())

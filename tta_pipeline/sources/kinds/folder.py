@@ -1,5 +1,6 @@
 """The kind `folder`: images in folders."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.folder_tree import FolderTree
+    from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Source
 
 
@@ -47,6 +49,37 @@ class FolderSource(ImagesSection):
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
         """Return the folder of *cell*, if its place is known."""
         return _folder(self.root.expanduser(), cell, shift_set) if self.group_depth == 2 else None
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of class folders for each cell."""
+        from tta_pipeline.sources.kinds.looking import cells_under, first_file, num_classes_in, size_of
+        from tta_pipeline.sources.kinds.survey import Survey
+
+        found = cells_under(place) if place.folder else None
+        if found is None:
+            return None
+        tree, chosen, depth = found
+        num_classes, remarks = num_classes_in(tree)
+        return Survey(
+            source=cls(kind="folder", root=tree.root, group_depth=3 if depth == 3 else 2),
+            shift_set=chosen.shift_set,
+            corruptions=chosen.corruptions,
+            severities=chosen.severities,
+            num_classes=num_classes,
+            image_size=size_of(first_file(tree.folder(chosen.cells[0]))),
+            remarks=(*chosen.remarks, *remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: folder"
+        yield f"  root: {quoted(self.root)}"
+        layout = "<corruption>/<severity>/<class>/<image>" if any(found.severities) else "<shift>/<class>/<image>"
+        if self.group_depth == 3:
+            yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
+        else:
+            yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
 
     def _tree(self, at: SourceContext) -> "FolderTree":
         from tta_pipeline.sources.folder_tree import FolderTree, discover

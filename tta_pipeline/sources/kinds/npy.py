@@ -1,14 +1,18 @@
 """The kind `npy`: arrays as CIFAR-10-C is published."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
-from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
 
 if TYPE_CHECKING:
+    from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Source
 
 LABELS_FILE = "labels.npy"
@@ -39,6 +43,41 @@ class NpySource(ImagesSection):
         )
         return with_clean(images, self.clean, at)
 
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of arrays."""
+        from tta_pipeline.sources.kinds.survey import Survey, chosen, is_shift
+        from tta_pipeline.sources.npy import NpyImages, read_images
+
+        root = _folder_of_arrays(place.folder) if place.folder else None
+        if root is None:
+            return None
+        names = [path.stem for path in sorted(root.glob("[!.]*.npy")) if path.name != LABELS_FILE]
+        if not names:
+            raise SourceError(f"{root} has {LABELS_FILE} alone; expected arrays of images beside it: restore them")
+        is_known = any(is_shift(name, place.sets) for name in names)
+        levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(read_images(root / f"{names[0]}.npy", 1)))
+        cells = [(name, severity) for name in names for severity in levels]
+        found = chosen(cells, replace(place, paths=(*place.paths, root)))
+        severities = found.shift_set.cell_severities
+        images = NpyImages(root=root, cells=(), spill_root=root)
+        shape = read_images(root / f"{found.shift_set.folder_of(found.corruptions[0])}.npy", len(severities)).shape
+        return Survey(
+            source=cls(kind="npy", root=root),
+            shift_set=found.shift_set,
+            corruptions=found.corruptions,
+            severities=severities,
+            num_classes=len(images.class_names()),
+            image_size=(shape[1], shape[2]),
+            remarks=found.remarks,
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        order = ", severity 1 first," if any(found.severities) else ""
+        yield f"  kind: npy  # <corruption>.npy{order} and labels.npy"
+        yield f"  root: {quoted(self.root)}"
+
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the arrays of images and labels."""
         return (self.own_place(cell, shift_set), self.root.expanduser() / LABELS_FILE)
@@ -46,3 +85,15 @@ class NpySource(ImagesSection):
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path:
         """Return the array of the images."""
         return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
+
+
+def _folder_of_arrays(root: Path) -> Path | None:
+    """Return *root* or the only folder in it, whichever has labels."""
+    inner = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    folders = (root, *(inner if len(inner) == 1 else ()))
+    return next((folder for folder in folders if (folder / LABELS_FILE).exists()), None)
+
+
+def _guessed(num_rows: int) -> tuple[int, ...]:
+    """Return the severities of an array of a set that nobody knows: five, if the rows can be those of five."""
+    return (1, 2, 3, 4, 5) if num_rows % 5 == 0 else (0,)

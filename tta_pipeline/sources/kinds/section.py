@@ -1,17 +1,20 @@
 """What every kind of source has in common: a section of a benchmark file that opens what it names."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.shift_set import ShiftSet
 
 if TYPE_CHECKING:
+    from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Observed, Source
 
 
@@ -45,6 +48,9 @@ class SourceSection(Section, ABC):
     has_shards: ClassVar[bool] = False
     """Whether there are shards already, which are linked to and adopted."""
 
+    clean_layout: ClassVar[str] = "a folder of class folders, or a tar"
+    """What `clean` can be, in words; empty: there is no such field to fill in."""
+
     @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
@@ -62,6 +68,34 @@ class SourceSection(Section, ABC):
         """Return the folder or file whose existence shows that *cell* is there; None if only reading would show it."""
         del cell, shift_set
         return None
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what `new-benchmark` finds at *place*; None if it is not of this kind.
+
+        Raises:
+            SourceError: it is of this kind, but no benchmark can be made of it.
+        """
+        del place
+        return None
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file under `source:`, with comments."""
+        del found
+        for field, value in self.model_dump(mode="json", exclude_defaults=True).items():
+            yield f"  {field}: {json.dumps(value, ensure_ascii=False)}"
+
+
+def quoted(path: Path) -> str:
+    """Return *path* as YAML reads it back, whatever characters it has.
+
+    Raises:
+        SourceError: it has characters that YAML cannot hold.
+    """
+    text = str(path)
+    if not text.isprintable():
+        raise SourceError(f"{text!r} has characters that no benchmark file can hold; expected others: rename it")
+    return json.dumps(text, ensure_ascii=False)
 
 
 class ImagesSection(SourceSection):

@@ -1,14 +1,21 @@
 """The kind `shards`: shards that others made."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pydantic import BaseModel, ValidationError
+
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.section import SourceContext, SourceSection
+from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.existing_shards import ExistingShards
+    from tta_pipeline.sources.kinds.survey import Place, Survey
+
+
+_MAX_SHARD_MEMBERS = 20_000
 
 
 class ShardsSource(SourceSection):
@@ -22,6 +29,7 @@ class ShardsSource(SourceSection):
     clean: Path | None = None
     """Folder of shards with the uncorrupted images."""
     has_shards: ClassVar[bool] = True
+    clean_layout: ClassVar[str] = "a folder of shards"
 
     def open(self, at: SourceContext) -> "ExistingShards":
         """Return the shards, which are linked to and adopted."""
@@ -33,6 +41,33 @@ class ShardsSource(SourceSection):
         elsewhere += [(CLEAN, self.clean.expanduser())] if self.clean else []
         return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere))
 
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of shards for each cell."""
+        from tta_pipeline.sources.kinds.looking import cells_under
+        from tta_pipeline.sources.kinds.survey import Survey
+
+        found = cells_under(place) if place.folder else None
+        if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
+            return None
+        tree, chosen, _ = found
+        num_classes, image_size, remarks = _looked_at(tree.folder(chosen.cells[0]), place)
+        return Survey(
+            source=cls(kind="shards", root=tree.root),
+            shift_set=chosen.shift_set,
+            corruptions=chosen.corruptions,
+            severities=chosen.severities,
+            num_classes=num_classes,
+            image_size=image_size,
+            remarks=(*chosen.remarks, *remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
+        yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
+        yield f"  root: {quoted(self.root)}"
+
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of the shards of *cell*."""
         return (self.own_place(cell, shift_set),)
@@ -42,3 +77,43 @@ class ShardsSource(SourceSection):
         root = self.root.expanduser()
         folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
         return root / cell.path if not cell.severity and (root / cell.path).is_dir() else folder
+
+
+class _Manifest(BaseModel):
+    """What is read of a manifest beside the shards."""
+
+    classes: tuple[str, ...]
+
+
+def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
+    """Return number of classes and image size of the shards in *folder*, from its manifest or its first shard."""
+    from tta_pipeline.sources.existing_shards import classes_in_label_order, shard_files, stated_class
+    from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
+    from tta_pipeline.sources.kinds.looking import Seen
+    from tta_pipeline.sources.tar_stream import opened
+
+    path = shard_files(folder)[0]
+    seen = Seen(place=place)
+    texts: dict[str, str] = {}
+    members: dict[str, str] = {}
+    with opened(path) as stream:
+        for number, entry in enumerate(stream):
+            if number == _MAX_SHARD_MEMBERS:
+                break
+            parent, _, name = entry.name.rpartition("/")
+            key = f"{parent}/{name.partition('.')[0]}"
+            if name.endswith(".cls"):
+                texts[key] = stream.read(4096).decode("utf-8", "replace").strip()
+            elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
+                members[key] = entry.name
+                seen.look_at_image(entry, stream)
+    stated = (stated_class(member, texts.get(key)) for key, member in members.items())
+    num_classes = len(classes_in_label_order(found for found in stated if found))
+    try:
+        return len(_Manifest.model_validate_json((folder / "manifest.json").read_bytes()).classes), seen.image_size, []
+    except (OSError, ValidationError):
+        return (
+            num_classes,
+            seen.image_size,
+            [f"The classes are those of {path.name} of one cell; others may have more."],
+        )
