@@ -19,9 +19,6 @@ FILES = {
 """The text of each file on the page, with a hash where the user's stands."""
 (BORDERS,) = re.findall(r"```python\n# borders\.py\n(.*?)```", PAGE, re.DOTALL)
 BENCHMARKS = [name for name in FILES if not name.endswith(ENDING)]
-# These wait for `published` of any set, and for several sets in one file.
-NOT_YET = ("imagenet_r.yaml", "imagenet_a.yaml", "cifar_10_c.yaml", "natural_and_corrupted.yaml")
-WAITS = pytest.mark.xfail(reason="the page is ahead of the benchmark file")
 
 
 def rows(number: int) -> dict[str, list[str]]:
@@ -42,7 +39,7 @@ def test_every_yaml_block_of_the_page_is_a_file():
     assert all(name.endswith(".yaml") for name in FILES)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=WAITS) if name in NOT_YET else name for name in BENCHMARKS])
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_file_of_the_page_is_read_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     """Beside the shift sets and the function of the page, and with paths that need not exist."""
     (tmp_path / "borders.py").write_text(BORDERS)

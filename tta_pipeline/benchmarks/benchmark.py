@@ -87,6 +87,7 @@ class Benchmark(Section):
     def _inconsistencies(self) -> Iterator[str]:
         if problem := name_problem(self.file):
             yield f"{problem}: rename the file"
+        yield from self.source.problems(self.cells)
         yield from self._confusable_names()
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:

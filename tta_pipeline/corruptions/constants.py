@@ -12,6 +12,9 @@ from typing import TypeAlias
 Row: TypeAlias = tuple[float, ...]
 Rows: TypeAlias = tuple[Row, Row, Row, Row, Row]
 
+SEVERITIES = (1, 2, 3, 4, 5)
+"""Severities of every table: the number of a row, from 1."""
+
 PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "gaussian_noise": ("scale",),
     "shot_noise": ("photons",),

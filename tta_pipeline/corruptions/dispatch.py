@@ -8,10 +8,9 @@ import numpy as np
 
 from tta_pipeline.corruptions import blur, digital, noise, spatter, weather
 from tta_pipeline.corruptions.arrays import Images
-from tta_pipeline.corruptions.constants import CONSTANTS, PARAMETERS
+from tta_pipeline.corruptions.constants import CONSTANTS, PARAMETERS, SEVERITIES
 from tta_pipeline.corruptions.randomness import generators
 from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import SEVERITIES
 
 TABLES = tuple(CONSTANTS)
 """Names of the tables of severity constants: for images of 224, 64 and 32 pixels."""

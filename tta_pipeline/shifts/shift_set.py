@@ -78,7 +78,7 @@ class ShiftSet(Section):
     def _consistent(self) -> Self:
         if "__" in self.name or self.name in _FOLDERS:
             raise ValueError(f"name is {self.name!r}; expected no two underscores in a row, and no kind of result")
-        if len(set(self.names)) < len(self.names) or RESERVED.intersection(self.names):
+        if len(set(self.names)) < len(self.names) or RESERVED.intersection(name.lower() for name in self.names):
             raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")
         if len({name.lower() for name in self.names}) < len(self.names):
             raise ValueError(f"names is {list(self.names)}; expected names that differ on any file system")

@@ -17,6 +17,7 @@ experiments:
   source: {model: r18, method: source}
   at_5: {model: r18, method: norm, severities: [5]}
 """
+MADE = "source: {kind: generated, clean: /c, severity_table: cifar_c}"
 FOLDER = "source: {kind: folder, root: /images}"
 
 
@@ -91,6 +92,15 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
         (f"{REST}own: {{names: [a], severities: [2, 1]}}\n{FOLDER}", ["[2, 1]", "ascending"]),
         (f"{REST}own: {{names: [../a]}}\n{FOLDER}", ["../a"]),
         (f"{REST}own: {{names: [a, A]}}\n{FOLDER}", ["differ on any file system"]),
+        (f"{REST}own: {{names: [Clean]}}\n{FOLDER}", ["Clean", "neither clean nor train"]),
+        (
+            f"{REST}own: {{names: [dusk], severities: [7]}}\n{MADE}",
+            ["dusk", "has no function", "fog"],
+        ),
+        (
+            f"{REST}own: {{names: [fog], severities: [7]}}\n{MADE}",
+            ["severities has 7", "cifar_c"],
+        ),
         (f"{REST}own: 3\n{FOLDER}", ["own is not a section", "names"]),
         (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
         (f"{SEVERAL}  a__b: {{source: {{}}}}\n", ["'a__b'", "single _"]),

@@ -1,9 +1,12 @@
 """What the kinds of source have in common whose images this project corrupts."""
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.corruptions.constants import PARAMETERS, SEVERITIES
+from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.kinds.section import ImagesSection
 
 
@@ -27,6 +30,19 @@ class MadeHere(ImagesSection):
                 f"{self.severity_table}; expected encoding: jpeg with it, or neither"
             )
         return self
+
+    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
+        """Yield which of *cells* cannot be made here, since no function corrupts images so."""
+        if unknown := sorted({cell.corruption for cell in cells} - PARAMETERS.keys()):
+            yield (
+                f"corruptions has {', '.join(unknown)}, for which source.kind {self.kind!r} has no function; expected "
+                f"some of {', '.join(PARAMETERS)}"
+            )
+        if odd := sorted({cell.severity for cell in cells} - set(SEVERITIES)):
+            yield (
+                f"severities has {', '.join(map(str, odd))}, for which {self.severity_table} has no constants; "
+                f"expected some of {', '.join(map(str, SEVERITIES))}"
+            )
 
     @property
     def stored_quality(self) -> int | None:

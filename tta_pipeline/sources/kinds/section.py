@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -59,6 +59,11 @@ class SourceSection(Section, ABC):
     @abstractmethod
     def open(self, at: SourceContext) -> "Observed":
         """Return what the section names: images, or the shards of others."""
+
+    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
+        """Yield what is wrong with *cells*, the cells of the benchmark, for such a source."""
+        del cells
+        yield from ()
 
     @abstractmethod
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
