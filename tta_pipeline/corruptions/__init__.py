@@ -13,6 +13,7 @@ The results are not the published images, and differ from the output of the scri
 - Images may have any size of at least 16 x 16 pixels, and need not be square.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ __all__ = ["TABLES", "corrupt"]
 
 def __getattr__(name: str) -> Any:
     """Import NumPy and SciPy only when something is corrupted: benchmark files need the names alone."""
-    from tta_pipeline.corruptions import dispatch
-
-    if name in __all__:
-        return getattr(dispatch, name)
-    raise AttributeError(name)
+    if name not in __all__:
+        raise AttributeError(name)
+    return getattr(import_module("tta_pipeline.corruptions.dispatch"), name)
