@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.cli.folders import ShardOrder, shard_everything
+from tta_pipeline.cli.sharding import ShardOrder, shard_everything
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.partitions import CLEAN, cells
@@ -26,8 +26,10 @@ from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.shards.writing import Target, write_shards
+from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.sources.archive import ArchivedImages
 from tta_pipeline.sources.folder_tree import discover
+from tta_pipeline.sources.kinds import ArchiveSource
 
 REPEATS = 5
 NUM_SHARDS = 16
@@ -111,8 +113,8 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
 
     def write_and_read(folder: Path) -> float:
         order = ShardOrder(
-            sources=(archive,), output=folder / "shards", group_depth=2, prefixes=(), expected_md5={}, class_map=None,
-            settings=ShardSettings(num_shards=1), jobs=NUM_CORES,
+            source=ArchiveSource(kind="archive", archives=(archive,)), output=folder / "shards", jobs=NUM_CORES,
+            settings=ShardSettings(num_shards=1), shift_set=shipped_sets()["imagenet_c"],
         )  # fmt: skip
         done = list(shard_everything(order, quiet))
         assert len(done) == len(ARCHIVE_CELLS), done

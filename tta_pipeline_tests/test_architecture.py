@@ -38,7 +38,7 @@ BELOW = {
         "loader_bench", "resources",
     ),
     "cli": (
-        "adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "evaluation", "records", "metrics",
+        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "evaluation", "records", "metrics",
         "reports", "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip

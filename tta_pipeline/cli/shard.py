@@ -14,11 +14,15 @@ from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
+    from pydantic import ValidationError
+
     from tta_pipeline.benchmarks.shards import ShardSettings
     from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.sources.kinds.section import ImagesSection
 
 
 _PATTERN_LIMIT_S = 2.0
+_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth")
 
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 
@@ -39,7 +43,10 @@ for probe in sys.argv[2:]:
 @click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards for each cell.")
 @click.option("--samples-per-shard", type=click.IntRange(1), help="Largest number of samples in a shard.")
 @click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard.")
-@click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted class folders.")
+@click.option("--shift-set", default="imagenet_c", show_default=True, help="Names and severities in archives and "
+              "arrays, and names of published folders.")  # fmt: skip
+@click.option("--class-map", type=click.Path(path_type=Path), help="JSON, meta.mat, or a list that comes with the "
+              "project, such as imagenet; else the sorted class folders.")  # fmt: skip
 @click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
               show_default=True)  # fmt: skip
 @click.option("--delta", type=float, default=0.1, show_default=True, help="Delta of the Dirichlet order.")
@@ -77,11 +84,23 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
           --skip-foreign-classes
       tta-pipeline shard imagenet/val shards/clean/0 --group-depth 0 --num-shards 16
     """
-    from tta_pipeline.cli.folders import ShardOrder, shard_everything
+    from tta_pipeline.cli.sharding import ShardOrder, shard_everything
 
-    named = {name: options.pop(name) for name in tuple(options) if name in ShardOrder.__dataclass_fields__}
-    _require_quick_pattern(named.get("class_pattern"))
-    order = ShardOrder(**named, expected_md5=_expected_md5(md5s), settings=_shard_settings(options))
+    _require_quick_pattern(options["class_pattern"])
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.shifts.loading import find_shift_set
+
+    own_folder = Locations.from_environment().benchmark_files
+    about = {name: options.pop(name) for name in _ABOUT_SOURCE}
+    shift_set = options.pop("shift_set")
+    rest = {name: options.pop(name) for name in ("output", "prefixes", "class_map", "jobs")}
+    settings = _shard_settings(options)
+    order = ShardOrder(
+        source=_section({**about, "class_map": rest["class_map"]}, md5s),
+        shift_set=find_shift_set(shift_set, own_folder),
+        settings=settings,
+        **rest,
+    )
     for number, total, published in shard_everything(order, reporter):
         manifest = published.shard_set.manifest
         size = (
@@ -89,6 +108,24 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
         )
         line = f"{manifest.cell.key}: {size}, manifest {manifest.sha256[:12]}"
         reporter.done(line, shard_set_facts(published.shard_set), number=number, total=total)
+
+
+def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
+    """Return the section of a benchmark file that *options* describe."""
+    from pydantic import ValidationError
+
+    from tta_pipeline.sources.kinds import section_of
+    from tta_pipeline.sources.kinds.options import SourceOptions
+
+    class_map: Path | None = options["class_map"]
+    has_devkit = class_map is not None and class_map.suffix == ".mat" and options["ground_truth"] is not None
+    about = {name: options[name] for name in _ABOUT_SOURCE}
+    try:
+        return section_of(
+            SourceOptions(**about, devkit=class_map if has_devkit else None, expect_md5=_expected_md5(md5s))
+        )
+    except ValidationError as error:
+        raise click.UsageError(_first_problem(error)) from None
 
 
 def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
@@ -127,7 +164,12 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
     try:
         return ShardSettings.model_validate({**options, **skips})
     except ValidationError as error:
-        problem = error.errors()[0]
-        message = problem["msg"].removeprefix("Value error, ").replace("_", "-")
-        where = f"--{problem['loc'][0]} is {problem['input']!r}: ".replace("_", "-") if problem["loc"] else ""
-        raise click.UsageError(f"{where}{message}") from None
+        raise click.UsageError(_first_problem(error)) from None
+
+
+def _first_problem(error: "ValidationError") -> str:
+    """Return what is wrong with the first option that is."""
+    problem = error.errors()[0]
+    message = problem["msg"].removeprefix("Value error, ").replace("_", "-")
+    where = f"--{problem['loc'][0]} is {problem['input']!r}: ".replace("_", "-") if problem["loc"] else ""
+    return f"{where}{message}"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from tta_pipeline.cli.folders import ShardOrder, adopt_everything, shard_everything
+from tta_pipeline.cli.folders import adopt_everything
+from tta_pipeline.cli.sharding import ShardOrder, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.labels.class_map import ClassMap
@@ -21,6 +22,8 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import shard_problems, verify
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.sources.kinds import FolderSource
 from tta_pipeline.streaming.verified_copy import fetch_shard_set
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
@@ -30,9 +33,8 @@ OTHER = Cell(corruption="contrast", severity=5)
 
 def shard(tree: Path, output: Path) -> list[ShardSet]:
     """Shard every cell of *tree*."""
-    order = ShardOrder(
-        sources=(tree,), output=output, group_depth=2, prefixes=(), expected_md5={}, class_map=None, settings=LIMITS
-    )
+    source = FolderSource(kind="folder", root=tree)
+    order = ShardOrder(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
     return [step.done.shard_set for step in shard_everything(order, lambda *_: QUIET)]
 
 
@@ -120,10 +122,8 @@ def test_a_folder_of_ones_own_choice_is_no_cell(write: Callable, tmp_path: Path)
     """Clean images in `val/0`, and parts of a set, have names that say nothing of a corruption."""
     tree = tmp_path / "images"
     write_tree(tree, classes={"n01": 2})
-    order = ShardOrder(
-        sources=(tree,), output=tmp_path / "val" / "0", group_depth=0, prefixes=(), expected_md5={}, class_map=None,
-        settings=LIMITS,
-    )  # fmt: skip
+    source, output = FolderSource(kind="folder", root=tree, group_depth=0), tmp_path / "val" / "0"
+    order = ShardOrder(source=source, output=output, settings=LIMITS, shift_set=shipped_sets()["imagenet_c"])
 
     (step,) = shard_everything(order, lambda *_: QUIET)
 

@@ -227,7 +227,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path):
 
 def test_torch_is_not_needed_to_shard():
     """The rooms up to the manifest import no torch, so sharding starts at once."""
-    program = "import sys, tta_pipeline.cli.folders; print('torch' in sys.modules)"
+    program = "import sys, tta_pipeline.cli.sharding; print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert "False" == finished.stdout.strip()

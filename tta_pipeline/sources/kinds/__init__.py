@@ -4,12 +4,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tta_pipeline.errors import SourceError
 from tta_pipeline.sources.kinds.archive import ArchiveSource
 from tta_pipeline.sources.kinds.digits import DigitsSource
 from tta_pipeline.sources.kinds.folder import FolderSource
 from tta_pipeline.sources.kinds.generated import GeneratedSource
 from tta_pipeline.sources.kinds.npy import NpySource
-from tta_pipeline.sources.kinds.section import SourceSection
+from tta_pipeline.sources.kinds.options import SourceOptions
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceSection
 from tta_pipeline.sources.kinds.shards import ShardsSource
 
 __all__ = [
@@ -26,6 +28,25 @@ __all__ = [
 
 KINDS: tuple[type[SourceSection], ...] = (NpySource, ShardsSource, FolderSource, ArchiveSource, GeneratedSource)
 """Kinds that `new-benchmark` recognises, in the order in which they are asked."""
+
+
+def section_of(options: SourceOptions) -> ImagesSection:
+    """Return the section that *options* of the verb `shard` describe.
+
+    Raises:
+        SourceError: the sources are no source, or an option has no effect on theirs.
+    """
+    if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
+        raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
+    sections = (kind.from_options(options) for kind in KINDS if issubclass(kind, ImagesSection))
+    section = next(filter(None, sections))
+    for name in sorted(options.given - section.options):
+        raise SourceError(
+            f"found {name} {getattr(options, name)!r} for a source of kind {section.kind}; expected only "
+            f"{', '.join(sorted(section.options)) or 'no such option'}: leave it out"
+        )
+    return section
+
 
 AnySource = Annotated[
     DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource | ShardsSource,

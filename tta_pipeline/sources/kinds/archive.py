@@ -1,9 +1,10 @@
 """The kind `archive`: tar archives as downloaded."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -12,7 +13,8 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+from tta_pipeline.sources.kinds.options import SourceOptions
+from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.archive import ArchivedImages
@@ -71,6 +73,45 @@ class ArchiveSource(ImagesSection):
         if self.ground_truth is not None and self.layout != "flat":
             raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
         return self
+
+    options: ClassVar[frozenset[str]] = frozenset(
+        {"group_depth", "class_pattern", "layout", "ground_truth", "devkit", "expect_md5"}
+    )
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one or more archives; without levels of folders they are one set."""
+        if missing := [str(path) for path in options.sources if not path.is_file()]:
+            raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
+        is_one_set = options.group_depth == 0 and options.layout == "corruptions"
+        fields = {
+            "archives": options.sources,
+            "layout": "classes" if is_one_set else options.layout,
+            "md5": dict(options.expect_md5),
+            **{name: getattr(options, name) for name in ("ground_truth", "devkit", "class_pattern")},
+        }
+        return cls.model_validate({"kind": "archive", **fields})
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether the archives are laid out as the images of a single cell."""
+        return self.layout != "corruptions"
+
+    @property
+    def one_pass_bytes(self) -> int:
+        """Size of the archives."""
+        return sum(path.stat().st_size for path in self.archives if path.exists())
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells that one pass over the archives finds."""
+        from tta_pipeline.sources.numbered import numbered
+
+        wanted = at.cells if self.is_one_set else beginning_with(at.cells, prefixes)
+        images = self.images(replace(at, cells=wanted))
+        # The pass over a single archive finds its cells; of several it must be known before which cell is where.
+        with images.prepared(wanted if len(self.archives) == 1 else ()):
+            yield numbered(images, at), images.cells_found()
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":

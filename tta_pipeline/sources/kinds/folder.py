@@ -1,14 +1,17 @@
 """The kind `folder`: images in folders."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+from tta_pipeline.sources.kinds.options import SourceOptions
+from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.folder_tree import FolderTree
@@ -24,9 +27,10 @@ class FolderSource(ImagesSection):
 
     kind: Literal["folder"]
     root: Path
-    group_depth: Literal[2, 3] = 2
+    group_depth: Literal[0, 1, 2, 3] = 2
     """Depth of the severity folders; 3 for archives unpacked into one folder each,
-    `<root>/<archive>/<corruption>/<severity>/...`."""
+    `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: those
+    of the only cell are in the root."""
     class_pattern: ClassPattern | None = None
     """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
     clean: Clean | None = None
@@ -44,11 +48,39 @@ class FolderSource(ImagesSection):
         root = self.root.expanduser()
         if self.group_depth == 3:
             return tuple(root.glob(f"*/{shift_set.folder_of_cell(cell.corruption, cell.severity)}"))
-        return (_folder(root, cell, shift_set),)
+        return (self._folder(cell, shift_set),)
 
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
         """Return the folder of *cell*, if its place is known."""
-        return _folder(self.root.expanduser(), cell, shift_set) if self.group_depth == 2 else None
+        return self._folder(cell, shift_set) if self.group_depth < 3 else None
+
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", "class_pattern"})
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one folder."""
+        if options.folder is None:
+            return None
+        fields = {"group_depth": options.group_depth, "class_pattern": options.class_pattern}
+        return cls.model_validate({"kind": "folder", "root": options.folder, **fields})
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether the root has the class folders of a single cell."""
+        return self.group_depth == 0
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells that are there, whatever their names are."""
+        from tta_pipeline.sources.folder_tree import discover
+        from tta_pipeline.sources.numbered import numbered
+
+        if self.is_one_set:
+            yield self.open(at), at.cells
+            return
+        root = self.root.expanduser()
+        tree = discover(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_at)
+        yield numbered(replace(tree, class_pattern=self.class_pattern), at), tree.cells
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -87,12 +119,19 @@ class FolderSource(ImagesSection):
         root = self.root.expanduser()
         if self.group_depth == 3:
             return discover(root, group_depth=2 + bool(at.shift_set.severities), names=at.shift_set.shift_at)
-        folders = ((cell, _folder(root, cell, at.shift_set)) for cell in at.cells)
-        elsewhere = tuple((cell, path) for cell, path in folders if path != root / cell.path)
+        folders = {cell: self._folder(cell, at.shift_set) for cell in at.cells}
+        if len(set(folders.values())) < len(folders):
+            raise SourceError(
+                f"source.group_depth is {self.group_depth} for {len(folders)} cells; expected a folder for each, at "
+                "depth 2 with severities: correct group_depth, or name a single cell"
+            )
+        elsewhere = tuple((cell, path) for cell, path in folders.items() if path != root / cell.path)
         return FolderTree(root=root, cells=at.cells, elsewhere=elsewhere)
 
-
-def _folder(root: Path, cell: Cell, shift_set: ShiftSet) -> Path:
-    folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
-    is_alone = shift_set.names == (cell.corruption,) and not cell.severity
-    return root if is_alone and not folder.is_dir() else folder
+    def _folder(self, cell: Cell, shift_set: ShiftSet) -> Path:
+        root, shift = self.root.expanduser(), shift_set.folder_of(cell.corruption)
+        if self.group_depth < 2:
+            return root / shift if self.group_depth else root
+        folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
+        is_alone = shift_set.names == (cell.corruption,) and not cell.severity
+        return root if is_alone and not folder.is_dir() else folder

@@ -1,15 +1,17 @@
 """The kind `npy`: arrays as CIFAR-10-C is published."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+from tta_pipeline.sources.kinds.options import SourceOptions
+from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.kinds.survey import Place, Survey
@@ -42,6 +44,19 @@ class NpySource(ImagesSection):
             file_names={shift: f"{folder}.npy" for shift, folder in at.shift_set.folders.items()},
         )
         return with_clean(images, self.clean, at)
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one folder with labels."""
+        is_there = options.folder is not None and (options.folder / LABELS_FILE).exists()
+        return cls(kind="npy", root=options.folder) if options.folder and is_there else None
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells whose arrays are there."""
+        cells = beginning_with(at.cells, prefixes)
+        there = tuple(cell for cell in cells if self.own_place(cell, at.shift_set).exists())
+        yield self.open(replace(at, cells=there)), there
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":

@@ -3,19 +3,24 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.sources.kinds.options import SourceOptions
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Observed, Source
+
+
+Cells = tuple[Cell, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +111,41 @@ def quoted(path: Path) -> str:
 class ImagesSection(SourceSection):
     """A section that names images, which are written as shards."""
 
+    options: ClassVar[frozenset[str]] = frozenset()
+    """Options of the verb `shard`, fields of `SourceOptions`, that the kind takes."""
+
     @abstractmethod
     def open(self, at: SourceContext) -> "Source":
         """Return the images that the section names."""
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section that *options* of the verb `shard` describe; None if the source is not of this kind.
+
+        Raises:
+            SourceError: the source is of this kind, but something is wrong with it.
+        """
+        del options
+        return None
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether the source is laid out as the images of a single cell."""
+        return False
+
+    @property
+    def one_pass_bytes(self) -> int:
+        """Bytes that are read in one pass before the images of any cell."""
+        return 0
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells that are there, of those that begin with one of *prefixes*."""
+        cells = beginning_with(at.cells, prefixes)
+        yield self.open(replace(at, cells=cells)), cells
+
+
+def beginning_with(cells: Cells, prefixes: Sequence[str]) -> Cells:
+    """Return the *cells* whose path begins with one of *prefixes*, such as `fog` or `fog/5`; all if there are none."""
+    paths = [prefix.strip("/") for prefix in prefixes]
+    return tuple(cell for cell in cells if not paths or any(f"{cell.path}/".startswith(f"{path}/") for path in paths))

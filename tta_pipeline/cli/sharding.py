@@ -1,0 +1,129 @@
+"""What the verb `shard` does: all cells of a source become shards."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings
+from tta_pipeline.errors import SourceError
+from tta_pipeline.labels.class_map import pin_class_map
+from tta_pipeline.labels.label_files import read_classes
+from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.partitions import CLEAN, Cell, cells
+from tta_pipeline.processes import Workers
+from tta_pipeline.progress import Reporter, Step, quiet
+from tta_pipeline.shards.conversion import Conversion
+from tta_pipeline.shards.read_back import Published
+from tta_pipeline.shards.single import write_cell
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.listing import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOrder:
+    """What the user asks of `tta-pipeline shard`."""
+
+    source: ImagesSection
+    output: Path
+    settings: ShardSettings
+    shift_set: ShiftSet
+    prefixes: tuple[str, ...] = ()
+    class_map: Path | None = None
+    """File with the classes, or the name of a list that comes with the project; None: the list of the shift set, or
+    the class folders."""
+    jobs: int = 1
+    """Number of processes, each of which writes and reads a shard at a time."""
+
+    def named_classes(self) -> tuple[str, ...]:
+        """Return the classes that the class map names, in label order; nothing if there is none."""
+        if self.class_map is None:
+            return shipped_classes(self.shift_set.classes) if self.shift_set.classes else ()
+        is_shipped = str(self.class_map) in shipped_names() and not self.class_map.exists()
+        return shipped_classes(str(self.class_map)) if is_shipped else read_classes(self.class_map)
+
+
+def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Published]]:
+    """Write shards and manifest of every cell, and yield each when it is published.
+
+    Raises:
+        SourceError, ClassMapError, ShardError: see `write_shards`.
+    """
+    context = SourceContext(
+        cells=(_only_cell(order),) if order.source.is_one_set else _cells(order.shift_set),
+        shift_set=order.shift_set,
+        spill_root=order.output,
+        generated_root=order.output,
+        image_size=LARGEST_IMAGE,
+        classes=order.named_classes,
+        progress=progress,
+    )
+    with Workers(order.jobs) as workers:
+        if workers.are_worth(order.source.one_pass_bytes):
+            workers.start(write_cell)  # what they need is imported while the archives are read
+        with order.source.opened_whole(context, order.prefixes) as (source, found):
+            if not found:
+                raise SourceError(
+                    f"found no cell of {order.shift_set.name} in {_where(order.source)}; expected "
+                    "<corruption>/<severity> with its names: name the set by --shift-set, or a single one by "
+                    "--group-depth 0"
+                )
+            every = _convert_all(_conversion(order, source, found, progress), found, workers)
+            for number, published in enumerate(every, start=1):
+                yield Step(number, len(found), published)
+
+
+def _conversion(order: ShardOrder, source: Source, found: Sequence[Cell], progress: Reporter) -> Conversion:
+    is_one_set = order.source.is_one_set or tuple(found) == (CLEAN,)
+    return Conversion(
+        source=source,
+        source_kind=order.source.kind,
+        generated=False,
+        benchmark_name=order.output.absolute().name,
+        class_map=pin_class_map(order.output / "class_map.json", partial(_classes, order, source)),
+        settings=order.settings,
+        folder=lambda cell: order.output if is_one_set else order.output / cell.path,
+        progress=progress,
+    )
+
+
+def _classes(order: ShardOrder, source: Source) -> tuple[str, ...]:
+    return order.named_classes() or source.class_names()
+
+
+def _cells(shift_set: ShiftSet) -> tuple[Cell, ...]:
+    return cells(shift_set.names, shift_set.cell_severities)
+
+
+def _only_cell(order: ShardOrder) -> Cell:
+    """Return the cell that the output folder's last two names say, and else clean images."""
+    shift, severity = order.output.absolute().parts[-2:]
+    known = {cell.path: cell for each in (order.shift_set, *shipped_sets().values()) for cell in _cells(each)}
+    return known.get(f"{shift}/{severity}", CLEAN)
+
+
+def _where(source: ImagesSection) -> str:
+    return ", ".join(str(value) for name, value in source if name in ("root", "archives"))
+
+
+def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
+    """Convert cell after cell; each process takes a cell if there are enough cells, and a shard otherwise."""
+    if workers.num_processes == 1 or len(found) < workers.num_processes:
+        with conversion.session(found) as session:
+            for cell in found:
+                yield write_cell(session.task(cell), conversion.progress, workers)
+        return
+    running: deque[Future[Published]] = deque()
+    with conversion.session(found) as session:
+        for cell in found:
+            if not session.has_images_of(cell):
+                wait(running)  # they read the images of the previous group, which are removed next
+            running.append(workers.submit(write_cell, session.task(cell), quiet))
+            if len(running) > workers.num_processes:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()

@@ -1,0 +1,30 @@
+"""What the verb `shard` is told about a source; each kind makes its section of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Options of the verb `shard` that are about the source."""
+
+    sources: tuple[Path, ...]
+    group_depth: int = 2
+    class_pattern: str | None = None
+    layout: str = "corruptions"
+    ground_truth: Path | None = None
+    devkit: Path | None = None
+    expect_md5: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path | None:
+        """The only source, if it is a folder."""
+        return self.sources[0] if len(self.sources) == 1 and self.sources[0].is_dir() else None
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Options that are not as they are by default, without the sources."""
+        defaults = SourceOptions(sources=())
+        names = (each.name for each in fields(self) if each.name != "sources")
+        return frozenset(name for name in names if getattr(self, name) != getattr(defaults, name))
