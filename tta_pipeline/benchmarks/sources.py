@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tta_pipeline.benchmarks.shard_names import ShardFiles
 from tta_pipeline.processes import MOST_PROCESSES
 from tta_pipeline.sections import Section, Seed
 
@@ -150,10 +151,16 @@ class GeneratedSource(_MadeHere):
 
 
 class ShardsSource(Section):
-    """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied."""
+    """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
+
+    Only a `.tar.gz` is copied: it is unpacked into the data root.
+    """
 
     kind: Literal["shards"]
     root: Path
+    files: ShardFiles = ()
+    """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
+    tars of a folder, which must then be of one set."""
     clean: Path | None = None
     """Folder of shards with the uncorrupted images."""
 

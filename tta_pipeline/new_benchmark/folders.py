@@ -8,9 +8,11 @@ from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.new_benchmark.archives import Seen, survey_archives
 from tta_pipeline.new_benchmark.found import Survey, left_out, not_found, to_be_corrupted, unknown_corruptions
 from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
-from tta_pipeline.sources.existing_shards import classes_in_label_order, shard_files, stated_class
+from tta_pipeline.sources.existing_shards import classes_in_label_order, stated_class
 from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS, FolderTree, discover
 from tta_pipeline.sources.npy import LABELS_FILE, NpySource, read_images
+from tta_pipeline.sources.shard_files import shard_files
+from tta_pipeline.sources.shard_members import said_by_text
 from tta_pipeline.sources.tar_stream import opened
 
 _MAX_SHARD_MEMBERS = 20_000
@@ -127,7 +129,7 @@ def _shards(folder: Path) -> tuple[int, tuple[int, int] | None, list[str]]:
             elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
                 members[key] = entry.name
                 seen.look_at_image(entry, stream)
-    stated = (stated_class(member, texts.get(key)) for key, member in members.items())
+    stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
     num_classes = len(classes_in_label_order(found for found in stated if found))
     try:
         return len(read_record(folder / MANIFEST_FILE, Manifest).classes), seen.image_size, []

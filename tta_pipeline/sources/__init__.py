@@ -29,7 +29,7 @@ def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
     if not isinstance(source, declared.ShardsSource):
         return None
     clean = ((CLEAN, source.clean.expanduser()),) if source.clean else ()
-    return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
+    return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean, files=source.files)
 
 
 def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from tta_pipeline.cli.folders import ShardOrder, adopt_everything, shard_everything
+from tta_pipeline.cli.adopting import adopt_everything
+from tta_pipeline.cli.folders import ShardOrder, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.labels.class_map import ClassMap
