@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,19 @@ from tta_pipeline_tests.shards.cell import CELL, QUIET
 SHIFT = Cell(corruption="fog", severity=0)
 
 
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Let webdataset's writers close what they hold before the next test."""
+    yield
+    gc.collect()
+
+
 def write_shard(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
     """Write a shard with webdataset's own writer; samples without a key are numbered as `000000`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with webdataset.TarWriter(str(path), mtime=0) as writer:
         for number, sample in enumerate(samples):
             writer.write({"__key__": f"{number:06d}", **sample})
-    gc.collect()
 
 
 def adopted(folder: Path, classes: tuple[str, ...] | None = None, **options: Any) -> Published:
@@ -117,7 +123,6 @@ def test_a_json_member_that_leaves_the_class_open_is_refused(tmp_path: Path, con
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
     with webdataset.TarWriter(str(tmp_path / "0.tar"), encoder=False) as writer:
         writer.write({"__key__": "x", "jpg": jpeg(0), "json": data})
-    gc.collect()
 
     with pytest.raises(PipelineError, match=named):
         adopted(tmp_path, ("a", "b", "c", "d", "e"))
@@ -156,7 +161,6 @@ def test_a_sample_that_is_not_one_image_is_refused(tmp_path: Path, sample: Mappi
     with webdataset.TarWriter(str(tmp_path / "0.tar"), encoder=False) as writer:
         encoded = {name: str(value).encode() if isinstance(value, int) else value for name, value in sample.items()}
         writer.write({"__key__": "000000", **encoded})
-    gc.collect()
 
     with pytest.raises(ManifestError, match=named):
         adopted(tmp_path)
