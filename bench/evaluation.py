@@ -19,8 +19,9 @@ from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from tta_pipeline.loader_bench.photographs import jpeg_tree
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.training.network import Normalized
@@ -48,7 +49,8 @@ def main() -> None:
     """Make the cells, run both in turn, and print the ratio."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
     tree = jpeg_tree(data / "tree_64", num_images=20_000, size=64)
-    chosen = cells(COMMON_CORRUPTIONS[: -(-NUM_CELLS // len(SEVERITIES))], SEVERITIES)
+    shift_set = shipped_sets()["imagenet_c"]
+    chosen = cells(shift_set.in_mean[: -(-NUM_CELLS // len(shift_set.severities))], shift_set.severities)
     with tempfile.TemporaryDirectory(dir=data) as folder:
         root = Path(folder)
         _prepare(root, tree, chosen)

@@ -24,7 +24,6 @@ from rich.table import Table
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.metrics.listing import list_records
-from tta_pipeline.partitions import COMMON_CORRUPTIONS
 from tta_pipeline.records.evaluation import (
     METRICS_VERSION,
     Batches,
@@ -35,6 +34,7 @@ from tta_pipeline.records.evaluation import (
 )
 from tta_pipeline.records.files import RECORD_VERSION, file_name, packed, publish_record
 from tta_pipeline.reports import queries
+from tta_pipeline.shifts.loading import shipped_sets
 
 NUM_ROWS = 1_000_000
 NUM_EXPERIMENTS, NUM_CELLS, NUM_SEEDS = 100, 75, 5
@@ -137,7 +137,7 @@ def _write_records(root: Path, count: int) -> int:
     num_bytes, random = 0, Random(0)  # noqa: S311 - figures for a measurement
     for number in range(count):
         cell, turn = number % 75, number // 75
-        corruption, severity = COMMON_CORRUPTIONS[cell // 5], cell % 5 + 1
+        corruption, severity = shipped_sets()["imagenet_c"].names[cell // 5], cell % 5 + 1
         experiment, sequence = f"experiment_{turn % 100}", turn // 100 + 1
         facts = _facts(experiment=experiment, corruption=corruption, severity=severity, random=random)
         content = {

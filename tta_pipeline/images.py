@@ -1,6 +1,8 @@
 """Checks of an image file's first and last bytes: they take microseconds and find every cut file."""
 
 import io
+import pickle
+import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,9 @@ from tta_pipeline.npy_format import MAGIC, read_array_header
 _JPEG, _PNG, _BMP, _RIFF = b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"BM", b"RIFF"
 _PNG_END = b"IEND\xaeB`\x82"
 _JPEG_END = b"\xff\xd9"
+_ZIP = b"PK\x03\x04"
+ARRAYS = frozenset({"npy", "pth"})
+"""Encodings whose pixels `read_array` returns; `decode_with_pillow` decodes the others."""
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP")
 # Cameras and editors append padding; the end mark may lie this far before the end of the file.
 _TRAILER_BYTES = 4096
@@ -32,7 +37,8 @@ def read_image_header(data: bytes) -> ImageHeader:
     """Return encoding and size of the image file *data*.
 
     Raises:
-        ValueError: *data* is not a JPEG, PNG, BMP, WebP or `.npy` file, ends early, or has more than `MAX_PIXELS`.
+        ValueError: *data* is not a JPEG, PNG, BMP, WebP, `.npy` or `.pth` file, ends early, or has more than
+            `MAX_PIXELS`.
     """
     header = _header_by_signature(data)
     if not 0 < header.height * header.width <= MAX_PIXELS:
@@ -49,8 +55,8 @@ def _header_by_signature(data: bytes) -> ImageHeader:
         return _bmp_header(data)
     if data.startswith(_RIFF) and data[8:12] == b"WEBP":
         return _webp_header(data)
-    if data.startswith(MAGIC):
-        return _npy_header(data)
+    if data.startswith((MAGIC, _ZIP)):
+        return _array_header(data)
     raise ValueError(f"{len(data)} bytes that begin with {data[:12]!r}; expected a JPEG, PNG, BMP or WebP file")
 
 
@@ -83,9 +89,43 @@ def _webp_header(data: bytes) -> ImageHeader:
     return ImageHeader(encoding="webp", height=_little(data[28:30]) & 0x3FFF, width=_little(data[26:28]) & 0x3FFF)
 
 
-def _npy_header(data: bytes) -> ImageHeader:
-    pixels = read_npy(data)
-    return ImageHeader(encoding="npy", height=pixels.shape[0], width=pixels.shape[1])
+def _array_header(data: bytes) -> ImageHeader:
+    pixels = read_array(data)
+    encoding = "npy" if data.startswith(MAGIC) else "pth"
+    return ImageHeader(encoding=encoding, height=pixels.shape[0], width=pixels.shape[1])
+
+
+def read_array(data: bytes) -> npt.NDArray[np.uint8]:
+    """Return the pixels, uint8 (H, W, 3), of the `.npy` or `.pth` file *data* without copying them.
+
+    Raises:
+        ValueError: see `read_npy` and `read_pth`.
+    """
+    return read_npy(data) if data.startswith(MAGIC) else read_pth(data)
+
+
+def read_pth(data: bytes) -> npt.NDArray[np.uint8]:
+    """Return the pixels, uint8 (H, W, 3), of *data*, a tensor (3, H, W) that torch.save wrote.
+
+    Raises:
+        ValueError: *data* is cut or compressed, or holds something else; nothing of it is ever executed.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as parts:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
+                raise ValueError("a compressed .pth file; expected one as torch.save writes it")
+        tensor = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (EOFError, KeyError, RuntimeError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        found = str(error).partition("\n")[0]
+        raise ValueError(f"a .pth file that is no plain tensor ({found}); expected uint8 (3, H, W)") from None
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.uint8 or tensor.ndim != 3 or len(tensor) != 3:
+        is_tensor = isinstance(tensor, torch.Tensor)
+        found = f"a tensor of {tensor.dtype} {tuple(tensor.shape)}" if is_tensor else f"a {type(tensor).__name__}"
+        raise ValueError(f"{found} in a .pth file; expected uint8 (3, H, W)")
+    pixels: npt.NDArray[np.uint8] = tensor.permute(1, 2, 0).numpy()
+    return pixels
 
 
 def read_npy(data: bytes) -> npt.NDArray[np.uint8]:

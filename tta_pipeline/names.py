@@ -1,5 +1,6 @@
-"""Names of images and classes: they end up in tables and web pages, so they must be text."""
+"""Names of images and classes: they end up in tables, web pages and messages, so they must be text, and not many."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tta_pipeline.errors import PipelineError
@@ -24,3 +25,14 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
             f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
             "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None
+
+
+def some(found: Sequence[str], separator: str = ", ") -> str:
+    """Return the first three of *found* in one line, and how many more there are."""
+    more = [f"and {len(found) - 3:,} more"] if len(found) > 3 else []
+    return separator.join([*found[:3], *more])
+
+
+def counted(extensions: Mapping[str, int]) -> str:
+    """Return how often each extension was found, in words."""
+    return some([f"{count:,} .{name}" for name, count in sorted(extensions.items())])

@@ -6,31 +6,6 @@ from typing import TypeVar
 
 from tta_pipeline.errors import PartitionKeyError
 
-COMMON_CORRUPTIONS = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-"""The 15 corruptions of ImageNet-C in the order every paper streams them (Hendrycks & Dietterich 2019, section 4)."""
-
-EXTRA_CORRUPTIONS = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
-"""The four held-out corruptions of ImageNet-C, meant for tuning (Hendrycks & Dietterich 2019, appendix B)."""
-
-CORRUPTIONS = COMMON_CORRUPTIONS + EXTRA_CORRUPTIONS
-SEVERITIES = (1, 2, 3, 4, 5)
-
 
 @dataclass(frozen=True, kw_only=True, order=True, slots=True)
 class Cell:

@@ -13,11 +13,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, SEVERITIES
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.sources.kinds.looking import Seen, look_at_archive
 from tta_pipeline.sources.kinds.survey import Place
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
 CLASSES = {"n01": 2, "n02": 2, "n03": 1}
 CELLS = ("fog/1", "fog/5", "snow/1", "snow/5")

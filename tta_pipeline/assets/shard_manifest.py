@@ -11,6 +11,7 @@ from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport
 from tta_pipeline.assets.scope import Scope
 from tta_pipeline.assets.shard_sets import record_shard_set
 from tta_pipeline.locations import Locations
+from tta_pipeline.names import counted
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
@@ -142,13 +143,16 @@ def _adopted(
     """Read shards made by others, which are their own source."""
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.read_back import adopt
-    from tta_pipeline.sources.existing_shards import shards_version
+    from tta_pipeline.sources.shard_files import shard_files, shards_version
 
     progress = Progress(say, what=cell.key, total=0)
-    version = shards_version(folder)
-    return adopt(
+    version = shards_version(shard_files(folder))
+    published = adopt(
         folder, cell, progress, benchmark_name=benchmark_name, class_map=class_map, version=version, workers=workers
     )
+    if published.left_out:
+        say(f"{cell.key}: left out, since they are neither images nor classes: {counted(published.left_out)}")
+    return published
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:

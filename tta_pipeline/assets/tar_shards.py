@@ -57,7 +57,7 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("source_split")],
         kinds={"webdataset"},
         code_version="1",
-        description="Symbolic links to shards made by others; nothing is copied or rewritten.",
+        description="Symbolic links to shards made by others; nothing is copied but .tar.gz, which are unpacked here.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
@@ -72,13 +72,14 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
 def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
     from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.shards.belonging import belonging_of
-    from tta_pipeline.sources.existing_shards import ExistingShards, link_shards, shards_version
+    from tta_pipeline.sources.existing_shards import ExistingShards
+    from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 
     source = observed_source(scope.benchmark, locations)
     assert isinstance(source, ExistingShards)
     folder = locations.shards(scope.benchmark.name, cell)
     is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
-    was_linked = link_shards(source.folder(cell), folder, anew=is_of_other_shards)
+    was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
     return PartitionReport(
         summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
@@ -89,7 +90,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
             "source": dg.MetadataValue.path(source.folder(cell)),
             "folder": dg.MetadataValue.path(folder),
         },
-        data_version=shards_version(folder),
+        data_version=shards_version(shard_files(folder)),
     )
 
 

@@ -14,25 +14,42 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted classes found.")
+@click.option(
+    "--files",
+    multiple=True,
+    metavar="PATTERN",
+    help="Names of the shards to adopt, such as 'val-*.tar' or 'val-{000..127}.tar'. Repeatable.",
+)
+@click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, which is read in its place.")
 @plain_errors
 @with_reporter
-def adopt(folder: Path, *, reporter: "ConsoleReporter", class_map: Path | None) -> None:
+def adopt(
+    folder: Path, *, reporter: "ConsoleReporter", class_map: Path | None, files: tuple[str, ...], unpacks: bool
+) -> None:
     r"""Build manifests for shards made by others; every byte is read, none is rewritten.
 
-    Every folder with *.tar files at or under DIR is one set; the last two levels are corruption and severity. A set
-    that has a manifest is verified and stays as it is.
+    Every folder with *.tar files at or under DIR is one set; the last two levels are shift and severity, or the last
+    one is a shift without severities. A set that has a manifest is verified and stays as it is.
 
     \b
     Examples:
       tta-pipeline adopt shards
       tta-pipeline adopt shards/fog/5 --class-map wnids.json
+      tta-pipeline adopt imagenet --files 'imagenet-val-*.tar'
     """
-    from tta_pipeline.cli.folders import adopt_everything
+    from tta_pipeline.cli.adopting import adopt_everything
+    from tta_pipeline.names import counted
 
     require_no_pipes(folder)
-    for number, total, published in adopt_everything(folder, read_class_map(class_map), reporter):
+    every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, unpacks=unpacks)
+    for number, total, published in every:
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
-        line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}"
-        facts = {**shard_set_facts(published.shard_set), "was_built": published.was_built}
+        left_out = f"; left out {counted(published.left_out)}" if published.left_out else ""
+        line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}{left_out}"
+        facts = {
+            **shard_set_facts(published.shard_set),
+            "was_built": published.was_built,
+            "left_out": dict(published.left_out),
+        }
         reporter.done(line, facts, number=number, total=total)

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.images import read_image_header
+from tta_pipeline.images import ARRAYS, read_image_header
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
@@ -77,7 +77,7 @@ def generated(
 
 def _require_readable(shard_set: ShardSet, loaders: Sequence[str]) -> None:
     # Raw samples are the source's files, which may be arrays too.
-    has_arrays = read_image_header(next(stored_files(shard_set))).encoding == "npy"
+    has_arrays = read_image_header(next(stored_files(shard_set))).encoding in ARRAYS
     for name in loaders:
         expected = LOADERS[name].load().formats
         if has_arrays and "tensor" not in expected:

@@ -11,7 +11,7 @@ from PIL import Image
 from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
-from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
+from tta_pipeline.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]
@@ -59,8 +59,8 @@ def _encoded(data: bytes, settings: ShardSettings) -> bytes:
 
 def _decoded(data: bytes) -> Image.Image:
     """Return the pixels of an image file, or of a tensor that a shard holds."""
-    if read_image_header(data).encoding == "npy":
-        return Image.fromarray(read_npy(data))
+    if read_image_header(data).encoding in ARRAYS:
+        return Image.fromarray(np.ascontiguousarray(read_array(data)))
     return decode_with_pillow(data)
 
 

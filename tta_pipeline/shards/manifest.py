@@ -31,6 +31,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
+from tta_pipeline.sources.shard_files import chosen_names
 
 MANIFEST_FILE = "manifest.json"
 SAMPLES_FILE = "samples.parquet"
@@ -166,10 +167,13 @@ class Manifest(SetFacts):
     """Class names in the order of their labels."""
     samples_sha256: Sha256
     """Hash of `samples.parquet`."""
+    files: tuple[str, ...] = ()
+    """Patterns of the names of the set's shards, if it was adopted from a folder with others; else every tar counts."""
 
     def encoded(self) -> bytes:
         """Return the bytes of `manifest.json`: without time or machine, and the same for the same set."""
-        return (json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
+        content = self.model_dump(mode="json", exclude=None if self.files else {"files"})
+        return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
     @cached_property
     def sha256(self) -> str:
@@ -303,6 +307,13 @@ class ShardSet:
         """
         write_checksums(self.folder, checksums, self.manifest.samples_sha256)
         return replace(self, checksums=checksums)
+
+
+def present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
+    """Return the tars in *folder* that belong to the set of *manifest*, or look so, sorted by name."""
+    there = tuple(sorted(folder.glob("[!.]*.tar")))
+    chosen = chosen_names({path.name for path in there}, manifest.files) if manifest.files else None
+    return tuple(path for path in there if chosen is None or path.name in chosen)
 
 
 def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests) -> ShardSet:

@@ -3,8 +3,8 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.files import changing
 from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
@@ -34,12 +35,15 @@ from tta_pipeline.shards.manifest import (
     StoredOrder,
     WriterRecord,
     keys_sha256,
+    present_shards,
     publish_manifest,
     read_manifest,
     read_record,
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.sources.existing_shards import StatedClass, classes_in_label_order, shards_version
+from tta_pipeline.shards.stated_checksum import require_stated_checksum
+from tta_pipeline.sources.existing_shards import class_of, classes_in_label_order, wrapper_folders
+from tta_pipeline.sources.shard_files import shard_files, shards_version, unpacked
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
 """Fields that a manifest takes over from the writer's record."""
@@ -58,6 +62,8 @@ class Published:
     was_built: bool
     wall_s: float
     """Seconds for reading back, comparing and publishing; only for comparing if nothing had to be built."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How often each extension of adopted shards is neither the image nor says anything about the class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,13 @@ class _Contents:
     def payload_bytes(self) -> int:
         return sum(sample.size_bytes for sample in self.samples)
 
+    @cached_property
+    def left_out(self) -> Counter[str]:
+        counts = Counter[str]()
+        for shard in self.shards:
+            counts.update(shard.left_out)
+        return counts
+
 
 def publish_shard_set(
     folder: Path,
@@ -113,8 +126,8 @@ def publish_shard_set(
         record: The writer's record if it was read already; None: it is read here.
 
     Raises:
-        ManifestError: there is no writer's record, or the shards are not what it says; every difference is named. Or
-            the record does not fit *belonging*.
+        ManifestError: there is no writer's record, or the shards are not what it says; the first differences are named.
+            Or the record does not fit *belonging*.
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
@@ -126,7 +139,7 @@ def publish_shard_set(
         progress.advance(record.num_samples, record.shard_bytes)
         return Published(shard_set=shard_set, was_built=False, wall_s=time.perf_counter() - started)
     try:
-        contents = _read(folder, progress, workers, is_foreign=False)
+        contents = _read(sorted(folder.glob("[!.]*.tar")), progress, workers, is_foreign=False)
         _refuse(folder, [*_differences(record, contents), *_doubled(contents)])
     except (ManifestError, FileNotFoundError):
         if _is_written_anew(folder, record):
@@ -158,12 +171,15 @@ def adopt(
     *,
     benchmark_name: str,
     class_map: ClassMap | None,
+    files: tuple[str, ...] = (),
     version: str | None = None,
     workers: Workers | None = None,
 ) -> Published:
     """Build the manifest of third-party shards, reading every byte and rewriting none.
 
-    The class of a sample is the folder in its name, or the text of its `.cls` member; an integer there is a label.
+    A sample is what has one key: an image, and what says its class, which is the folder in its name, the text of its
+    `.cls` member, or a field of its `.json` member; an integer there is a label. See `shard_members` for which members
+    are which. Keys that are numbered anew in each shard get the shard's name before them.
 
     Args:
         folder: Folder of the shards.
@@ -171,32 +187,39 @@ def adopt(
         progress: Counts samples and bytes done.
         benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
+        files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
         version: Version of the source in the manifest; None: a digest of the shards' hashes.
         workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
     Raises:
-        ManifestError: a shard is damaged, or a key appears twice. Or there is a writer's record, or a manifest of other
-            shards, which only the user may remove.
-        ClassMapError: a sample's class is not in the class map, or its `.cls` member has another label than its class.
+        SourceError: there are no shards.
+        ManifestError: a shard is damaged or compressed, or a key appears twice. Or there is a writer's record, or a
+            manifest of other shards, which only the user may remove.
+        ClassMapError: a sample's class is not in the class map, or its label is another than that of its class.
     """
     started = time.perf_counter()
     stated = _stated_before(folder, Belonging(cell=cell, class_map_sha256=class_map.sha256 if class_map else None))
     shard_set = _described(folder, class_map) if stated else None
-    if shard_set is not None and version in (None, shard_set.manifest.source.version):
+    is_of_these = shard_set is not None and files in ((), shard_set.manifest.files)
+    if shard_set is not None and is_of_these and version in (None, shard_set.manifest.source.version):
         return Published(shard_set=completed(shard_set), was_built=False, wall_s=time.perf_counter() - started)
     if stated is not None and (folder / WRITER_FILE).exists():
         raise ManifestError(
             f"{folder}: found shards or an index that its manifest does not describe. {INSTEAD_OF_ADOPTING}"
         )
-    before = shards_version(folder)
-    contents = _read(folder, progress, workers, is_foreign=True)
-    if shards_version(folder) != before:
+    files = files or (stated.files if stated else ())
+    shards = _uncompressed(shard_files(folder, files))
+    before = shards_version(shards)
+    contents = _read(shards, progress, workers, is_foreign=True)
+    if shards_version(_uncompressed(shard_files(folder, files))) != before:
         raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
     if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
-        raise ManifestError(f"{folder}: {'; '.join(other)}. {INSTEAD_OF_ADOPTING}")
+        raise ManifestError(f"{folder}: {some(other, '; ')}. {INSTEAD_OF_ADOPTING}")
+    contents = _with_shard_names(contents)
     _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
-    said = {StatedClass(sample.class_name, sample.label) for sample in contents.samples}
-    class_map = class_map or ClassMap(classes=classes_in_label_order(said))
+    require_stated_checksum(shards, len(contents.samples))
+    class_map = class_map or ClassMap(classes=classes_in_label_order(sample.stated for sample in contents.samples))
+    left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
     contents = _labelled_contents(folder, contents, class_map)
     version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
     facts = {
@@ -208,16 +231,55 @@ def adopt(
             generated=False,
             version=version,
             num_images=len(contents.samples),
-            num_hidden=0,
-            num_strays=0,
+            num_hidden=num_hidden,
+            num_strays=left_out.total(),
         ),
         "class_map_sha256": class_map.sha256,
         "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
         "shards": contents.facts,
         "num_samples": len(contents.samples),
+        "files": files,
     }
     shard_set = _publish(folder, contents, class_map, facts)
-    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started)
+    return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started, left_out=left_out)
+
+
+def _uncompressed(shards: Sequence[Path]) -> Sequence[Path]:
+    """Return *shards*, refusing compressed ones: no sample can be read from the middle of one."""
+    if compressed := [path.name for path in shards if unpacked(path) != path]:
+        raise ManifestError(
+            f"{shards[0].parent} has {len(compressed):,} compressed shards: {some(compressed)}; expected tars, since "
+            "no sample can be read from the middle of a compressed one: give `tta-pipeline adopt` the option --unpack, "
+            "or name them in a benchmark of `kind: shards`, which unpacks them into the data root"
+        )
+    return shards
+
+
+def _with_shard_names(contents: _Contents) -> _Contents:
+    """Return *contents* with the shard's name in each key, if keys are numbered anew in each shard, as in CCC.
+
+    They are if each shard has the first keys of the longest shard. Other keys that appear twice are refused elsewhere,
+    as is an image that two shards have under one key: it is then one shard and a copy of it.
+    """
+    by_shard = [[sample.key for sample in shard.samples] for shard in contents.shards]
+    longest = max(by_shard, key=len, default=[])
+    if len(by_shard) < 2 or any(keys != longest[: len(keys)] for keys in by_shard):
+        return contents
+    payloads = Counter((sample.key, sample.sha256) for sample in contents.samples)
+    if len(payloads) < len(contents.samples):
+        return contents
+    return _Contents(
+        shards=tuple(
+            shard._replace(samples=[_in_shard(Path(shard.name).stem, sample) for sample in shard.samples])
+            for shard in contents.shards
+        )
+    )
+
+
+def _in_shard(shard_name: str, sample: Sample) -> Sample:
+    folder, _, file_name = sample.source_name.rpartition("/")
+    source_name = f"{folder}/{shard_name}_{file_name}" if folder else f"{shard_name}_{file_name}"
+    return sample._replace(key=f"{shard_name}/{sample.key}", source_name=source_name)
 
 
 def _stated_before(folder: Path, belonging: Belonging) -> Manifest | None:
@@ -249,13 +311,9 @@ def _described(folder: Path, class_map: ClassMap | None) -> ShardSet | None:
         shard_set.require_intact()
     except ManifestError:
         return None
-    names = _shard_names(folder)
+    names = {path.name for path in present_shards(folder, shard_set.manifest)}
     same_map = class_map is None or shard_set.manifest.class_map_sha256 == class_map.sha256
     return shard_set if same_map and names == {shard.name for shard in shard_set.manifest.shards} else None
-
-
-def _shard_names(folder: Path) -> set[str]:
-    return {path.name for path in folder.glob("[!.]*.tar")}
 
 
 def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict[str, object]) -> ShardSet:
@@ -273,8 +331,8 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
     return publish_manifest(folder, manifest, index, checksums)
 
 
-def _read(folder: Path, progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
-    shards = [ShardToRead(path, is_foreign) for path in sorted(folder.glob("[!.]*.tar"))]
+def _read(paths: Sequence[Path], progress: Progress, workers: Workers | None, *, is_foreign: bool) -> _Contents:
+    shards = [ShardToRead(path, is_foreign) for path in paths]
     num_bytes = sum(shard.path.stat().st_size for shard in shards)
     if workers is None or not workers.are_worth(num_bytes):
         return _Contents(shards=tuple(read_shard(shard, progress.advance) for shard in shards))
@@ -286,23 +344,43 @@ def _read(folder: Path, progress: Progress, workers: Workers | None, *, is_forei
 
 
 def _labelled_contents(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:
+    wrappers = _wrappers(contents, class_map)
     shards = (
-        shard._replace(samples=[_labelled(folder, sample, class_map) for sample in shard.samples])
+        shard._replace(samples=[_labelled(folder, sample, class_map, wrappers) for sample in shard.samples])
         for shard in contents.shards
     )
     return _Contents(shards=tuple(shards))
 
 
-def _labelled(folder: Path, sample: Sample, class_map: ClassMap) -> Sample:
-    """Return *sample* with the class of its label, if it has one."""
+def _wrappers(contents: _Contents, class_map: ClassMap) -> frozenset[str]:
+    """Return the folders that are no classes: not in the class map, and with several labels or under labels only."""
+    stated = {sample.stated for sample in contents.samples}
+    folders = {one.name for one in stated if one.label is not None or one.text} - class_map.labels.keys()
+    has_labels_only = class_map.classes == tuple(str(label) for label in range(len(class_map.classes)))
+    return frozenset(folders if has_labels_only else folders & wrapper_folders(stated))
+
+
+def _labelled(folder: Path, sample: Sample, class_map: ClassMap, wrappers: frozenset[str]) -> Sample:
+    """Return *sample* with its class by name: that of its label, if it has one."""
+    name = class_of(sample.stated, wrappers)
     if sample.label is None:
-        return sample
-    named = class_map.classes[sample.label] if sample.label < len(class_map.classes) else None
-    if named is None or sample.class_name not in ("", named):
-        class_name = sample.class_name or "no class folder"
+        if not name:
+            raise ManifestError(
+                f"{folder}: sample {sample.key} has no class, since {sample.class_name} is no class folder: others in "
+                "it have several labels; expected a .cls member for each sample: add them"
+            )
+        if sample.text not in ("", name) and sample.text in class_map.labels:
+            raise ClassMapError(
+                f"{folder}: sample {sample.key} is in the folder of {name} and has {sample.text} in its label member; "
+                "expected one class: correct the shards"
+            )
+        return sample._replace(class_name=name)
+    named = class_map.classes[sample.label] if 0 <= sample.label < len(class_map.classes) else None
+    if named is None or name not in ("", named):
         raise ClassMapError(
-            f"{folder}: sample {sample.key} has the label {sample.label} in its .cls member and {class_name}; the "
-            f"class map gives that label to {named or 'no class'}: give the class map these shards were made with"
+            f"{folder}: sample {sample.key} has the label {sample.label} in its label member and "
+            f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: give the class map "
+            "these shards were made with"
         )
     return sample._replace(class_name=named)
 
@@ -310,7 +388,7 @@ def _labelled(folder: Path, sample: Sample, class_map: ClassMap) -> Sample:
 def _refuse(folder: Path, problems: Sequence[str]) -> None:
     if problems:
         raise ManifestError(
-            f"{folder}: {'; '.join(problems)}. Nothing was published: make the shards of this cell again"
+            f"{folder}: {some(problems, '; ')}. Nothing was published: make the shards of this cell again"
         )
 
 

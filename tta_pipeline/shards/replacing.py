@@ -34,7 +34,7 @@ def require_replaceable(folder: Path, shard_names: Collection[str] = ()) -> None
 
 def _is_ours(path: Path, shard_names: Collection[str]) -> bool:
     if path.is_symlink():
-        return path.suffix == ".tar"
+        return path.suffix in (".tar", ".gz", ".tgz")
     if path.is_dir():
         return False
     name = path.name

@@ -1,7 +1,8 @@
 """Reading one shard, with other code than wrote it; any process can do it."""
 
 import hashlib
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +12,19 @@ from tta_pipeline.names import require_unicode
 from tta_pipeline.shards.checksums import checksum
 from tta_pipeline.shards.naming import sample_key, source_name
 from tta_pipeline.shards.tar import Member, TarReader
-from tta_pipeline.sources.existing_shards import stated_class
+from tta_pipeline.sources.existing_shards import StatedClass, stated_class
+from tta_pipeline.sources.shard_members import (
+    CLASS_TYPE,
+    IMAGE_TYPES,
+    JSON_TYPE,
+    REFUSED_TYPES,
+    MemberName,
+    Members,
+    member_name,
+)
 
-IMAGE_EXTENSIONS = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy"})
-LABEL_EXTENSIONS = frozenset({"cls", "json"})
-"""Extensions of label members; with images, all that a shard may hold: nothing that a careless reader would execute."""
+_LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
+"""Extensions of label members; with images, all that a shard of ours may hold."""
 
 
 class Sample(NamedTuple):
@@ -30,7 +39,14 @@ class Sample(NamedTuple):
     checksum: bytes
     """Checksum of the same bytes as the sha256, which are compared with the writer's record."""
     label: int | None = None
-    """Label from an integer `.cls` member of a third-party shard."""
+    """Label from a `.cls` or `.json` member of a third-party shard, if that holds an integer."""
+    text: str = ""
+    """Text in such a member, if it holds no integer."""
+
+    @property
+    def stated(self) -> StatedClass:
+        """What a third-party shard says about the class."""
+        return StatedClass(self.class_name, self.label, self.text)
 
 
 class ShardContents(NamedTuple):
@@ -40,10 +56,15 @@ class ShardContents(NamedTuple):
     shard_bytes: int
     sha256: str
     samples: list[Sample]
+    left_out: Mapping[str, int] = {}
+    """How often each extension of a third-party shard is neither the image nor says anything about the class."""
+    num_hidden: int = 0
+    """Members of a third-party shard without an extension or with a name that begins with a dot."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Sending named tuples from another process takes five times as long as tuples.
-        return _contents, (self.name, self.shard_bytes, self.sha256, [tuple(sample) for sample in self.samples])
+        samples = [tuple(sample) for sample in self.samples]
+        return _contents, (self.name, self.shard_bytes, self.sha256, samples, dict(self.left_out), self.num_hidden)
 
 
 class ShardToRead(NamedTuple):
@@ -60,26 +81,50 @@ def read_shard(shard: ShardToRead, /, advance: Callable[[int, int], None] = lamb
     Raises:
         ManifestError: the shard is not an intact archive of images and labels.
     """
-    samples: list[Sample] = []
-    classes: dict[str, str] = {}
-    name_of = _plain_name if shard.is_foreign else source_name
     tally = _Tally(advance)
     with shard.path.open("rb") as file:
         reader = TarReader(shard.path, file)
-        for member in reader.members():
-            extension = _allowed_extension(shard.path, member)
-            if extension in IMAGE_EXTENSIONS:
-                require_unicode(member.name, of=shard.path, error=ManifestError)
-                if shard.is_foreign:
-                    _require_image(shard.path, member)
-                samples.append(_sample(member, name_of(member.name)))
-                tally.add(len(member.data))
-            elif extension == "cls":
-                classes[sample_key(member.name)] = member.data.decode("utf-8", "replace").strip()
-        tally.flush()
-    if shard.is_foreign:
-        samples = [_with_class(shard.path, sample, classes) for sample in samples]
+        if shard.is_foreign:
+            return _foreign_contents(shard.path, reader, tally)
+        samples = _own_samples(shard.path, reader, tally)
     return ShardContents(shard.path.name, reader.size_bytes, reader.sha256, samples)
+
+
+def _own_samples(path: Path, reader: TarReader, tally: "_Tally") -> list[Sample]:
+    samples: list[Sample] = []
+    for member in reader.members():
+        if _allowed_extension(path, member) in IMAGE_TYPES:
+            require_unicode(member.name, of=path, error=ManifestError)
+            samples.append(_sample(member, source_name(member.name)))
+            tally.add(len(member.data))
+    tally.flush()
+    return samples
+
+
+def _foreign_contents(path: Path, reader: TarReader, tally: "_Tally") -> ShardContents:
+    found: defaultdict[str, Members[_FoundImage]] = defaultdict(Members)
+    num_hidden = 0
+    for member in reader.members():
+        name = member_name(member.name)
+        if name.role == "hidden":
+            num_hidden += 1
+            continue
+        _refuse_executable(path, member, name)
+        require_unicode(member.name, of=path, error=ManifestError)
+        members = found[name.key]
+        if name.role == "image":
+            members.images.append((name.extension, _found_image(member)))
+            tally.add(len(member.data))
+        elif name.role == "class":
+            members.texts.append((name.extension, member.data))
+        elif name.role == "json":
+            members.jsons.append((name.extension, member.data))
+        else:
+            members.others.append(name.extension)
+    tally.flush()
+    samples = sorted((_foreign_sample(path, key, members) for key, members in found.items()), key=_position)
+    left_out = Counter(extension for members in found.values() for extension in members.left_out())
+    return ShardContents(path.name, reader.size_bytes, reader.sha256, samples, left_out, num_hidden)
 
 
 class _Tally:
@@ -100,29 +145,68 @@ class _Tally:
         self._num_samples = self._num_bytes = 0
 
 
-def _contents(name: str, shard_bytes: int, sha256: str, samples: list[Any]) -> ShardContents:
-    return ShardContents(name, shard_bytes, sha256, [Sample._make(sample) for sample in samples])
+def _contents(name: str, shard_bytes: int, sha256: str, samples: list[Any], *others: Any) -> ShardContents:
+    return ShardContents(name, shard_bytes, sha256, [Sample._make(sample) for sample in samples], *others)
 
 
 def _allowed_extension(path: Path, member: Member) -> str:
     extension = member.name.rpartition("/")[2].partition(".")[2].lower()
-    if extension not in IMAGE_EXTENSIONS and extension not in LABEL_EXTENSIONS:
+    if extension not in IMAGE_TYPES and extension not in _LABEL_TYPES:
         raise ManifestError(
             f"{path}: found member {member.name!r} at byte {member.offset}; expected only "
-            f"{', '.join(sorted(IMAGE_EXTENSIONS | LABEL_EXTENSIONS))}: take it out"
+            f"{', '.join(sorted(IMAGE_TYPES | _LABEL_TYPES))}: take it out"
         )
     return extension
+
+
+def _refuse_executable(path: Path, member: Member, name: MemberName) -> None:
+    if name.role == "refused":
+        raise ManifestError(
+            f"{path}: found member {member.name!r} at byte {member.offset}, which a careless reader would execute; "
+            f"expected no {', '.join(sorted(REFUSED_TYPES))}: take it out"
+        )
 
 
 def _plain_name(member: str) -> str:
     return member.removeprefix("./")
 
 
-def _require_image(path: Path, member: Member) -> None:
+class _FoundImage(NamedTuple):
+    """An image of a third-party shard, which may turn out to be another than the sample's."""
+
+    sample: Sample
+    problem: str
+    """What is wrong with the image; empty if nothing is."""
+
+
+def _found_image(member: Member) -> _FoundImage:
     try:
         read_image_header(member.data)
     except ValueError as error:
-        raise ManifestError(f"{path}: {member.name} at byte {member.offset} is not an intact image: {error}") from error
+        return _FoundImage(_sample(member, _plain_name(member.name)), f"{member.name} at byte {member.offset}: {error}")
+    return _FoundImage(_sample(member, _plain_name(member.name)), "")
+
+
+def _foreign_sample(path: Path, key: str, members: Members[_FoundImage]) -> Sample:
+    try:
+        image, said = members.image(), members.said()
+    except ValueError as error:
+        raise ManifestError(
+            f"{path}: key {key} {error}; expected one image ({', '.join(sorted(IMAGE_TYPES))}) and one class for each "
+            "key: pack it again"
+        ) from None
+    if image.problem:
+        raise ManifestError(f"{path}: not an intact image: {image.problem}")
+    stated = stated_class(image.sample.source_name, said)
+    if stated is None:
+        raise ManifestError(
+            f"{path}: sample {key} has neither a class folder nor a class in a .cls or .json member; expected one"
+        )
+    return image.sample._replace(class_name=stated.name, label=stated.label, text=stated.text)
+
+
+def _position(sample: Sample) -> int:
+    return sample.offset
 
 
 def _sample(member: Member, name: str) -> Sample:
@@ -135,10 +219,3 @@ def _sample(member: Member, name: str) -> Sample:
         hashlib.sha256(member.data).digest(),
         checksum(member.data),
     )
-
-
-def _with_class(path: Path, sample: Sample, classes: dict[str, str]) -> Sample:
-    stated = stated_class(sample.source_name, classes.get(sample.key))
-    if stated is None:
-        raise ManifestError(f"{path}: sample {sample.key} has neither a class folder nor a .cls member; expected one")
-    return sample._replace(class_name=stated.name, label=stated.label)

@@ -12,7 +12,7 @@ from tta_pipeline.errors import ClassMapError, ManifestError
 from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
 from tta_pipeline.shards.completion import completed
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256, present_shards
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,7 +94,7 @@ def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
 def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
     yield from _wrong_totals(shard_set)
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
-    present = {path.name: path for path in sorted(shard_set.folder.glob("[!.]*.tar"))}
+    present = {path.name: path for path in present_shards(shard_set.folder, shard_set.manifest)}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))
     yield from (f"{shard_set.folder / name} is missing" for name in expected.keys() - present.keys())
     here = [(present[name], shard) for name, shard in expected.items() if name in present]

@@ -1,30 +1,33 @@
-"""Third-party shards, `<root>/<corruption>/<severity>/*.tar`: read and never rewritten."""
+"""Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
 
-import hashlib
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.files import published_folder
 from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.folder_tree import WRAPPERS
-from tta_pipeline.sources.tar_stream import TarStream, opened
+from tta_pipeline.sources.shard_files import require_one_set, shard_files, shards_version
+from tta_pipeline.sources.shard_members import Members, Said, member_name
+from tta_pipeline.sources.tar_stream import opened
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
-_MAX_CLASS_BYTES = 4096
+_MAX_SAID_BYTES = 2**20 + 1
 
 
 class StatedClass(NamedTuple):
-    """What a shard says about the class of a sample: a name, a label, or both."""
+    """What a shard says about the class of a sample: a folder, a label, a text, or several of them."""
 
     name: str
-    """Name of the class folder, or text of the `.cls` member; empty if there is only a label."""
+    """Name of the folder that the sample is in; empty if there is none."""
     label: int | None
-    """Integer in the `.cls` member, if it has one."""
+    """Integer in the `.cls` or `.json` member, if it has one."""
+    text: str = ""
+    """Text in the `.cls` or `.json` member, if it has one and no integer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,19 +38,33 @@ class ExistingShards:
     cells: tuple[Cell, ...]
     """The cells that make up the source; only their classes count for the class map."""
     elsewhere: tuple[tuple[Cell, Path], ...] = ()
-    """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
+    """Cells whose folders are not at `<root>/<shift>/<severity>`, such as clean images."""
+    files: tuple[str, ...] = ()
+    """Patterns of the names of the shards; if empty, all tars of a folder."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards of *cell*."""
         return dict(self.elsewhere).get(cell, self.root / cell.path)
 
+    def shards(self, cell: Cell) -> tuple[Path, ...]:
+        """Return the shards of *cell*.
+
+        Raises:
+            SourceError: there are none, or those of several sets side by side.
+        """
+        shards = shard_files(self.folder(cell), self.files)
+        if not self.files:
+            require_one_set(shards)
+        return shards
+
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes of all cells that exist, found by reading only headers and `.cls` members.
+        """Return the classes of all cells that exist, found by reading only headers and label members.
 
         Raises:
             SourceError, ClassMapError: see `class_names_in`.
         """
-        return class_names_in(folder for cell in self.cells if (folder := self.folder(cell)).is_dir())
+        there = (cell for cell in self.cells if self.folder(cell).is_dir())
+        return class_names_in(path for cell in there for path in self.shards(cell))
 
     def version(self, cell: Cell) -> str:
         """Return the digest of names, sizes and modification times of the shards of *cell*.
@@ -55,16 +72,28 @@ class ExistingShards:
         Raises:
             SourceError: there are no shards.
         """
-        return shards_version(self.folder(cell))
+        return shards_version(self.shards(cell))
 
 
-def stated_class(member: str, text: str | None) -> StatedClass | None:
-    """Return what an image's name and its `.cls` member, if any, say about its class; None if they say nothing."""
+def stated_class(member: str, said: Said) -> StatedClass | None:
+    """Return what an image's name and its label members say about its class; None if they say nothing."""
     folder = member.rpartition("/")[0].rpartition("/")[2]
     name = "" if folder in WRAPPERS or folder == "." else folder
-    if text is not None and text.isdecimal():
-        return StatedClass(name, int(text))
-    return StatedClass(name or text or "", None) if name or text else None
+    return StatedClass(name, *said) if name or said != Said() else None
+
+
+def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
+    """Return the folders that are no classes, since their samples have several labels or texts."""
+    said_by_folder: defaultdict[str, set[tuple[int | None, str]]] = defaultdict(set)
+    for name, label, text in stated:
+        if label is not None or text:
+            said_by_folder[name].add((label, text))
+    return frozenset(name for name, said in said_by_folder.items() if name and len(said) > 1)
+
+
+def class_of(stated: StatedClass, wrappers: Collection[str]) -> str:
+    """Return the name of the class; empty if there is only a label."""
+    return stated.text if stated.name in wrappers else stated.name or stated.text
 
 
 def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
@@ -74,94 +103,48 @@ def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
         ClassMapError: some samples have a name and others only a label, or a label is too large.
     """
     found = set(stated)
-    names = {name for name, _ in found if name}
-    labels = {label for name, label in found if not name and label is not None}
+    wrappers = wrapper_folders(found)
+    names = {class_of(one, wrappers) for one in found} - {""}
+    labels = {one.label for one in found if one.label is not None and not class_of(one, wrappers)}
     if names and labels:
         raise ClassMapError(
             f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
             "expected one or the other: give a class map, which says which label belongs to which name"
         )
-    if labels and max(labels) > _MAX_LABEL:
-        raise ClassMapError(f"found the label {max(labels)} in a .cls member; expected 0 to {_MAX_LABEL}: correct it")
+    if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
+        raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
-def class_names_in(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Return the classes of the shards in *folders*, in label order.
+def class_names_in(shards: Iterable[Path]) -> tuple[str, ...]:
+    """Return the classes of *shards*, in label order.
 
     Raises:
         SourceError: a shard is damaged.
         ClassMapError: see `classes_in_label_order`.
     """
-    return classes_in_label_order(
-        stated for folder in folders for path in shard_files(folder) for stated in set(_stated_in(path))
-    )
-
-
-def shard_files(folder: Path) -> tuple[Path, ...]:
-    """Return the tars in *folder*, sorted by name, without hidden files.
-
-    Raises:
-        SourceError: there are no tars.
-    """
-    found = tuple(sorted(path for path in folder.glob("*.tar") if not path.name.startswith(".")))
-    if not found:
-        raise SourceError(f"0 shards in {folder}; expected *.tar: correct the root, or wait until they are there")
-    return found
-
-
-def shards_version(folder: Path) -> str:
-    """Return the digest of names, sizes and modification times of the shards in *folder*; links count as their targets.
-
-    Raises:
-        SourceError: there are no shards, or one cannot be read.
-    """
-    lines = []
-    for path in shard_files(folder):
-        try:
-            status = path.stat()
-        except OSError as error:
-            raise SourceError(f"{path} cannot be read ({error.strerror}); expected a shard: restore it") from error
-        lines.append(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}")
-    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def link_shards(source: Path, target: Path, *, anew: bool = False) -> bool:
-    """Make *target* a folder of symbolic links to the shards in *source*; return whether it had to be made.
-
-    A folder that is made *anew*, or made because the shards are different, has no manifest.
-
-    Raises:
-        SourceError: there are no shards in *source*.
-    """
-    wanted = {path.name: path.absolute() for path in shard_files(source)}
-    present = {path.name: path.readlink() if path.is_symlink() else None for path in target.glob("*.tar")}
-    if present == wanted and not anew:
-        return False
-    with published_folder(target) as folder:
-        for name, path in wanted.items():
-            (folder / name).symlink_to(path)
-    return True
+    return classes_in_label_order(stated for path in shards for stated in set(_stated_in(path)))
 
 
 def _stated_in(path: Path) -> Iterator[StatedClass]:
     """Yield what the shard *path* says about the classes of its samples, without reading images."""
-    images: dict[str, str] = {}
-    texts: dict[str, str] = {}
+    samples: defaultdict[str, Members[str]] = defaultdict(Members)
     with opened(path) as stream:
         for entry in stream:
-            folder, _, name = entry.name.rpartition("/")
-            key = f"{folder}/{name.partition('.')[0]}"
-            if name.lower().endswith(".cls"):
-                texts[key] = _text(stream)
-            elif not name.lower().endswith(".json"):
-                images[key] = entry.name
-    for key, member in images.items():
-        stated = stated_class(member, texts.get(key))
-        if stated is not None:  # adoption reports the samples without a class
+            name = member_name(entry.name)
+            if name.role == "image":
+                samples[name.key].images.append((name.extension, entry.name))
+            elif name.role == "class":
+                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+            elif name.role == "json":
+                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+    for key, members in samples.items():
+        if not members.images:
+            continue  # adoption reports it, and samples without a class
+        try:
+            stated = stated_class(members.image(), members.said())
+        except ValueError as error:
+            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+        if stated is not None:
             require_unicode(stated.name, of=path, error=SourceError)
             yield stated
-
-
-def _text(stream: TarStream) -> str:
-    return stream.read(_MAX_CLASS_BYTES).decode("utf-8", "replace").strip()

@@ -12,14 +12,12 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
+from tta_pipeline.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.order import StreamOrder, as_stored, shuffled
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Stream
-
-_NPY = "npy"
 
 
 class Shards(Dataset[tuple[Any, int]]):
@@ -124,8 +122,8 @@ class Shards(Dataset[tuple[Any, int]]):
         return self._pixels
 
     def _decoded(self, data: bytes) -> Image.Image:
-        if read_image_header(data).encoding == _NPY:
-            return Image.fromarray(read_npy(data))
+        if read_image_header(data).encoding in ARRAYS:
+            return Image.fromarray(np.ascontiguousarray(read_array(data)))
         return decode_with_pillow(data)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from tta_pipeline.images import decode_with_pillow, read_image_header, read_npy
+from tta_pipeline.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 
 _CONVERTED = ("YCbCr", "Gray", "RGB")
 _JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
@@ -29,8 +29,8 @@ def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
     header = read_image_header(data)
     if (header.height, header.width) != out.shape[:2]:
         raise ValueError(f"an image of {header.height}x{header.width} pixels; expected {out.shape[0]}x{out.shape[1]}")
-    if header.encoding == "npy":
-        out[...] = read_npy(data)
+    if header.encoding in ARRAYS:
+        out[...] = read_array(data)
         return
     is_converted = header.encoding == "jpeg" and simplejpeg.decode_jpeg_header(data)[2] in _CONVERTED
     if not (is_converted and _decode_jpeg_into(data, out)):

@@ -25,8 +25,8 @@ from tta_pipeline.corruptions.plasma import plasma_fractal
 from tta_pipeline.corruptions.randomness import generators
 from tta_pipeline.corruptions.spatter import TURQUOISE, _equalised, _water, canny
 from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import CORRUPTIONS, SEVERITIES
 from tta_pipeline.sources.generator import GENERATOR_VERSION
+from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
 Images = npt.NDArray[np.uint8]
 
@@ -162,7 +162,7 @@ MADE = """
 import hashlib
 import numpy as np
 from scipy import ndimage
-from tta_pipeline.partitions import CORRUPTIONS
+from tta_pipeline_tests.imagenet_c import CORRUPTIONS
 from tta_pipeline.corruptions import corrupt
 from tta_pipeline.sources.generator import Encoding
 noise = np.random.default_rng(5).standard_normal((4, 224, 224, 3))

@@ -12,9 +12,9 @@ import pytest
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline.records.evaluation import ALIKE
 from tta_pipeline.records.files import publish_record
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.metrics.made import evaluation, facts_of_version_1, record, record_of_part, write_version_1
 
 Ask = Callable[..., list[tuple[Any, ...]]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import webdataset
 
-from tta_pipeline.cli.folders import adopt_everything
+from tta_pipeline.cli.adopting import adopt_everything
 from tta_pipeline.cli.sharding import ShardOrder, shard_everything
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tta_pipeline.labels.shipped import shipped_classes
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
 SHAPES = {
     "ccc": (27, 0, "imagenet"),

@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import CLEAN, CORRUPTIONS, SEVERITIES, Cell, cells
+from tta_pipeline.partitions import CLEAN, Cell, cells
 from tta_pipeline.progress import Progress
 from tta_pipeline.sources import archive as archive_module
 from tta_pipeline.sources.archive import ArchivedImages
 from tta_pipeline.sources.listing import read_ahead
 from tta_pipeline_tests.conftest import Project, jpeg
+from tta_pipeline_tests.imagenet_c import CORRUPTIONS, SEVERITIES
 
 FOG, SNOW = Cell(corruption="fog", severity=5), Cell(corruption="snow", severity=1)
 IMAGES = {

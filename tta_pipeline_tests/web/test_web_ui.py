@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tta_pipeline.partitions import COMMON_CORRUPTIONS, Cell
+from tta_pipeline.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
 from tta_pipeline_tests.web.server import WebServer, asset_key
 
 CELL_ASSETS = ("source_split", "tar_shards", "shard_manifest", *(f"evaluation/{e}" for e in ("source", "norm", "tent")))

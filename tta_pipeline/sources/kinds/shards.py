@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted
+from tta_pipeline.sources.kinds.shard_names import ShardFiles
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.existing_shards import ExistingShards
@@ -21,11 +22,15 @@ _MAX_SHARD_MEMBERS = 20_000
 class ShardsSource(SourceSection):
     """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
 
-    A shift set without severities has `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`.
+    A shift set without severities has `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`. Only a `.tar.gz` is copied:
+    it is unpacked into the data root.
     """
 
     kind: Literal["shards"]
     root: Path
+    files: ShardFiles = ()
+    """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
+    tars of a folder, which must then be of one set."""
     clean: Path | None = None
     """Folder of shards with the uncorrupted images."""
     has_shards: ClassVar[bool] = True
@@ -39,7 +44,7 @@ class ShardsSource(SourceSection):
         folders = ((cell, self.own_place(cell, at.shift_set)) for cell in at.cells)
         elsewhere = [(cell, path) for cell, path in folders if path != root / cell.path]
         elsewhere += [(CLEAN, self.clean.expanduser())] if self.clean else []
-        return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere))
+        return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere), files=self.files)
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -87,9 +92,11 @@ class _Manifest(BaseModel):
 
 def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
     """Return number of classes and image size of the shards in *folder*, from its manifest or its first shard."""
-    from tta_pipeline.sources.existing_shards import classes_in_label_order, shard_files, stated_class
+    from tta_pipeline.sources.existing_shards import classes_in_label_order, stated_class
     from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
     from tta_pipeline.sources.kinds.looking import Seen
+    from tta_pipeline.sources.shard_files import shard_files
+    from tta_pipeline.sources.shard_members import said_by_text
     from tta_pipeline.sources.tar_stream import opened
 
     path = shard_files(folder)[0]
@@ -107,7 +114,7 @@ def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | Non
             elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
                 members[key] = entry.name
                 seen.look_at_image(entry, stream)
-    stated = (stated_class(member, texts.get(key)) for key, member in members.items())
+    stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
     num_classes = len(classes_in_label_order(found for found in stated if found))
     try:
         return len(_Manifest.model_validate_json((folder / "manifest.json").read_bytes()).classes), seen.image_size, []

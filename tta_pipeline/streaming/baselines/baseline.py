@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from tta_pipeline.images import decode_with_pillow, read_npy
+from tta_pipeline.images import decode_with_pillow, read_array
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.stored_images import stored_images
@@ -25,7 +25,7 @@ Output = Literal["uint8", "float32"]
 """uint8 (B, H, W, 3) like a stream's batches, or normalised float32 (B, 3, H, W)."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and standard deviation of ImageNet's training images in [0, 1], as torchvision's weights expect them."""
-_NPY = b"\x93NUMPY"
+_ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:
 
 def decode_image(data: bytes) -> Image.Image | npt.NDArray[np.uint8]:
     """Return the image file *data* decoded by Pillow, or the pixels of a tensor."""
-    return read_npy(data) if data.startswith(_NPY) else decode_with_pillow(data)
+    return read_array(data) if data.startswith(_ARRAYS) else decode_with_pillow(data)
 
 
 def stored_files(shard_set: ShardSet) -> Iterator[bytes]:

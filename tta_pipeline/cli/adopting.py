@@ -1,0 +1,113 @@
+"""What `tta-pipeline adopt` does with whole folders of shards made by others."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.names import some
+from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Reporter, Step
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt
+from tta_pipeline.shards.verification import verify
+from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY
+from tta_pipeline.sources.existing_shards import class_names_in
+from tta_pipeline.sources.shard_files import (
+    COMPRESSED_SUFFIXES,
+    chosen_names,
+    require_one_set,
+    shard_files,
+    unpack,
+    unpacked,
+)
+
+
+def adopt_everything(
+    root: Path,
+    class_map: ClassMap | None,
+    progress: Reporter,
+    *,
+    files: tuple[str, ...] = (),
+    unpacks: bool = False,
+) -> Iterator[Step[Published]]:
+    """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
+
+    Args:
+        root: Folder of shards, or of folders of them.
+        class_map: Labels; None: those of the manifests that are there, else the classes of all folders together.
+        progress: Told of the samples as they are read.
+        files: Patterns of the names of the shards to adopt; if empty, all of a folder, which must then be one set.
+        unpacks: Whether a tar is written beside each compressed shard.
+
+    Raises:
+        SourceError: a folder has the shards of several sets, or of a range in *files* only some.
+        ManifestError: there are no shards, a shard is damaged, or a set is not what its manifest says.
+    """
+    folders = _folders(root, files)
+    known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
+    for verdict in verify(known, progress):
+        if verdict.problems:
+            raise ManifestError(f"{some(verdict.problems, '; ')}. {INSTEAD_OF_ADOPTING}")
+    shards = {folder: _shards(folder, files, unpacks=unpacks) for folder in folders if folder not in known}
+    # From all folders together: one that lacks a class must not shift the labels of the others.
+    class_map = class_map or _class_map_of(known) or ClassMap(classes=class_names_in(_all(shards.values())))
+    for number, folder in enumerate(folders, start=1):
+        cell = read_manifest(folder).cell if folder in known else _cell(folder)  # verified above
+        adopted = adopt(
+            folder,
+            cell,
+            progress(str(folder), 0),
+            benchmark_name=root.absolute().name,
+            class_map=class_map,
+            files=files,
+        )
+        yield Step(number, len(folders), adopted)
+
+
+def _folders(root: Path, files: Sequence[str]) -> list[Path]:
+    """Return the folders at or under *root* with shards, those of macOS beside other files left out."""
+    shards = [path for path in root.rglob("[!.]*") if path.name.endswith((".tar", *COMPRESSED_SUFFIXES))]
+    chosen = chosen_names({path.name for path in shards}, files) if files else None
+    folders = sorted({path.parent for path in shards if chosen is None or path.name in chosen})
+    if not folders:
+        raise ManifestError(f"no {some(files) or '*.tar'} at or under {root}; expected shards")
+    return folders
+
+
+def _shards(folder: Path, files: Sequence[str], *, unpacks: bool) -> tuple[Path, ...]:
+    """Return the shards of one set in *folder*, unpacked if wanted."""
+    shards = shard_files(folder, files)
+    if not files:
+        require_one_set(shards)
+    for shard in shards if unpacks else ():
+        if unpacked(shard) != shard:
+            unpack(shard, unpacked(shard))
+    return shard_files(folder, files) if unpacks else shards
+
+
+def _all(shards: Iterable[Sequence[Path]]) -> Iterator[Path]:
+    return (path for paths in shards for path in paths)
+
+
+def _cell(folder: Path) -> Cell:
+    """Return the cell that the last two names of *folder* give; one name is a shift without severities."""
+    name, severity = folder.absolute().parts[-2:]
+    is_cell = severity.isdecimal() and int(severity) <= HIGHEST_SEVERITY
+    return Cell(corruption=name, severity=int(severity)) if is_cell else Cell(corruption=severity, severity=0)
+
+
+def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
+    """Return the class map of the shard sets in *folders*, or None if there are none.
+
+    Raises:
+        ManifestError: they have several.
+    """
+    found = {ClassMap(classes=read_manifest(folder).classes): folder for folder in folders}
+    if len(found) > 1:
+        one, other = list(found.values())[:2]
+        raise ManifestError(
+            f"found manifests of {len(found)} class maps, such as in {one} and {other}; expected one class map for all "
+            "sets that are adopted at once: adopt the others separately"
+        )
+    return next(iter(found), None)

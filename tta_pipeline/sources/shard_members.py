@@ -1,0 +1,170 @@
+"""The members of shards that others made: which is the image of a sample, which says its class, and which do neither.
+
+A member belongs to the sample whose key is its name up to the first dot of the last part, as for webdataset; the rest
+is its extension, and the last part of the extension is its type: `a.jpg` and `a.input.jpg` are both images of `a`.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+IMAGE_TYPES = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy", "img", "pth"})
+"""Types of images: `img` is any of the formats, and `pth` a uint8 tensor (3, H, W) that torch.save wrote."""
+CLASS_TYPE, JSON_TYPE = "cls", "json"
+REFUSED_TYPES = frozenset({"pyd", "pkl", "pickle", "exe"})
+"""Types that a careless reader would execute."""
+LABEL_FIELDS = ("label", "cls", "class", "class_id", "class_idx", "class_index", "label_id", "target")
+"""Fields of a `.json` member that hold a label if they hold an integer."""
+NAME_FIELDS = ("label", "cls", "class", "class_name", "label_name", "wnid", "synset")
+"""Fields of a `.json` member that hold the name of a class if they hold text, where no field holds a label."""
+_MAIN_NAMES = frozenset({"input", "image", "img", "output", "label", "target"})
+"""First parts of extensions such as `input.jpg` that mark the image, or the class, if there are several."""
+_COMPRESSED = frozenset({"gz", "bz2", "xz", "zst"})
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_MAX_JSON_BYTES = 2**20
+
+Role = Literal["image", "class", "json", "left out", "hidden", "refused"]
+T = TypeVar("T")
+
+
+class MemberName(NamedTuple):
+    """What a member's name says."""
+
+    key: str
+    extension: str
+    """All that follows the first dot, in lower case."""
+    role: Role
+
+
+class Said(NamedTuple):
+    """What the label members of a sample say about its class."""
+
+    label: int | None = None
+    text: str = ""
+
+
+@dataclass(kw_only=True)
+class Members(Generic[T]):
+    """The members of one sample; *T* is what is known of an image."""
+
+    images: list[tuple[str, T]] = field(default_factory=list)
+    """Extension of each image, and the image."""
+    texts: list[tuple[str, bytes]] = field(default_factory=list)
+    """Extension and content of each `.cls` member."""
+    jsons: list[tuple[str, bytes]] = field(default_factory=list)
+    """Extension and content of each `.json` member."""
+    others: list[str] = field(default_factory=list)
+    """Extensions of all other members."""
+
+    def image(self) -> T:
+        """Return the image of the sample.
+
+        Raises:
+            ValueError: there is none, or no saying which of several it is.
+        """
+        if not self.images:
+            found = [extension for extension, _ in (*self.texts, *self.jsons)] + self.others
+            raise ValueError(f"has no image, only {', '.join('.' + name for name in found[:3])}")
+        return _main(self.images, "images")[1]
+
+    def said(self) -> Said:
+        """Return what the `.cls` member says or, if there is none, the `.json` members.
+
+        Raises:
+            ValueError: they say several things, or no class.
+        """
+        if self.texts:
+            return said_by_text(_main(self.texts, ".cls members")[1].decode("utf-8", "replace").strip())
+        return said_by_json([content for _, content in self.jsons])
+
+    def left_out(self) -> list[str]:
+        """Return the extensions of the members that are neither the image nor say anything about the class."""
+        chosen = [_main(found, "")[0] for found in (self.images, self.texts) if found]
+        return [name for name in (*_extensions(self.images), *_extensions(self.texts)) if name not in chosen] + [
+            *self.others
+        ]
+
+
+def member_name(name: str) -> MemberName:
+    """Return what the *name* of a member says: its sample, and what it is for."""
+    folder, _, last = name.rpartition("/")
+    stem, dot, extension = last.partition(".")
+    extension = extension.lower()
+    key = f"{folder}/{stem}" if folder else stem
+    if not dot or not stem or last.startswith("."):
+        return MemberName(key, extension, "hidden")  # webdataset skips names without an extension; macOS adds `._a.jpg`
+    parts = extension.split(".")
+    kind = parts[-1]
+    if kind in IMAGE_TYPES:
+        return MemberName(key, extension, "image")
+    if kind == CLASS_TYPE:
+        return MemberName(key, extension, "class")
+    if kind == JSON_TYPE:
+        return MemberName(key, extension, "json")
+    is_refused = kind in REFUSED_TYPES or (kind in _COMPRESSED and parts[-2:-1] and parts[-2] in REFUSED_TYPES)
+    return MemberName(key, extension, "refused" if is_refused else "left out")
+
+
+def said_by_json(contents: Sequence[bytes]) -> Said:
+    """Return the label that JSON objects hold, in one of `LABEL_FIELDS`; or the name, in one of `NAME_FIELDS`.
+
+    Raises:
+        ValueError: one is not JSON, or they hold several labels or, without a label, several names.
+    """
+    labels: dict[int, str] = {}
+    names: dict[str, str] = {}
+    for content in contents:
+        fields = _object(content)
+        for name in (*LABEL_FIELDS, *NAME_FIELDS):
+            value = fields.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+                continue
+            said = said_by_text(str(value))
+            if said.label is not None:
+                if name in LABEL_FIELDS:
+                    labels.setdefault(said.label, name)
+            elif name in NAME_FIELDS:
+                names.setdefault(said.text, name)
+    for found, what in ((labels, "labels"), (names, "class names")):
+        if len(found) > 1:
+            fields_found = ", ".join(f"{name} {value!r}" for value, name in found.items())
+            raise ValueError(f"has several {what} in its .json member: {fields_found}")
+        if found:
+            break
+    return Said(next(iter(labels), None), "" if labels else next(iter(names), ""))
+
+
+def said_by_text(text: str) -> Said:
+    """Return the label that *text* is or, if it is no integer, the text."""
+    return Said(int(text)) if _INTEGER.fullmatch(text) else Said(None, text)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    if len(content) > _MAX_JSON_BYTES:
+        raise ValueError(f"has a .json member of {len(content):,} bytes")
+    try:
+        found = json.loads(content)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"has a .json member that is not JSON ({error})") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
+    """Return the only one, or the only one with a plain extension, or the only one with a name such as `input`."""
+    if len(found) == 1:
+        return found[0]
+    extensions = _extensions(found)
+    if len(set(extensions)) < len(extensions):
+        raise ValueError(f"appears {max(map(extensions.count, extensions))} times; expected once")
+    plain = [pair for pair in found if "." not in pair[0]]
+    named = [pair for pair in found if pair[0].partition(".")[0] in _MAIN_NAMES]
+    for chosen in (plain, named):
+        if len(chosen) == 1:
+            return chosen[0]
+    raise ValueError(f"has {len(found)} {what}: {', '.join('.' + name for name in extensions[:3])}")
+
+
+def _extensions(found: Sequence[tuple[str, Any]]) -> list[str]:
+    return [extension for extension, _ in found]

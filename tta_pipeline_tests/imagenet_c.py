@@ -1,0 +1,9 @@
+"""The names of ImageNet-C's corruptions, as its shift set has them."""
+
+from tta_pipeline.shifts.loading import shipped_sets
+
+_SET = shipped_sets()["imagenet_c"]
+CORRUPTIONS = _SET.names
+COMMON_CORRUPTIONS = _SET.in_mean
+EXTRA_CORRUPTIONS = _SET.held_out
+SEVERITIES = _SET.severities

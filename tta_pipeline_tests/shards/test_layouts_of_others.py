@@ -1,0 +1,509 @@
+"""Shards in the layouts of other programs are adopted where they lie, with every image, order and label right."""
+
+import gc
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import webdataset
+from click.testing import CliRunner
+
+from tta_pipeline.cli import main
+from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
+from tta_pipeline.images import read_image_header
+from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import Published, adopt
+from tta_pipeline.shards.verification import verify
+from tta_pipeline.sources.existing_shards import ExistingShards
+from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
+from tta_pipeline.streaming.order import as_stored
+from tta_pipeline.streaming.reader import Stream
+from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.shards.cell import CELL, QUIET
+
+SHIFT = Cell(corruption="fog", severity=0)
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Let webdataset's writers close what they hold before the next test."""
+    yield
+    gc.collect()
+
+
+def write_shard(path: Path, samples: Sequence[Mapping[str, Any]]) -> None:
+    """Write a shard with webdataset's own writer; samples without a key are numbered as `000000`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with webdataset.TarWriter(str(path), mtime=0) as writer:
+        for number, sample in enumerate(samples):
+            writer.write({"__key__": f"{number:06d}", **sample})
+
+
+def adopted(folder: Path, classes: tuple[str, ...] | None = None, **options: Any) -> Published:
+    """Return what adoption makes of *folder*."""
+    class_map = ClassMap(classes=classes) if classes else None
+    return adopt(folder, CELL, QUIET, benchmark_name="theirs", class_map=class_map, **options)
+
+
+def labels(folder: Path) -> list[int]:
+    """Return the labels of the adopted set in *folder*, in stored order."""
+    return ShardSet.open(folder).index.labels.tolist()
+
+
+def stored_bytes(shard_set: ShardSet) -> list[bytes]:
+    """Return the bytes that the index points at, in stored order."""
+    names = [shard.name for shard in shard_set.manifest.shards]
+    rows = zip(shard_set.index.shards, shard_set.index.offsets, shard_set.index.sizes, strict=True)
+    return [(shard_set.folder / names[shard]).read_bytes()[start : start + size] for shard, start, size in rows]
+
+
+def run(*arguments: str | Path) -> Any:
+    """Run `tta-pipeline adopt`."""
+    return CliRunner().invoke(main, ["adopt", *map(str, arguments)])
+
+
+def test_further_members_are_kept_where_they_are_and_named(tmp_path: Path):
+    """Captions, lists and thumbnails beside an image neither stop the adoption nor end up as samples."""
+    extras = {"txt": "a caption", "meta": b"\x80\x02", "json": {"width": 3}, "thumbnail.jpg": jpeg(9), "id": 4}
+    write_shard(tmp_path / "a-0.tar", [{"jpg": jpeg(number), "cls": 5 - number, **extras} for number in range(4)])
+
+    result = run(tmp_path)
+
+    assert 0 == result.exit_code, result.output
+    assert "left out 4 .id, 4 .meta, 4 .thumbnail.jpg, and 1 more" in " ".join(result.output.split())
+    assert [5, 4, 3, 2] == labels(tmp_path)
+    assert [jpeg(number) for number in range(4)] == stored_bytes(ShardSet.open(tmp_path))
+    assert 16 == ShardSet.open(tmp_path).manifest.source.num_strays
+
+
+@pytest.mark.parametrize(
+    ("content", "label"),
+    [
+        ({"label": 3, "caption": "a fish"}, 3),
+        ({"class_id": 3, "class_name": "tench", "wnid": "n01440764"}, 3),
+        ({"label": 3, "class_idx": 3, "target": "3"}, 3),
+        ({"class": "b"}, 1),
+        ({"label": "b", "cls": "b", "width": 500}, 1),
+    ],
+)
+def test_a_label_in_a_json_member(tmp_path: Path, content: Mapping[str, Any], label: int):
+    """An integer in one of the known fields is the label; without one, the name of the class is looked up."""
+    write_shard(tmp_path / "0.tar", [{"png": jpeg(0), "json": content}])
+
+    adopted(tmp_path, ("a", "b", "c", "d"))
+
+    assert [label] == labels(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ({"label": 3, "class_id": 4}, r"several labels in its \.json member: label 3, class_id 4"),
+        ({"class_name": "tench", "wnid": "n01440764"}, "several class names"),
+        ({"label": -1}, "label -1"),
+        ({"label": [1, 2]}, "neither a class folder nor a class"),
+        ({"label": 1.5}, "neither a class folder nor a class"),
+        ({"label": True}, "neither a class folder nor a class"),
+        ({"caption": "3"}, "neither a class folder nor a class"),
+        (b"{", "not JSON"),
+    ],
+)
+def test_a_json_member_that_leaves_the_class_open_is_refused(tmp_path: Path, content: object, named: str):
+    """Of several labels none is guessed, and neither is one made of something that is no integer."""
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    with webdataset.TarWriter(str(tmp_path / "0.tar"), encoder=False) as writer:
+        writer.write({"__key__": "x", "jpg": jpeg(0), "json": data})
+
+    with pytest.raises(PipelineError, match=named):
+        adopted(tmp_path, ("a", "b", "c", "d", "e"))
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_double_extensions(tmp_path: Path):
+    """`x.input.jpg` and `x.output.cls` are image and class of `x`, and a mask beside it is not its image."""
+    write_shard(
+        tmp_path / "0.tar",
+        [{"input.jpg": jpeg(number), "mask.png": jpeg(7), "output.cls": number} for number in (2, 1)],
+    )
+
+    published = adopted(tmp_path)
+
+    assert [2, 1] == labels(tmp_path)
+    assert [jpeg(2), jpeg(1)] == stored_bytes(published.shard_set)
+    assert {"mask.png": 2} == published.left_out
+
+
+@pytest.mark.parametrize(
+    ("sample", "named"),
+    [
+        ({"jpg": jpeg(0), "png": jpeg(1), "cls": 0}, r"key 000000 has 2 images: \.jpg, \.png"),
+        ({"1.jpg": jpeg(0), "2.jpg": jpeg(1), "cls": 0}, r"key 000000 has 2 images: \.1\.jpg, \.2\.jpg"),
+        ({"jpg": jpeg(0), "fine.cls": 0, "coarse.cls": 1}, r"has 2 \.cls members: \.coarse\.cls, \.fine\.cls"),
+        ({"tif": b"II*", "cls": 0}, r"has no image, only \.cls, \.tif"),
+        ({"cls": 0}, r"has no image, only \.cls"),
+        ({"jpg": b"GIF89a", "cls": 0}, r"000000\.jpg at byte \d+: 6 bytes that begin with"),
+        ({"jpg": jpeg(0), "cls": 0, "pyd": b""}, r"000000\.pyd.* careless reader"),
+        ({"jpg": jpeg(0), "cls": 0, "pickle.gz": b""}, r"000000\.pickle\.gz.* careless reader"),
+    ],
+)
+def test_a_sample_that_is_not_one_image_is_refused(tmp_path: Path, sample: Mapping[str, Any], named: str):
+    """Neither is one of two images chosen, nor is a sample dropped because its image is of an unknown kind."""
+    with webdataset.TarWriter(str(tmp_path / "0.tar"), encoder=False) as writer:
+        encoded = {name: str(value).encode() if isinstance(value, int) else value for name, value in sample.items()}
+        writer.write({"__key__": "000000", **encoded})
+
+    with pytest.raises(ManifestError, match=named):
+        adopted(tmp_path)
+
+
+def test_files_that_webdataset_skips_are_counted(tmp_path: Path):
+    """What macOS leaves beside each file, and files without an extension, are no samples."""
+    (tmp_path / "n01").mkdir()
+    for name, data in (("a.jpg", jpeg(0)), ("._a.jpg", b"AppleDouble"), ("LICENSE", b"free")):
+        (tmp_path / "n01" / name).write_bytes(data)
+    subprocess.run(["tar", "-cf", tmp_path / "0.tar", "-C", tmp_path, "n01"], check=True)
+
+    manifest = adopted(tmp_path).shard_set.manifest
+
+    assert (1, 2) == (manifest.num_samples, manifest.source.num_hidden)
+
+
+def write_as_imagenet_tools_tests(folder: Path, labels: Sequence[int]) -> None:
+    """Write shards as the tests of AaltoRSE/ImageNetTools have them: `Data/Images/Pic8` and an integer in `.cls`."""
+    for shard, start in enumerate(range(0, len(labels), 3)):
+        numbers = range(start, min(start + 3, len(labels)))
+        samples = [{"__key__": f"Data/Images/Pic{i}", "jpg": jpeg(i), "cls": str(labels[i])} for i in numbers]
+        write_shard(folder / f"Shards{shard}.tar", samples)
+
+
+@pytest.mark.parametrize("classes", [None, tuple("abcdefghijk"), tuple(map(str, range(11)))])
+def test_a_folder_with_several_labels_is_no_class(tmp_path: Path, classes: tuple[str, ...] | None):
+    """With a class map or without, `Data/Images` is no class of the samples in it."""
+    expected = [2, 0, 5, 4, 1, 6, 10, 3, 7, 9, 8]
+    write_as_imagenet_tools_tests(tmp_path, expected)
+
+    adopted(tmp_path, classes)
+
+    assert expected == labels(tmp_path)
+    assert (
+        tuple(map(str, range(11)))
+        == ExistingShards(root=tmp_path, cells=(CELL,), elsewhere=((CELL, tmp_path),)).class_names()
+    )
+
+
+def test_a_wrong_label_among_class_folders_is_refused(tmp_path: Path):
+    """A sample whose label is another than that of its folder does not turn the folder into a wrapper."""
+    folders = ["ant", "ant", "bear", "bear"]
+    for number, wrong in enumerate(([0, 0, 1, 1], [0, 1, 1, 1])):
+        samples = [
+            {"__key__": f"{folder}/{position}", "jpg": jpeg(position), "cls": label}
+            for position, (folder, label) in enumerate(zip(folders, wrong, strict=True))
+        ]
+        write_shard(tmp_path / str(number) / "0.tar", samples)
+
+    assert [0, 0, 1, 1] == adopted(tmp_path / "0").shard_set.index.labels.tolist()
+    with pytest.raises(ClassMapError, match="ant/1 has the label 1"):
+        adopted(tmp_path / "1", ("ant", "bear"))
+    with pytest.raises(ClassMapError, match="only a label"):
+        adopted(tmp_path / "1")
+
+
+def test_a_folder_and_a_name_that_disagree_are_refused(tmp_path: Path):
+    """Both are classes of the class map, and only one can be right."""
+    write_shard(tmp_path / "0.tar", [{"__key__": "ant/0", "jpg": jpeg(0), "cls": "bear"}])
+
+    with pytest.raises(ClassMapError, match="folder of ant and has bear"):
+        adopted(tmp_path, ("ant", "bear"))
+
+
+def test_images_called_img(tmp_path: Path):
+    """The default of AaltoRSE/ImageNetTools: what the bytes are is told by the bytes."""
+    write_shard(tmp_path / "TestSet0.tar", [{"img": jpeg(0), "cls": "3"}, {"img": jpeg(1), "cls": "1"}])
+
+    shard_set = adopted(tmp_path).shard_set
+
+    assert [3, 1] == shard_set.index.labels.tolist()
+    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=2, image_size=32)
+    assert (2, 32, 32, 3) == tuple(batch.images.shape)
+
+
+def test_tensors_of_torch_have_their_pixels(tmp_path: Path):
+    """A uint8 tensor (3, H, W), as Graphcore's converter writes with `--format tensor`, is read as it was written."""
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, 32, 32), np.uint8)
+    write_shard(tmp_path / "0.tar", [{"pth": torch.from_numpy(image), "cls": 0} for image in pixels])
+
+    shard_set = adopted(tmp_path).shard_set
+
+    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=3, image_size=32)
+    assert np.array_equal(pixels.transpose(0, 2, 3, 1), batch.images.numpy())
+
+
+class Gadget:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.mkdir, (self.folder,)
+
+
+@pytest.mark.parametrize("content", ["gadget", "float", "grey", "dict", "cut"])
+def test_a_pth_that_is_no_image_is_refused_and_not_executed(tmp_path: Path, content: str):
+    """Only a plain uint8 tensor (3, H, W) is read."""
+    contents = {
+        "gadget": Gadget(tmp_path / "it_ran"),
+        "float": torch.zeros(3, 8, 8),
+        "grey": torch.zeros(1, 8, 8, dtype=torch.uint8),
+        "dict": {"image": torch.zeros(3, 8, 8, dtype=torch.uint8)},
+        "cut": torch.zeros(3, 8, 8, dtype=torch.uint8),
+    }
+    buffer = io.BytesIO()
+    torch.save(contents[content], buffer)
+    data = buffer.getvalue()[: -40 if content == "cut" else None]
+
+    with pytest.raises(ValueError, match=r"expected uint8 \(3, H, W\)"):
+        read_image_header(data)
+    assert not (tmp_path / "it_ran").exists()
+
+
+def write_side_by_side(folder: Path) -> None:
+    """Write training and validation shards into one folder, under the same keys, as tmbdev's code does."""
+    for split, count in (("train", 3), ("val", 2)):
+        for shard in range(count):
+            key = f"{shard:03d}"
+            write_shard(
+                folder / f"imagenet-{split}-{shard:06d}.tar", [{"__key__": key, "jpg": jpeg(shard), "cls": shard}]
+            )
+
+
+def test_training_and_validation_images_are_not_one_set(tmp_path: Path):
+    """Side by side in one folder they are told apart by name, and one must be chosen."""
+    write_side_by_side(tmp_path)
+
+    result = run(tmp_path)
+
+    assert 1 == result.exit_code
+    assert "names: imagenet-train-*.tar, imagenet-val-*.tar; expected one set" in result.output
+    assert '--files "imagenet-val-*.tar"' in result.output
+    with pytest.raises(SourceError, match="2 names"):
+        ExistingShards(root=tmp_path, cells=(CELL,), elsewhere=((CELL, tmp_path),)).version(CELL)
+
+
+@pytest.mark.parametrize(
+    ("files", "num_samples"),
+    [
+        (("imagenet-val-*.tar",), 2),
+        (("imagenet-train-{000000..000002}.tar",), 3),
+        (("imagenet-{train-000002,val-000001}.tar",), 2),
+        (("imagenet-val-000000.tar", "imagenet-val-000001.tar"), 2),
+    ],
+)
+def test_shards_are_chosen_by_patterns(tmp_path: Path, files: tuple[str, ...], num_samples: int):
+    """The manifest holds those and says by which patterns, so that the others count as no part of it later."""
+    write_side_by_side(tmp_path)
+    arguments = [argument for pattern in files for argument in ("--files", pattern)]
+
+    first, again = run(tmp_path, *arguments), run(tmp_path)
+
+    assert (0, 0) == (first.exit_code, again.exit_code), first.output + again.output
+    assert "adopted" in first.output
+    assert "unchanged" in again.output
+    manifest = ShardSet.open(tmp_path).manifest
+    assert (num_samples, files) == (manifest.num_samples, manifest.files)
+    assert [()] == [verdict.problems for verdict in verify([tmp_path], lambda *_: QUIET)]
+
+
+def test_a_shard_that_came_later_under_the_pattern_is_noticed(tmp_path: Path):
+    """A set that was chosen by a pattern is not whole any more once another file fits it."""
+    write_side_by_side(tmp_path)
+    adopted(tmp_path, files=("imagenet-val-*.tar",))
+    write_shard(tmp_path / "imagenet-val-000002.tar", [{"__key__": "new", "jpg": jpeg(8), "cls": 1}])
+
+    (verdict,) = verify([tmp_path], lambda *_: QUIET)
+
+    assert "imagenet-val-000002.tar is not in the manifest" in "".join(verdict.problems)
+
+
+def test_a_range_with_a_gap_is_refused(tmp_path: Path):
+    """Of a range that is written out, a missing shard is an error; three are named and the rest is counted."""
+    write_side_by_side(tmp_path)
+
+    with pytest.raises(SourceError, match=r"lacks 8 of the 10 .*000003\.tar, .*, and 5 more") as caught:
+        adopted(tmp_path, files=("imagenet-val-{000000..000009}.tar",))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(SourceError, match="0 shards"):
+        adopted(tmp_path, files=("test-*.tar",))
+    with pytest.raises(SourceError, match="more than"):
+        adopted(tmp_path, files=("val-{0..99999999999}.tar",))
+    with pytest.raises(SourceError, match="braces"):
+        adopted(tmp_path, files=("val-{0..9.tar",))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("train-00000-of-00002", "train-00001-of-00002"),
+        ("0", "1", "10"),
+        ("s 0  ", "s 1  "),
+        ("cifar10-0", "cifar10-1"),
+    ],
+)
+def test_numbers_do_not_make_several_sets(tmp_path: Path, names: Sequence[str]):
+    """Shards that differ in their number alone are of one set, however they are numbered."""
+    for number, name in enumerate(names):
+        write_shard(tmp_path / f"{name}.tar", [{"__key__": str(number), "jpg": jpeg(number), "cls": 0}])
+
+    assert 0 == run(tmp_path).exit_code
+
+
+def test_keys_numbered_anew_in_each_shard(tmp_path: Path):
+    """CCC as published: `serial_00000.tar` and on, `sample_0` and on in each; one stream of one shift, in its order."""
+    folder = tmp_path / "ccc" / "baseline_20_transition+speed_1000_seed_44"
+    counts = (4, 4, 3)
+    for shard, count in enumerate(counts):
+        samples = [
+            {
+                "__key__": f"sample_{number}",
+                "info": b"\x80\x04.",
+                "input.jpg": jpeg(10 * shard + number),
+                "output.cls": 100 * shard + number,
+            }
+            for number in range(count)
+        ]
+        write_shard(folder / f"serial_{shard:05d}.tar", samples)
+
+    result = run(tmp_path / "ccc")
+
+    assert 0 == result.exit_code, result.output
+    shard_set = ShardSet.open(folder)
+    assert Cell(corruption=folder.name, severity=0) == shard_set.manifest.cell
+    places = [(shard, number) for shard, count in enumerate(counts) for number in range(count)]
+    assert [100 * shard + number for shard, number in places] == shard_set.index.labels.tolist()
+    assert [f"serial_{shard:05d}/sample_{number}" for shard, number in places] == shard_set.index.keys
+    assert [jpeg(10 * shard + number) for shard, number in places] == stored_bytes(shard_set)
+    order = as_stored(shard_set.index)
+    batches = Stream(shard_set=shard_set, order=order, batch_size=4, image_size=32)
+    assert shard_set.index.labels.tolist() == [label for batch in batches for label in batch.labels.tolist()]
+
+
+def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
+    """The same images under the same keys are refused, with three of the keys and how many there are."""
+    samples = [{"jpg": jpeg(number), "cls": number} for number in range(9)]
+    write_shard(tmp_path / "0.tar", samples)
+    write_shard(tmp_path / "1.tar", samples)
+
+    with pytest.raises(ManifestError, match=r"key 000002 appears 2 times; expected once; and 6 more"):
+        adopted(tmp_path)
+
+
+def test_a_shift_without_severities(tmp_path: Path):
+    """The shards of severity 0 lie in the shift's own folder, or in `0` if there is one."""
+    write_shard(tmp_path / "fog" / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    source = ExistingShards(root=tmp_path, cells=(SHIFT,))
+
+    assert tmp_path / "fog" == source.folder(SHIFT)
+    assert ("0",) == source.class_names()
+    write_shard(tmp_path / "fog" / "0" / "a-0.tar", [{"jpg": jpeg(0), "cls": 1}])
+    assert tmp_path / "fog" / "0" == source.folder(SHIFT)
+    assert tmp_path / "snow" / "0" == source.folder(Cell(corruption="snow", severity=0))
+
+
+def compressed(folder: Path, num_shards: int = 2) -> None:
+    """Write shards and compress them."""
+    for shard in range(num_shards):
+        write_shard(folder / f"a-{shard}.tar", [{"__key__": str(shard), "jpg": jpeg(shard), "cls": shard}])
+        path = folder / f"a-{shard}.tar"
+        path.with_suffix(".tar.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+def test_compressed_shards_are_unpacked_where_their_links_would_be(tmp_path: Path):
+    """Once; their version is that of the originals, and another original is unpacked anew."""
+    compressed(tmp_path / "theirs")
+    theirs = shard_files(tmp_path / "theirs")
+
+    assert link_shards(theirs, tmp_path / "cell")
+    assert not link_shards(theirs, tmp_path / "cell")
+
+    assert ["a-0.tar", "a-1.tar"] == [path.name for path in shard_files(tmp_path / "cell")]
+    assert shards_version(theirs) == shards_version(shard_files(tmp_path / "cell"))
+    assert [0, 1] == adopted(tmp_path / "cell").shard_set.index.labels.tolist()
+    assert ["a-0.tar.gz", "a-1.tar.gz"] == sorted(path.name for path in (tmp_path / "theirs").iterdir())
+
+    theirs[0].write_bytes(theirs[1].read_bytes())
+    assert shards_version(theirs) != shards_version(shard_files(tmp_path / "cell"))
+    assert link_shards(theirs, tmp_path / "cell")
+    assert shards_version(theirs) == shards_version(shard_files(tmp_path / "cell"))
+
+
+def test_compressed_shards_are_unpacked_in_place_if_asked_to(tmp_path: Path):
+    """Without the option they are refused, as no sample can be read from their middle; a damaged one is named."""
+    compressed(tmp_path)
+
+    refused, done = run(tmp_path), run(tmp_path, "--unpack")
+
+    assert 1 == refused.exit_code
+    assert "2 compressed shards: a-0.tar.gz, a-1.tar.gz" in refused.output
+    assert 0 == done.exit_code, done.output
+    assert [0, 1] == labels(tmp_path)
+    path = tmp_path / "b" / "a-0.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes((tmp_path / "a-0.tar.gz").read_bytes()[:-20])
+    damaged = run(tmp_path / "b", "--unpack")
+    assert 1 == damaged.exit_code
+    assert "a-0.tar.gz" in damaged.output
+    assert [path] == list(path.parent.iterdir())
+
+
+def folder_md5(folder: Path) -> str:
+    """Return the checksum of *folder* as `checksumdir.dirhash` gives it: the md5 of the sorted md5s of all files."""
+    found = sorted(hashlib.md5(path.read_bytes()).hexdigest() for path in folder.iterdir())
+    return hashlib.md5("".join(found).encode()).hexdigest()
+
+
+def write_as_graphcore(folder: Path) -> None:
+    """Write what Graphcore's `create_webdataset.py` leaves: two splits, unpadded keys, and `metadata.json`."""
+    for split, count in (("train", 3), ("validation", 2)):
+        samples = [
+            {"__key__": str(number), "jpg": jpeg(number), "cls": number, "json": {"bbox": None}}
+            for number in range(count)
+        ]
+        write_shard(folder / f"{split}-000000.tar", samples)
+    metadata = {"train_length": 3, "validation_length": 2, "format": "img", "checksum": folder_md5(folder)}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+
+
+def test_the_checksum_beside_graphcores_shards_is_compared(tmp_path: Path):
+    """What was intact there is adopted, also after their `distributed` folder was added, which fails their check."""
+    write_as_graphcore(tmp_path)
+    (tmp_path / "distributed").mkdir()
+    (tmp_path / "distributed" / "train-000000.tar.txt").write_text("later")
+
+    published = adopted(tmp_path, files=("validation-*.tar",))
+
+    assert [0, 1] == published.shard_set.index.labels.tolist()
+
+
+@pytest.mark.parametrize("fault", ["other split changed", "shard missing"])
+def test_shards_that_differ_from_graphcores_checksum_are_refused(tmp_path: Path, fault: str):
+    """A changed file anywhere in the folder, or a number of samples that is not the stated one."""
+    write_as_graphcore(tmp_path)
+    if fault == "other split changed":
+        write_shard(tmp_path / "train-000000.tar", [{"jpg": jpeg(77), "cls": 0}])
+    else:
+        write_shard(tmp_path / "validation-000000.tar", [{"jpg": jpeg(0), "cls": 0}])
+
+    with pytest.raises(ManifestError, match=r"hash to .* as metadata\.json says|expected 2 as metadata\.json says"):
+        adopted(tmp_path, files=("validation-*.tar",))
+    assert not (tmp_path / "manifest.json").exists()
