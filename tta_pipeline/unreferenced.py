@@ -54,7 +54,7 @@ def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
         each.path.unlink(missing_ok=True)
     for each in found:
         if each.benchmark:
-            _remove_empty(each.path.parent, below=locations.root / each.benchmark)
+            _remove_empty(each.path.parent, below=locations.root / each.benchmark.partition("/")[0])
 
 
 def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Unreferenced]:

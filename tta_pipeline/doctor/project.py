@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 _SETTLED_AFTER_S = 60.0  # such files are written, and such folders locked, in far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
-    ".", "clean", "report", "source/*", "shards/*", "shards/*/*", "transformed/*/*", "transformed/*/*/*",
-    "results/*/*", "results/*/*/*", "results/*/*/*/*", "states/*/*",
+    ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
+    "transformed/*/*", "transformed/*/*/*", "transformed/*/*/*/*", "results/*/*", "results/*/*/*", "results/*/*/*/*",
+    "results/*/*/*/*/*", "states/*/*", "states/*/*/*",
 )  # fmt: skip
-"""Folders below a benchmark's folder in which runs write something beside its final place."""
+"""Folders below a benchmark's folder in which runs write something beside its final place; with several shift sets,
+one level deeper."""
 _NUM_NAMED = 20
 
 
 def left_overs(locations: Locations) -> Iterator[Finding]:
     """Look for what killed runs left behind, and distinguish it from what active runs are writing."""
     subject, root = "left-overs", locations.root
-    found = [path for folder in _WRITTEN_FOLDERS for path in sorted(root.glob(f"*/{folder}/{_UNPUBLISHED}"))]
+    globs = (root.glob(f"*/{folder}/{_UNPUBLISHED}") for folder in _WRITTEN_FOLDERS)
+    found = list(dict.fromkeys(path for paths in globs for path in sorted(paths)))
     folders = [path for path in found if path.is_dir()]
     abandoned = [path for path in folders if not _is_locked(path) and _is_settled(path)]
     files = [path for path in found if not path.is_dir() and _is_settled(path)]
