@@ -36,8 +36,8 @@ BELOW = {
         "loader_bench", "resources",
     ),
     "cli": (
-        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "evaluation", "records", "metrics",
-        "reports", "loader_bench", "new_benchmark", "doctor",
+        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "evaluation", "records",
+        "metrics", "reports", "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip
 """What each room may import."""
