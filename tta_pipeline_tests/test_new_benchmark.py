@@ -247,7 +247,7 @@ def test_what_is_no_source_is_refused_with_the_way_out(root: Path, tmp_path: Pat
         tmp_path / "empty": "expected one of these",
         root / "fog": "name the folder above",
         root / "fog" / "5": "name the folder above",
-        packed(tmp_path / "CIFAR-10-C", tmp_path / "c.tar"): "unpack it",
+        packed(tmp_path / "CIFAR-10-C", tmp_path / "c.tar"): "expected uint8 RGB images",
         tmp_path / "cut.tar": "download it again",
     }
 

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import io
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,9 @@ from PIL import Image
 from tta_pipeline.errors import SourceError
 from tta_pipeline.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
 from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sources.listing import Listing
+from tta_pipeline.sources.packed_arrays import ArrayPlace, packed_arrays
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
 LABELS_FILE = "labels.npy"
@@ -32,6 +33,7 @@ class NpyImages:
     """
 
     root: Path
+    """Folder of the files, or an uncompressed tar of them."""
     cells: tuple[Cell, ...]
     class_names_by_label: tuple[str, ...] = ()
     """Class names in the order of their labels; if empty, the labels, zero-padded so that they sort as numbers."""
@@ -39,8 +41,15 @@ class NpyImages:
     """Severities in the order of their rows."""
     file_names: Mapping[str, str] = field(default_factory=dict)
     """Files of corruptions that are not `<corruption>.npy`."""
+    expected_md5: str | None = None
+    """Expected md5 of a tar; compared once, before the first cell is prepared."""
+    progress: Reporter = field(default=quiet, repr=False, compare=False)
+    """Reports the MiB of a tar that are compared with its md5."""
     spill_root: Path
     """Folder for the images of prepared cells, as PNG files, while they are needed."""
+    _packed: dict[str, ArrayPlace] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _compared: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The md5 that the tar was found to have."""
     _listings: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
@@ -49,7 +58,7 @@ class NpyImages:
         Raises:
             SourceError: the labels are missing or are not labels.
         """
-        labels_path = self.root / LABELS_FILE
+        labels_path = self.place(LABELS_FILE)
         return self._names_for(_labels(labels_path), labels_path)
 
     def version(self, cell: Cell) -> str:
@@ -59,11 +68,12 @@ class NpyImages:
             SourceError: one of them is missing.
         """
         digest = hashlib.sha256(repr((cell.key, self.class_names_by_label)).encode())
-        for path in (self._images_path(cell), self.root / LABELS_FILE):
+        for place in (self.place(self._file_name(cell)), self.place(LABELS_FILE)):
+            path = place.path
             try:
                 status = path.stat()
             except OSError as error:
-                raise _unreadable(path, error.strerror) from error
+                raise _unreadable(place, error.strerror) from error
             digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
         return digest.hexdigest()
 
@@ -78,6 +88,7 @@ class NpyImages:
         Raises:
             SourceError: a file is missing, or the files are not arrays of images and labels that fit together.
         """
+        self._compare_md5()
         with spill_folder(self.spill_root) as spill:
             listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
             with offered(listings, to=self._listings):
@@ -91,11 +102,40 @@ class NpyImages:
         """
         return prepared_for(self._listings, cell, root=self.root)
 
-    def _images_path(self, cell: Cell) -> Path:
-        return self.root / self.file_names.get(cell.corruption, f"{cell.corruption}.npy")
+    def has(self, cell: Cell) -> bool:
+        """Return whether the images of *cell* are there."""
+        name = self._file_name(cell)
+        return name in self._members() if self.root.is_file() else (self.root / name).exists()
+
+    def shifts(self) -> tuple[str, ...]:
+        """Return the names of the arrays of images, without `.npy`."""
+        names = self._members() if self.root.is_file() else [path.name for path in self.root.glob("[!.]*.npy")]
+        return tuple(sorted(name.removesuffix(".npy") for name in names if name != LABELS_FILE))
+
+    def _file_name(self, cell: Cell) -> str:
+        return self.file_names.get(cell.corruption, f"{cell.corruption}.npy")
+
+    def place(self, name: str) -> ArrayPlace:
+        """Return where the array file *name* is."""
+        if not self.root.is_file():
+            return ArrayPlace(self.root / name)
+        if name not in self._members():
+            some = ", ".join(list(self._members())[:3]) or "no array"
+            raise SourceError(f"{self.root} has {some}, and no {name}; expected it: name the archive that has it")
+        return self._members()[name]
+
+    def _members(self) -> Mapping[str, ArrayPlace]:
+        if not self._packed:
+            self._packed.update(packed_arrays(self.root))
+        return self._packed
+
+    def _compare_md5(self) -> None:
+        if self.expected_md5 and not self._compared:
+            packed_arrays(self.root, expected_md5=self.expected_md5, progress=self.progress)
+            self._compared.append(self.expected_md5)
 
     def _spilled(self, cell: Cell, spill: SpillFile) -> Listing:
-        images_path, labels_path = self._images_path(cell), self.root / LABELS_FILE
+        images_path, labels_path = self.place(self._file_name(cell)), self.place(LABELS_FILE)
         images, labels = read_images(images_path, len(self.severities)), _labels(labels_path)
         if len(images) != len(labels):
             raise SourceError(
@@ -106,9 +146,9 @@ class NpyImages:
         rows = _rows(cell, self.severities, len(images))
         for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
             spill.append(names[label], f"{row:05d}.png", _png(image))
-        return Listing(cell=cell, root=images_path, images=spill.images())
+        return Listing(cell=cell, root=images_path.path, images=spill.images())
 
-    def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: Path) -> tuple[str, ...]:
+    def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
         """Return the name of each label, after checking the *labels* of *path* against the names."""
         # A damaged label can be any number; there are never more classes than labels.
         names = self.class_names_by_label or _numbers(max(1, min(int(labels.max()) + 1, len(labels))))
@@ -127,7 +167,7 @@ class NpyImages:
         return names
 
 
-def read_images(path: Path, num_severities: int = 5) -> npt.NDArray[np.uint8]:
+def read_images(path: ArrayPlace, num_severities: int = 5) -> npt.NDArray[np.uint8]:
     """Map the images of one corruption, uint8 (num_severities n, H, W, 3), into memory.
 
     Raises:
@@ -143,7 +183,7 @@ def read_images(path: Path, num_severities: int = 5) -> npt.NDArray[np.uint8]:
     return images
 
 
-def _labels(path: Path) -> npt.NDArray[np.integer[Any]]:
+def _labels(path: ArrayPlace) -> npt.NDArray[np.integer[Any]]:
     labels = _array(path)
     if not np.issubdtype(labels.dtype, np.integer) or labels.ndim != 1:
         raise SourceError(
@@ -153,17 +193,18 @@ def _labels(path: Path) -> npt.NDArray[np.integer[Any]]:
     return labels
 
 
-def _array(path: Path) -> npt.NDArray[Any]:
+def _array(path: ArrayPlace) -> npt.NDArray[Any]:
     """Map the array file *path* into memory; unlike `numpy.load`, this never unpickles or opens an archive."""
-    if path.exists() and not path.is_file():  # reading a named pipe would block
+    if path.path.exists() and not path.path.is_file():  # reading a named pipe would block
         raise _unreadable(path, "it is not a regular file")
     try:
-        with path.open("rb") as file:
+        with path.path.open("rb") as file:
+            file.seek(path.begins_at)
             header = read_array_header(file.read(MAX_START_BYTES))
-            _require_values(os.fstat(file.fileno()).st_size - header.offset, header)
+            _require_values(path.size_bytes - header.offset, header)
             order: Literal["F", "C"] = "F" if header.is_fortran else "C"
             values: npt.NDArray[Any] = np.memmap(
-                file, header.dtype, "r", offset=header.offset, shape=header.shape, order=order
+                file, header.dtype, "r", offset=path.begins_at + header.offset, shape=header.shape, order=order
             )
             return values
     except (OSError, ValueError) as error:
@@ -177,7 +218,7 @@ def _require_values(found_bytes: int, header: ArrayHeader) -> None:
         )
 
 
-def _unreadable(path: Path, reason: object) -> SourceError:
+def _unreadable(path: ArrayPlace, reason: object) -> SourceError:
     return SourceError(
         f"{path} cannot be read as an array ({reason}); expected non-empty arrays of numbers, `<corruption>.npy` and "
         f"{LABELS_FILE}, in one folder: point root at the unpacked archive"

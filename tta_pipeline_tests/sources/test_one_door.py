@@ -33,6 +33,8 @@ def lay(tmp_path: Path) -> None:
     (tmp_path / "arrays").mkdir()
     np.save(tmp_path / "arrays" / "labels.npy", np.tile(np.array([0, 1, 2]), 5))
     np.save(tmp_path / "arrays" / "fog.npy", np.arange(15 * 8 * 8 * 3, dtype=np.uint8).reshape(15, 8, 8, 3))
+    with tarfile.open(tmp_path / "arrays.tar", "w") as tar:
+        tar.add(tmp_path / "arrays", arcname="CIFAR-10-C")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,7 @@ def lay(tmp_path: Path) -> None:
         (["a.tar"], {"class_pattern": "(n.)"}, "{kind: archive, archives: [a.tar], class_pattern: (n.)}"),
         (["a.tar"], {"layout": "flat", "ground_truth": Path("t"), "class_map": Path("m.mat")},
          "{kind: archive, archives: [a.tar], layout: flat, ground_truth: t, devkit: m.mat}"),
+        (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar], layout: arrays}"),
         (["arrays"], {}, "{kind: npy, root: arrays}"),
     ],
 )  # fmt: skip
@@ -99,6 +102,12 @@ def test_labels_of_arrays_are_named_by_the_class_map_on_both_roads(tmp_path: Pat
     )  # fmt: skip
     assert 0 == finished.exit_code, finished.output
     by_verb = ShardSet.open(tmp_path / "out" / "fog" / "1")
+    packed = CliRunner().invoke(
+        main, ["shard", f"{tmp_path}/arrays.tar", f"{tmp_path}/packed/out", "--num-shards", "1", "--jobs", "1",
+               "--class-map", f"{tmp_path}/map.json"], catch_exceptions=False,
+    )  # fmt: skip
+    assert 0 == packed.exit_code, packed.output
+    assert by_verb.index.table == ShardSet.open(tmp_path / "packed" / "out" / "fog" / "1").index.table
 
     for clean in ("named", "numbered"):
         root = tmp_path / f"data_{clean}"

@@ -13,6 +13,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
 from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
+from tta_pipeline.sources.kinds.npy import arrays, surveyed
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tta_pipeline.sources.archive import ArchivedImages
     from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Source
+    from tta_pipeline.sources.npy import NpyImages
 
 
 class ArchiveSource(ImagesSection):
@@ -34,9 +36,9 @@ class ArchiveSource(ImagesSection):
     """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
     md5: dict[str, str] = Field(default_factory=dict)
     """Further md5 sums that archives must have, by file name."""
-    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
-    """Layout of the archives: folders for shift, severity and class, or one set that is laid out as clean images can
-    be."""
+    layout: Literal["corruptions", "arrays", "classes", "nested", "flat"] = "corruptions"
+    """Layout of the archives: folders for shift, severity and class; one uncompressed archive of arrays, as
+    CIFAR-10-C.tar is; or one set that is laid out as clean images can be."""
     ground_truth: Path | None = None
     """File with the classes of a flat archive: a line per file, or per number of a validation image."""
     devkit: Path | None = None
@@ -72,6 +74,8 @@ class ArchiveSource(ImagesSection):
     def _consistent(self) -> Self:
         if self.ground_truth is not None and self.layout != "flat":
             raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
+        if self.layout == "arrays" and len(self.archives) > 1:
+            raise ValueError(f"found {len(self.archives)} archives with layout arrays; expected one")
         return self
 
     options: ClassVar[frozenset[str]] = frozenset(
@@ -83,10 +87,12 @@ class ArchiveSource(ImagesSection):
         """Return the section of one or more archives; without levels of folders they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
             raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
-        is_one_set = options.group_depth == 0 and options.layout == "corruptions"
+        layout = options.layout
+        if layout == "corruptions":
+            layout = "classes" if options.group_depth == 0 else _layout_of(options.sources)
         fields = {
             "archives": options.sources,
-            "layout": "classes" if is_one_set else options.layout,
+            "layout": layout,
             "md5": dict(options.expect_md5),
             **{name: getattr(options, name) for name in ("ground_truth", "devkit", "class_pattern")},
         }
@@ -95,18 +101,23 @@ class ArchiveSource(ImagesSection):
     @property
     def is_one_set(self) -> bool:
         """Whether the archives are laid out as the images of a single cell."""
-        return self.layout != "corruptions"
+        return self.layout not in ("corruptions", "arrays")
 
     @property
     def one_pass_bytes(self) -> int:
-        """Size of the archives."""
-        return sum(path.stat().st_size for path in self.archives if path.exists())
+        """Size of the archives, unless they are read in place."""
+        return 0 if self.layout == "arrays" else sum(path.stat().st_size for path in self.archives if path.exists())
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
         from tta_pipeline.sources.numbered import numbered
 
+        if self.layout == "arrays":
+            packed = self._arrays(at)
+            cells = tuple(cell for cell in beginning_with(at.cells, prefixes) if packed.has(cell))
+            yield replace(packed, cells=cells), cells
+            return
         wanted = at.cells if self.is_one_set else beginning_with(at.cells, prefixes)
         images = self.images(replace(at, cells=wanted))
         # The pass over a single archive finds its cells; of several it must be known before which cell is where.
@@ -121,14 +132,11 @@ class ArchiveSource(ImagesSection):
 
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
+        if len(paths) == 1 and _layout_of(paths) == "arrays":
+            return surveyed(cls(kind="archive", archives=paths, layout="arrays"), paths[0], place)
         seen = Seen(place=place)
         for path in paths:
             look_at_archive(path, seen)
-        if not seen.cells and seen.arrays:
-            raise SourceError(
-                f"{paths[0]} holds array files such as {min(seen.arrays)}; expected images: unpack it, which makes "
-                "about 20 files, and name the folder"
-            )
         if not seen.cells:
             return None
         found = chosen(seen.cells, place)
@@ -147,6 +155,8 @@ class ArchiveSource(ImagesSection):
         yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
         yield "  archives:  # each cell in one of them"
         yield from (f"    - {quoted(archive)}" for archive in self.archives)
+        if self.layout == "arrays":
+            yield "  layout: arrays  # <corruption>.npy and labels.npy, read in place"
         if published := self.published_names(found.shift_set):
             yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
             yield "  # md5 of each, where one is known, is checked while it is read:"
@@ -162,18 +172,28 @@ class ArchiveSource(ImagesSection):
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        return with_clean(numbered(self.images(at), at), self.clean, at)
+        images = self._arrays(at) if self.layout == "arrays" else numbered(self.images(at), at)
+        return with_clean(images, self.clean, at)
+
+    def _arrays(self, at: SourceContext) -> "NpyImages":
+        path = self.archives[0].expanduser()
+        return arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
+
+    def _md5(self, shift_set: ShiftSet) -> dict[str, str]:
+        """Return the expected md5 of each archive for which one is known, by file name."""
+        return {name: found.md5 for name, found in self._published(shift_set).items() if found.md5} | self.md5
 
     def images(self, at: SourceContext) -> "ArchivedImages":
         """Return the images of the archives, without the clean ones."""
         from tta_pipeline.sources.archive import ArchivedImages
 
+        assert self.layout != "arrays"
         published = self._published(at.shift_set)
         return ArchivedImages(
             archives=tuple(path.expanduser() for path in self.archives),
             cells=at.cells,
             spill_root=at.spill_root,
-            expected_md5={name: found.md5 for name, found in published.items() if found.md5} | self.md5,
+            expected_md5=self._md5(at.shift_set),
             known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
             layout=self.layout,
             classes_by_file=ground_truth(self.ground_truth, self.devkit),
@@ -208,6 +228,13 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
         return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
+
+
+def _layout_of(paths: Sequence[Path]) -> str:
+    """Return the layout of archives of several cells, by the first file in the only one."""
+    from tta_pipeline.sources.packed_arrays import first_is_array
+
+    return "arrays" if len(paths) == 1 and first_is_array(paths[0]) else "corruptions"
 
 
 def _archives_in(folder: Path) -> tuple[Path, ...]:

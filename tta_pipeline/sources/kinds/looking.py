@@ -32,7 +32,6 @@ class Seen:
     """Classes of the images in a cell."""
     loose_classes: set[str] = field(default_factory=set)
     """Classes of the images in no cell."""
-    arrays: set[str] = field(default_factory=set)
     image_size: tuple[int, int] | None = None
     remarks: list[str] = field(default_factory=list)
 
@@ -42,8 +41,6 @@ class Seen:
         parts = [part for part in folder.split("/") if part and part not in (".", *WRAPPERS)]
         if file_name.startswith(".") or any(part.startswith(".") for part in parts):
             return
-        if file_name.endswith(".npy"):
-            self.arrays.add(file_name)
         if not file_name.lower().endswith(IMAGE_SUFFIXES) or not parts:
             return
         cell, below = self._cell(parts)

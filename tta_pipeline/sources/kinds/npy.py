@@ -11,11 +11,19 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
 from tta_pipeline.sources.kinds.options import SourceOptions
-from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
+from tta_pipeline.sources.kinds.section import (
+    Cells,
+    ImagesSection,
+    SourceContext,
+    SourceSection,
+    beginning_with,
+    quoted,
+)
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.kinds.survey import Place, Survey
     from tta_pipeline.sources.listing import Source
+    from tta_pipeline.sources.npy import NpyImages
 
 LABELS_FILE = "labels.npy"
 
@@ -33,17 +41,7 @@ class NpySource(ImagesSection):
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        from tta_pipeline.sources.npy import NpyImages
-
-        images = NpyImages(
-            root=self.root.expanduser(),
-            cells=at.cells,
-            spill_root=at.spill_root,
-            class_names_by_label=at.classes(),
-            severities=at.shift_set.cell_severities,
-            file_names={shift: f"{folder}.npy" for shift, folder in at.shift_set.folders.items()},
-        )
-        return with_clean(images, self.clean, at)
+        return with_clean(arrays(self.root.expanduser(), at), self.clean, at)
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
@@ -61,31 +59,8 @@ class NpySource(ImagesSection):
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
         """Return what is found in a folder of arrays."""
-        from tta_pipeline.sources.kinds.survey import Survey, chosen, is_shift
-        from tta_pipeline.sources.npy import NpyImages, read_images
-
         root = _folder_of_arrays(place.folder) if place.folder else None
-        if root is None:
-            return None
-        names = [path.stem for path in sorted(root.glob("[!.]*.npy")) if path.name != LABELS_FILE]
-        if not names:
-            raise SourceError(f"{root} has {LABELS_FILE} alone; expected arrays of images beside it: restore them")
-        is_known = any(is_shift(name, place.sets) for name in names)
-        levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(read_images(root / f"{names[0]}.npy", 1)))
-        cells = [(name, severity) for name in names for severity in levels]
-        found = chosen(cells, replace(place, paths=(*place.paths, root)))
-        severities = found.shift_set.cell_severities
-        images = NpyImages(root=root, cells=(), spill_root=root)
-        shape = read_images(root / f"{found.shift_set.folder_of(found.corruptions[0])}.npy", len(severities)).shape
-        return Survey(
-            source=cls(kind="npy", root=root),
-            shift_set=found.shift_set,
-            corruptions=found.corruptions,
-            severities=severities,
-            num_classes=len(images.class_names()),
-            image_size=(shape[1], shape[2]),
-            remarks=found.remarks,
-        )
+        return surveyed(cls(kind="npy", root=root), root, place) if root else None
 
     def lines(self, found: "Survey") -> Iterator[str]:
         """Yield the lines of a new benchmark file."""
@@ -100,6 +75,51 @@ class NpySource(ImagesSection):
     def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path:
         """Return the array of the images."""
         return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
+
+
+def arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
+    """Return the images of the arrays in *root*, a folder or a tar."""
+    from tta_pipeline.sources.npy import NpyImages
+
+    return NpyImages(
+        root=root,
+        cells=at.cells,
+        spill_root=at.spill_root,
+        class_names_by_label=at.classes(),
+        severities=at.shift_set.cell_severities,
+        file_names={shift: f"{folder}.npy" for shift, folder in at.shift_set.folders.items()},
+        expected_md5=expected_md5,
+        progress=at.progress,
+    )
+
+
+def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
+    """Return what the arrays in *root*, a folder or a tar, show.
+
+    Raises:
+        SourceError: there are labels alone, or an array is none.
+    """
+    from tta_pipeline.sources.kinds.survey import Survey, chosen, is_shift
+    from tta_pipeline.sources.npy import NpyImages, read_images
+
+    images = NpyImages(root=root, cells=(), spill_root=root)
+    names = images.shifts()
+    if not names:
+        raise SourceError(f"{root} has {LABELS_FILE} alone; expected arrays of images beside it: restore them")
+    first = read_images(images.place(f"{names[0]}.npy"), 1)
+    is_known = any(is_shift(name, place.sets) for name in names)
+    levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(first))
+    cells = [(name, severity) for name in names for severity in levels]
+    found = chosen(cells, replace(place, paths=(*place.paths, root)))
+    return Survey(
+        source=source,
+        shift_set=found.shift_set,
+        corruptions=found.corruptions,
+        severities=found.shift_set.cell_severities,
+        num_classes=len(images.class_names()),
+        image_size=(first.shape[1], first.shape[2]),
+        remarks=found.remarks,
+    )
 
 
 def _folder_of_arrays(root: Path) -> Path | None:
