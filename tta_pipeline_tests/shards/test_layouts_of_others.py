@@ -407,18 +407,6 @@ def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
         adopted(tmp_path)
 
 
-def test_a_shift_without_severities(tmp_path: Path):
-    """The shards of severity 0 lie in the shift's own folder, or in `0` if there is one."""
-    write_shard(tmp_path / "fog" / "a-0.tar", [{"jpg": jpeg(0), "cls": 0}])
-    source = ExistingShards(root=tmp_path, cells=(SHIFT,))
-
-    assert tmp_path / "fog" == source.folder(SHIFT)
-    assert ("0",) == source.class_names()
-    write_shard(tmp_path / "fog" / "0" / "a-0.tar", [{"jpg": jpeg(0), "cls": 1}])
-    assert tmp_path / "fog" / "0" == source.folder(SHIFT)
-    assert tmp_path / "snow" / "0" == source.folder(Cell(corruption="snow", severity=0))
-
-
 def compressed(folder: Path, num_shards: int = 2) -> None:
     """Write shards and compress them."""
     for shard in range(num_shards):

@@ -128,9 +128,9 @@ def test_a_set_in_a_file_of_ones_own_is_known(tmp_path: Path):
 def test_each_cell_tells_its_places(tmp_path: Path):
     """The folder of a cell is where it is opened: with severities, with none, and below folders of archives."""
     texts = {
-        "{kind: folder, root: /x}": ("/x/Dusk/2",),
-        "{kind: shards, root: /x}": ("/x/Dusk/2",),
-        "{kind: npy, root: /x}": ("/x/Dusk.npy", "/x/labels.npy"),
+        "{kind: folder, root: /x}": ("/x/Fog/2",),
+        "{kind: shards, root: /x}": ("/x/Fog/2",),
+        "{kind: npy, root: /x}": ("/x/Fog.npy", "/x/labels.npy"),
         "{kind: archive, archives: [/x/a.tar, /x/b.tar]}": ("/x/a.tar", "/x/b.tar"),
         "{kind: generated, clean: /x, severity_table: cifar_c}": ("/x",),
         "{kind: digits}": (),
@@ -139,7 +139,7 @@ def test_each_cell_tells_its_places(tmp_path: Path):
     for text, expected in texts.items():
         path = tmp_path / "mine.yaml"
         path.write_text(
-            f"title: x\nown: {{names: [dusk], severities: [2], folders: {{dusk: Dusk}}}}\nsource: {text}\n"
+            f"title: x\nown: {{names: [fog], severities: [2], folders: {{fog: Fog}}}}\nsource: {text}\n"
             f"image_size: 32\n{'' if 'kind: shards' in text else shards}models: {{}}\nexperiments: {{}}\n"
         )
         benchmark = load_benchmark(path)
