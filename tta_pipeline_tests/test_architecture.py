@@ -22,7 +22,7 @@ BELOW = {
     "benchmarks": ("adaptation", "shifts"),
     "sources": ("benchmarks", "corruptions", "labels", "shifts"),
     "shards": ("benchmarks", "labels", "sources"),
-    "streaming": ("shards",),
+    "streaming": ("shards", "sources"),
     "training": ("benchmarks", "shards", "streaming"),
     "evaluation": ("adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "training", "records"),
     "metrics": ("records",),

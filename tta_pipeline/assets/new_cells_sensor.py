@@ -105,6 +105,8 @@ def _places(benchmark: Benchmark, cell: Cell) -> tuple[Path, ...]:
     if isinstance(source, GeneratedSource):
         return (source.clean.path.expanduser(),)
     assert not isinstance(source, DigitsSource)
+    if not isinstance(source.root, Path):
+        return ()  # nothing is asked of a server every minute
     root = source.root.expanduser()
     if isinstance(source, FolderSource) and source.group_depth == 3:
         return tuple(root.glob(f"*/{cell.path}"))

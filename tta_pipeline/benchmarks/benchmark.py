@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
+from tta_pipeline.benchmarks.places import names_the_cell
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
 from tta_pipeline.errors import BenchmarkFileError
@@ -117,12 +118,23 @@ class Benchmark(Section):
             yield "shards is missing"
         if self.shards is not None and isinstance(self.source, ShardsSource):
             yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
+        if isinstance(self.source, ShardsSource) and self.source.is_remote:
+            yield from self._inconsistent_urls(self.source.root)
         if "shards" in self.transforms:
             yield "transforms.shards has the name of the set that it is made from; expected another name"
         for name, experiment in self.experiments.items():
             if experiment.shards is not None and experiment.shards not in self.transforms:
                 known = ", ".join(self.transforms) or "none, since there are no transforms"
                 yield f"experiments.{name}.shards is {experiment.shards!r}; expected one of {known}"
+
+    def _inconsistent_urls(self, urls: Any) -> Iterator[str]:
+        if len(self.cells) > 1 and not names_the_cell(urls):
+            yield (
+                f"source.root names the same shards for all {len(self.cells)} cells; expected {{shift}} or "
+                "{severity} in each URL, or the URL of one folder"
+            )
+        if self.transforms:
+            yield "transforms is given, but source.root is a URL; expected shards that are here: fetch them first"
 
     @property
     def cells(self) -> tuple[Cell, ...]:

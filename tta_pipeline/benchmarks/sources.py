@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from tta_pipeline.benchmarks.places import ShardsPlace
 from tta_pipeline.processes import MOST_PROCESSES
 from tta_pipeline.sections import Section, Seed
 
@@ -153,9 +154,23 @@ class ShardsSource(Section):
     """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied."""
 
     kind: Literal["shards"]
-    root: Path
-    clean: Path | None = None
-    """Folder of shards with the uncorrupted images."""
+    root: ShardsPlace
+    """Folder, or URL of http, https, s3, gs or hf, whose shards are then streamed. A URL, or each URL of a list, may
+    instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
+    `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
+    clean: ShardsPlace | None = None
+    """Folder or URL of shards with the uncorrupted images."""
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        if self.clean is not None and isinstance(self.clean, Path) != isinstance(self.root, Path):
+            raise ValueError("found a folder and a URL; expected root and clean both here, or both at URLs")
+        return self
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are at URLs."""
+        return not isinstance(self.root, Path)
 
 
 AnySource = Annotated[

@@ -91,5 +91,8 @@ def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
     for cell in benchmark.cells:
         if isinstance(source, NpySource):
             yield cell.key, source.root.expanduser() / f"{cell.corruption}.npy"
-        elif isinstance(source, ShardsSource) or (isinstance(source, FolderSource) and source.group_depth == 2):
+        elif isinstance(source, ShardsSource):
+            if isinstance(source.root, Path):
+                yield cell.key, source.root.expanduser() / cell.path
+        elif isinstance(source, FolderSource) and source.group_depth == 2:
             yield cell.key, source.root.expanduser() / cell.path

@@ -28,7 +28,7 @@ class Sample(NamedTuple):
     size_bytes: int
     sha256: bytes
     checksum: bytes
-    """Checksum of the same bytes as the sha256, which are compared with the writer's record."""
+    """Checksum of the bytes whose sha256 is compared with the writer's record; empty if they were not read."""
     label: int | None = None
     """Label from an integer `.cls` member of a third-party shard."""
 

@@ -13,6 +13,7 @@ from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.folder_tree import FolderTree, discover
 from tta_pipeline.sources.listing import Observed, Source
+from tta_pipeline.sources.remote_shards import RemoteShards
 from tta_pipeline.sources.routed import Routed
 
 _Corrupted = declared.FolderSource | declared.ArchiveSource | declared.NpySource | declared.GeneratedSource
@@ -20,16 +21,25 @@ _Corrupted = declared.FolderSource | declared.ArchiveSource | declared.NpySource
 
 def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
     """Return the source that *benchmark* names, or its third-party shards."""
-    return existing_shards(benchmark) or open_source(benchmark, locations)
+    return existing_shards(benchmark) or remote_shards(benchmark) or open_source(benchmark, locations)
 
 
 def existing_shards(benchmark: Benchmark) -> ExistingShards | None:
-    """Return the shards that *benchmark* names as its source, or None if it names images."""
+    """Return the shards on disk that *benchmark* names as its source, or None if it names something else."""
     source = benchmark.source
-    if not isinstance(source, declared.ShardsSource):
+    if not isinstance(source, declared.ShardsSource) or not isinstance(source.root, Path):
         return None
-    clean = ((CLEAN, source.clean.expanduser()),) if source.clean else ()
+    clean = ((CLEAN, source.clean.expanduser()),) if isinstance(source.clean, Path) else ()
     return ExistingShards(root=source.root.expanduser(), cells=benchmark.cells, elsewhere=clean)
+
+
+def remote_shards(benchmark: Benchmark) -> RemoteShards | None:
+    """Return the shards at URLs that *benchmark* names as its source, or None if it names something else."""
+    source = benchmark.source
+    if not isinstance(source, declared.ShardsSource) or isinstance(source.root, Path):
+        return None
+    clean = ((CLEAN, source.clean),) if isinstance(source.clean, tuple) else ()
+    return RemoteShards(urls=source.root, elsewhere=clean)
 
 
 def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter = quiet) -> Source:
@@ -50,8 +60,15 @@ def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter =
     return Routed(source=corrupted, elsewhere={CLEAN: _clean(source.clean, spill_root, progress)})
 
 
-def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
+def benchmark_class_map(
+    benchmark: Benchmark,
+    locations: Locations,
+    source: Observed | None = None,
+    found: tuple[str, ...] | None = None,
+) -> ClassMap:
     """Return the class map of *benchmark*, pinned at its first use.
+
+    The classes are those of the file that the benchmark names or, without one, those *found*, or those of the *source*.
 
     Raises:
         ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
@@ -62,7 +79,7 @@ def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Obse
 
         if isinstance(benchmark.class_map, Path):
             return read_classes(benchmark.class_map.expanduser())
-        return (source or observed_source(benchmark, locations)).class_names()
+        return found or (source or observed_source(benchmark, locations)).class_names()
 
     pinned = pin_class_map(locations.class_map(benchmark.name), find)
     named = benchmark.class_map.expanduser() if isinstance(benchmark.class_map, Path) else None
