@@ -154,8 +154,8 @@ def remote_cell(folder: Path) -> RemoteCell | None:
         return None
     try:
         return RemoteCell.model_validate_json(path.read_bytes())
-    except ValueError as error:
-        raise SourceError(f"{path} is damaged ({error}); materialize this cell's tar_shards again") from None
+    except ValueError:
+        raise SourceError(f"{path} is damaged; expected addresses of shards: materialize tar_shards again") from None
 
 
 def locate_shards(found: RemoteCell, folder: Path) -> bool:

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -28,6 +29,7 @@ from tta_pipeline.remote_files import difference, file_facts, read_range, starte
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.sources.remote_shards import RemoteCell
+from tta_pipeline.streaming.staging import node_local_folder
 
 OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21
@@ -57,12 +59,14 @@ class BlockCache:
         self.root = root
         self.limit_bytes = limit_bytes
         self._num_new_bytes = limit_bytes  # so that the first block has the folder looked at
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(BlockCache, root=self.root, limit_bytes=self.limit_bytes), ()
 
     @property
     def folder(self) -> Path:
         """The folder below the root that has the blocks and nothing else."""
-        from tta_pipeline.streaming.staging import node_local_folder
-
         return (self.root or node_local_folder()) / OWN_FOLDER
 
     def read(self, path: Path, size_bytes: int, start: int, end: int) -> bytes | None:
@@ -90,9 +94,12 @@ class BlockCache:
             StreamError: it cannot be written.
         """
         try:
-            if self._num_new_bytes >= self.limit_bytes // _SHARE:
+            if not path.parent.is_dir():
                 own_folder(path.parent)
-                self._make_room(path.parent)
+            with self._lock:
+                self._num_new_bytes += len(data)
+                if self._num_new_bytes >= self.limit_bytes // _SHARE:
+                    self._make_room(path.parent)
             beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
             try:
                 beside.write_bytes(data)
@@ -104,7 +111,6 @@ class BlockCache:
                 f"{path.parent}: found {error.strerror}; expected a folder with room for {self.limit_bytes} bytes of "
                 f"remote shards: {advice(error)}, or set stage_folder to another one, or a lower remote_limit_gib"
             ) from error
-        self._num_new_bytes += len(data)
 
     def _make_room(self, folder: Path) -> None:
         """Remove the blocks that were read longest ago, until the next look at the folder has to come."""
