@@ -37,7 +37,7 @@ BELOW = {
     ),
     "cli": (
         "adaptation", "benchmarks", "labels", "sources", "shards", "streaming", "evaluation", "records", "metrics",
-        "reports", "loader_bench", "new_benchmark", "doctor",
+        "reports", "loader_bench", "new_benchmark", "doctor", "shifts",
     ),
 }  # fmt: skip
 """What each room may import."""

@@ -37,10 +37,23 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "503":
             self.send_error(503)
             return
+        self.send(path, fault)
+
+    def send(self, path: Path, fault: str) -> None:
+        """Send a file, whole or a range of it, with *fault*."""
         data = whole = path.read_bytes()
-        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        tag = f'"{path.stat().st_mtime_ns}-{len(whole)}"'
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if self.headers.get("If-Range", tag) != tag:
+            span = None
+        if span and int(span[1]) >= len(whole):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(whole)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         if span and fault not in ("no ranges", "ignores ranges"):
-            data = data[int(span[1]) : int(span[2]) + 1]
+            data = data[int(span[1]) : int(span[2] or len(data)) + 1]
         if fault == "changed":
             data = bytes([data[0] ^ 1]) + data[1:]
         if fault == "short":
@@ -48,8 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200 if fault == "ignores ranges" or not span else 206)
         if span and fault != "ignores ranges":
             self.send_header("Content-Range", f"bytes {span[1]}-{int(span[1]) + len(data) - 1}/{len(whole)}")
-        tag = f"{path.stat().st_mtime_ns}-{len(whole)}"
-        self.send_header("ETag", '"another"' if fault == "tag" else f'"{tag}"')
+        self.send_header("ETag", '"another"' if fault == "tag" else tag)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data if fault not in ("cut", "stall") else data[: len(data) // 2])
