@@ -41,12 +41,12 @@ class ConsoleReporter:
         if not self._is_quiet:
             self._print(line, is_answer=False)
 
-    def done(self, line: str, facts: JsonObject, *, number: int, total: int) -> None:
-        """Report one shard set of *total*: *line* to the user, *facts* to a program."""
+    def done(self, line: str, facts: JsonObject, *, number: int, total: int, what: str = "shard sets") -> None:
+        """Report one shard set, or another *what*, of *total*: *line* to the user, *facts* to a program."""
         self.facts.append(facts)
         if self._bars:
             if self._sets is None:
-                self._sets = self._bars.add_task("shard sets", total=total, speed="")
+                self._sets = self._bars.add_task(what, total=total, speed="")
             self._bars.update(self._sets, completed=number)
         if not self._is_quiet and not self._as_json:
             self._print(f"{number} of {total}: {line}" if total > 1 else line, is_answer=True)

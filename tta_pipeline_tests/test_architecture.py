@@ -22,7 +22,7 @@ BELOW = {
     "sources": ("corruptions", "labels", "shifts"),
     "benchmarks": ("adaptation", "labels", "shifts", "sources"),
     "shards": ("benchmarks", "labels", "shifts", "sources"),
-    "streaming": ("shards",),
+    "streaming": ("shards", "sources"),
     "training": ("benchmarks", "shards", "streaming"),
     "evaluation": (
         "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "training", "records",

@@ -90,6 +90,9 @@ def _publish(
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
+    if benchmark.source.is_remote:
+        published = _adopted_from_afar(scope, locations, folder, cell, context.log.info)
+        return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
     # Before the classes are looked up in the source, which may be missing as well: the error is about the shards.
     record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
     class_map = benchmark_class_map(benchmark, locations)
@@ -153,6 +156,21 @@ def _adopted(
     if published.left_out:
         say(f"{cell.key}: left out, since they are neither images nor classes: {counted(published.left_out)}")
     return published
+
+
+def _adopted_from_afar(
+    scope: Scope[Cell], locations: Locations, folder: Path, cell: Cell, say: Callable[[str], None]
+) -> "Published":
+    """Make the manifest of shards at URLs, which pin the class map if nothing else did."""
+    from tta_pipeline.benchmarks.opening import benchmark_class_map
+    from tta_pipeline.progress import Progress
+    from tta_pipeline.shards.remote_adoption import adopt_remote
+
+    def pin_classes(classes: tuple[str, ...]) -> "ClassMap":
+        return benchmark_class_map(scope.benchmark, locations, found=classes)
+
+    progress = Progress(say, what=cell.key, total=0)
+    return adopt_remote(folder, cell, progress, benchmark_name=scope.benchmark.name, pin_classes=pin_classes)
 
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tta_pipeline.shards.belonging import Belonging
     from tta_pipeline.shards.conversion import Conversion, Task
     from tta_pipeline.sources.existing_shards import ExistingShards
+    from tta_pipeline.sources.remote_shards import RemoteShards
 
 
 def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
@@ -57,7 +58,8 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
         deps=[scope.key("source_split")],
         kinds={"webdataset"},
         code_version="1",
-        description="Symbolic links to shards made by others; nothing is copied but .tar.gz, which are unpacked here.",
+        description="Symbolic links to shards made by others, or their URLs with what the server says of each; nothing "
+        "is copied but .tar.gz, which are unpacked here.",
     )
     def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
         with PartitionRun(context, scope) as run:
@@ -73,11 +75,14 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
     from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.shards.belonging import belonging_of
     from tta_pipeline.sources.existing_shards import ExistingShards
+    from tta_pipeline.sources.remote_shards import RemoteShards
     from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 
-    source = observed_source(scope.benchmark, locations)
-    assert isinstance(source, ExistingShards)
     folder = locations.shards(scope.benchmark.name, cell)
+    source = observed_source(scope.benchmark, locations)
+    if isinstance(source, RemoteShards):
+        return _located(source, folder, cell)
+    assert isinstance(source, ExistingShards)
     is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
     was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
     sizes = [path.stat().st_size for path in folder.glob("*.tar")]
@@ -91,6 +96,26 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
             "folder": dg.MetadataValue.path(folder),
         },
         data_version=shards_version(shard_files(folder)),
+    )
+
+
+def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
+    """Note where the shards of *cell* are, and what the server says of each."""
+    from tta_pipeline.sources.remote_shards import locate_shards
+
+    found = source.at(cell)
+    was_located = locate_shards(found, folder)
+    return PartitionReport(
+        summary=f"{len(found.shards)} shards at {found.shards[0].url} ..., {'located' if was_located else 'unchanged'}",
+        metadata={
+            "num_shards": len(found.shards),
+            "shard_bytes": sum(shard.size_bytes for shard in found.shards),
+            "was_linked": was_located,
+            "source": found.shards[0].url.rpartition("/")[0],
+            "has_manifest": found.manifest is not None,
+            "folder": dg.MetadataValue.path(folder),
+        },
+        data_version=found.version,
     )
 
 

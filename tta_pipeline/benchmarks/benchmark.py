@@ -129,6 +129,8 @@ class Benchmark(Section):
             yield "shards is missing"
         if self.shards is not None and self.has_shards:
             yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
+        if self.transforms and self.source.is_remote:
+            yield "transforms is given, but source.root is a URL; expected shards that are here: fetch them first"
         if "shards" in self.transforms:
             yield "transforms.shards has the name of the set that it is made from; expected another name"
         for name, experiment in self.experiments.items():

@@ -24,15 +24,24 @@ def open_source(benchmark: Benchmark, locations: Locations, progress: Reporter =
     return benchmark.source.open(_context(benchmark, locations, progress))
 
 
-def benchmark_class_map(benchmark: Benchmark, locations: Locations, source: Observed | None = None) -> ClassMap:
+def benchmark_class_map(
+    benchmark: Benchmark,
+    locations: Locations,
+    source: Observed | None = None,
+    found: tuple[str, ...] | None = None,
+) -> ClassMap:
     """Return the class map of *benchmark*, pinned at its first use.
+
+    The classes are those that the benchmark names or, without a name, those *found*, or those of the *source*.
 
     Raises:
         ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
     """
 
     def find() -> tuple[str, ...]:
-        return _named_classes(benchmark) or (source or observed_source(benchmark, locations)).class_names()
+        if named := _named_classes(benchmark) or found:
+            return named
+        return (source or observed_source(benchmark, locations)).class_names()
 
     pinned_at = locations.class_map(benchmark.name)
     pinned = pin_class_map(pinned_at, find)

@@ -6,6 +6,7 @@ from tta_pipeline import __version__
 from tta_pipeline.cli.adopt import adopt
 from tta_pipeline.cli.clean import clean
 from tta_pipeline.cli.doctor import doctor
+from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.fetch import fetch
 from tta_pipeline.cli.loader_bench import loader_bench
@@ -19,8 +20,8 @@ from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
 
 _VERBS = (
-    metrics, rebuild_metrics, shard, verify, adopt, fetch, repartition, transform, loader_bench, evaluate, doctor,
-    new_benchmark, why, clean,
+    metrics, rebuild_metrics, shard, verify, adopt, fetch, download, repartition, transform, loader_bench, evaluate,
+    doctor, new_benchmark, why, clean,
 )  # fmt: skip
 
 

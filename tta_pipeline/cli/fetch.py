@@ -27,7 +27,7 @@ def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporte
       tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
       tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
     """
-    from tta_pipeline.streaming.remote import expanded
+    from tta_pipeline.remote_files import expanded
     from tta_pipeline.streaming.verified_copy import fetch_shard_set
 
     require_urls(locations)

@@ -27,6 +27,8 @@ class Machine:
     stage_folder: str = ""
     """Folder that the shards of a cell are copied to before they are read; if empty, they are read in place."""
     stage_limit_bytes: int = 0
+    remote_limit_bytes: int = 16 * 2**30
+    """Most bytes of shards at URLs that are kept below *stage_folder* or, if that is empty, in $TMPDIR."""
 
 
 class MachineFacts(TypedDict):

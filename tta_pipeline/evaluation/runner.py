@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -35,6 +35,7 @@ from tta_pipeline.records.files import Record, now, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
+from tta_pipeline.streaming.remote_blocks import BlockCache
 from tta_pipeline.streaming.staging import Stage, node_local_folder
 from tta_pipeline.training.source_model import require_trained_so
 
@@ -399,7 +400,11 @@ class ExperimentRunner:
     def _evaluator(self) -> Evaluator:
         benchmark, machine = self._experiment.benchmark, self._machine
         experiment_name = self._experiment.experiment_name
-        decoded = DecodedCells(folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes)
+        cache = BlockCache(root=_stage_root(machine), limit_bytes=machine.remote_limit_bytes)
+        decoded = DecodedCells(
+            folder=Path(machine.decoded_folder), limit_bytes=machine.decoded_limit_bytes, cache=cache
+        )
+        stored = partial(StoredPixels, cache=cache)
         return Evaluator(
             benchmark_name=benchmark.file,
             shift_set=benchmark.shift_set,
@@ -409,7 +414,7 @@ class ExperimentRunner:
             image_size=benchmark.image_size_of(experiment_name),
             device=self._ranks.device or self._stack.enter_context(leased_device(machine.device, self._tell)),
             num_threads=machine.num_threads,
-            open_pixels=decoded.open_pixels if machine.decoded_folder else StoredPixels,
+            open_pixels=decoded.open_pixels if machine.decoded_folder else stored,
             ranks=self._ranks,
             source=self._source,
         )
@@ -420,8 +425,12 @@ def _named(place: Place) -> str:
 
 
 def _stage(machine: Machine, tell: Callable[[str], None]) -> Stage | None:
+    root = _stage_root(machine)
+    return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell) if root else None
+
+
+def _stage_root(machine: Machine) -> Path | None:
     if not machine.stage_folder:
         return None
     is_default = machine.stage_folder == "$TMPDIR"
-    root = node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()
-    return Stage(root=root, limit_bytes=machine.stage_limit_bytes, tell=tell)
+    return node_local_folder() / "staged" if is_default else Path(machine.stage_folder).expanduser()

@@ -28,6 +28,11 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         "computes: `$TMPDIR`, or another folder on node-local disk; empty: none, shards are read in place",
     )
     stage_limit_gib: float = Field(default=64.0, gt=0, description="Most that is kept there, in GiB")
+    remote_limit_gib: float = Field(
+        default=16.0,
+        ge=0.125,
+        description="Most that is kept of shards at URLs, in GiB, in the same folder or, if none is set, in $TMPDIR",
+    )
     decoded_folder: str = Field(
         default="",
         description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
@@ -44,6 +49,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
             num_threads=self.decode_threads or len(os.sched_getaffinity(0)),
             stage_folder=self.stage_folder,
             stage_limit_bytes=int(self.stage_limit_gib * 2**30),
+            remote_limit_bytes=int(self.remote_limit_gib * 2**30),
             decoded_folder=self.decoded_folder,
             decoded_limit_bytes=int(self.decoded_limit_gib * 2**30),
         )

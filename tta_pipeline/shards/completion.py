@@ -12,10 +12,12 @@ from tta_pipeline.sources.listing import ImageReader
 def completed(shard_set: ShardSet) -> ShardSet:
     """Return *shard_set* with checksums; if it has none, read every sample, compare its sha256, and store them.
 
+    Shards at URLs are not read for this: each sample's sha256 is compared instead.
+
     Raises:
         ManifestError: a sample is not what the index says, or the checksums cannot be written.
     """
-    if shard_set.checksums is not None:
+    if shard_set.checksums is not None or shard_set.remote is not None:
         return shard_set
     try:
         return shard_set.with_checksums(as_digests(_checksums(shard_set)))

@@ -7,6 +7,7 @@
   checksums.xxh64       for each sample: the checksum that is compared at every read; see `checksums.py`
   manifest.json         facts of the set and of each shard, and the hash of samples.parquet
   verified.json         which files on this machine were hashed and found equal; safe to remove
+  remote.json           in place of the shards: where they are, and what the server said of each
 """
 
 import errno
@@ -31,6 +32,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
+from tta_pipeline.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
 from tta_pipeline.sources.shard_files import chosen_names
 
 MANIFEST_FILE = "manifest.json"
@@ -235,6 +237,8 @@ class ShardSet:
     index: SampleIndex
     checksums: Digests | None = None
     """Checksums of the samples' bytes; None if they are missing: every read then compares the sample's sha256."""
+    remote: RemoteCell | None = None
+    """Where the shards are if they are not in the folder."""
 
     @classmethod
     def open(cls, folder: Path, belonging: Belonging = ANYTHING) -> Self:
@@ -260,7 +264,8 @@ class ShardSet:
         index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
         _require_consistent(path, manifest, index)
         checksums = read_checksums(folder, manifest.samples_sha256, len(index))
-        return cls(folder=folder, manifest=manifest, index=index, checksums=checksums)
+        remote = remote_cell(folder)
+        return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
 
     def sample_check(self) -> SampleCheck:
         """Return the check that every sample's bytes must pass when they are read."""
@@ -269,12 +274,16 @@ class ShardSet:
     def require_intact(self) -> None:
         """Make sure that every shard on disk is the one that the manifest describes.
 
-        Sizes are always compared. A file is hashed again if its inode, size or modification time differs from when it
-        was hashed before.
+        Of shards at URLs, what the server says is compared; their samples are when they are read. On disk, sizes are
+        always compared. A file is hashed again if its inode, size or modification time differs from when it was hashed
+        before.
 
         Raises:
             ManifestError: a shard is missing or differs; the message names every such shard.
         """
+        if self.remote is not None:
+            self._require_same_on_server(self.remote)
+            return
         verified = _read_verified(self.folder)
         problems = []
         for shard in self.manifest.shards:
@@ -294,10 +303,21 @@ class ShardSet:
 
         Without the note they are hashed again before the next run, so nothing depends on whether it can be written.
         """
+        if self.remote is not None:
+            return
         stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
         if stamps != _read_verified(self.folder):
             with suppress(OSError):
                 write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
+
+    def _require_same_on_server(self, remote: RemoteCell) -> None:
+        stated = {shard.name: shard.shard_bytes for shard in self.manifest.shards}
+        located = {shard.name: shard.size_bytes for shard in remote.shards}
+        problems = list(remote.problems())
+        if stated != located:
+            problems.append(f"{self.folder / REMOTE_FILE} has other shards than {MANIFEST_FILE}")
+        if problems:
+            raise ManifestError("; ".join([*problems, "materialize tar_shards and shard_manifest of this cell again"]))
 
     def with_checksums(self, checksums: Digests) -> Self:
         """Write *checksums*, each of bytes whose sha256 is in the index, and return the set with them.
@@ -316,12 +336,14 @@ def present_shards(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
     return tuple(path for path in there if chosen is None or path.name in chosen)
 
 
-def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests) -> ShardSet:
-    """Write the sample index, the checksums and, last, the manifest into *folder*."""
+def publish_manifest(folder: Path, manifest: Manifest, index: SampleIndex, checksums: Digests | None) -> ShardSet:
+    """Write the sample index, the checksums if they are known and, last, the manifest into *folder*."""
     write_atomically(folder / SAMPLES_FILE, index.encoded())
-    write_checksums(folder, checksums, manifest.samples_sha256)
+    if checksums is not None:
+        write_checksums(folder, checksums, manifest.samples_sha256)
     write_atomically(folder / MANIFEST_FILE, manifest.encoded())
-    shard_set = ShardSet(folder=folder, manifest=manifest, index=index, checksums=checksums)
+    remote = remote_cell(folder)
+    shard_set = ShardSet(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
     shard_set.remember_verified()
     return shard_set
 

@@ -32,6 +32,7 @@ from tta_pipeline.shards.manifest import (
     ShardFacts,
     ShardSet,
     SourceFacts,
+    StoredEncoding,
     StoredOrder,
     WriterRecord,
     keys_sha256,
@@ -215,9 +216,44 @@ def adopt(
         raise ManifestError(f"{folder}: shards changed while they were read; expected no changes: adopt them later")
     if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {some(other, '; ')}. {INSTEAD_OF_ADOPTING}")
-    contents = _with_shard_names(contents)
-    _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
     require_stated_checksum(shards, len(contents.samples))
+    return publish_adopted(
+        folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map, version=version,
+        files=files, started=started,
+    )  # fmt: skip
+
+
+def publish_adopted(
+    folder: Path,
+    cell: Cell,
+    shards: tuple[ShardContents, ...],
+    *,
+    benchmark_name: str,
+    class_map: ClassMap | None,
+    started: float,
+    version: str | None = None,
+    files: tuple[str, ...] = (),
+    like: Manifest | None = None,
+) -> Published:
+    """Publish in *folder* the manifest of third-party *shards*, all of which were read, or described by their manifest.
+
+    Args:
+        folder: Folder of the manifest.
+        cell: Cell that the shards hold.
+        shards: What the shards hold.
+        benchmark_name: Name of the data set in the manifest.
+        class_map: Labels; None: the sorted classes that are found.
+        started: `time.perf_counter()` when the work began.
+        version: Version of the source in the manifest; None: a digest of the shards' hashes.
+        files: Patterns of the shards' names if others are beside them.
+        like: Manifest that the shards already had; it says how they were made.
+
+    Raises:
+        ManifestError: a key appears twice, or there is no sample.
+        ClassMapError: see `adopt`.
+    """
+    contents = _with_shard_names(_Contents(shards=shards))
+    _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
     class_map = class_map or ClassMap(classes=classes_in_label_order(sample.stated for sample in contents.samples))
     left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
     contents = _labelled_contents(folder, contents, class_map)
@@ -228,7 +264,7 @@ def adopt(
         "severity": cell.severity,
         "source": SourceFacts(
             kind="shards",
-            generated=False,
+            generated=like is not None and like.source.generated,
             version=version,
             num_images=len(contents.samples),
             num_hidden=num_hidden,
@@ -236,6 +272,7 @@ def adopt(
         ),
         "class_map_sha256": class_map.sha256,
         "order": StoredOrder(name="adopted", seed=0, sha256=keys_sha256(contents.keys)),
+        "encoding": like.encoding if like else StoredEncoding(),
         "shards": contents.facts,
         "num_samples": len(contents.samples),
         "files": files,
@@ -327,7 +364,8 @@ def _publish(folder: Path, contents: _Contents, class_map: ClassMap, facts: dict
             "samples_sha256": hashlib.sha256(index.encoded()).hexdigest(),
         }
     )
-    checksums = as_digests(sample.checksum for sample in contents.samples)
+    is_checked = all(sample.checksum for sample in contents.samples)
+    checksums = as_digests(sample.checksum for sample in contents.samples) if is_checked else None
     return publish_manifest(folder, manifest, index, checksums)
 
 

@@ -37,7 +37,7 @@ class Sample(NamedTuple):
     size_bytes: int
     sha256: bytes
     checksum: bytes
-    """Checksum of the same bytes as the sha256, which are compared with the writer's record."""
+    """Checksum of the bytes whose sha256 is compared with the writer's record; empty if they were not read."""
     label: int | None = None
     """Label from a `.cls` or `.json` member of a third-party shard, if that holds an integer."""
     text: str = ""

@@ -1,5 +1,6 @@
 """The samples of a shard set as images to read, for code that makes something else of them."""
 
+from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.sources.listing import SourceImage
 
@@ -12,6 +13,11 @@ def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:
     Raises:
         ManifestError: the shards are not what the manifest says.
     """
+    if shard_set.remote is not None:
+        raise ManifestError(
+            f"{shard_set.folder} has only the addresses of its shards, as {shard_set.remote.shards[0].url}; expected "
+            "the shards: tta-pipeline fetch them first"
+        )
     shard_set.require_intact()
     paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
     modified_ns = [path.stat().st_mtime_ns for path in paths]

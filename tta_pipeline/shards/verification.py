@@ -93,6 +93,9 @@ def _problems_of_completion(shard_set: ShardSet) -> Iterator[str]:
 
 def _problems(shard_set: ShardSet, pool: ThreadPoolExecutor, progress: Progress) -> Iterator[str]:
     yield from _wrong_totals(shard_set)
+    if shard_set.remote is not None:
+        yield from shard_set.remote.problems()
+        return
     expected = {shard.name: shard for shard in shard_set.manifest.shards}
     present = {path.name: path for path in present_shards(shard_set.folder, shard_set.manifest)}
     yield from (f"{present[name]} is not in the manifest" for name in sorted(present.keys() - expected.keys()))

@@ -38,6 +38,7 @@ from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
+from tta_pipeline.streaming.remote_blocks import DEFAULT_CACHE, BlockCache
 
 OWN_FOLDER = "tta_pipeline-decoded"
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]+\.pixels")
@@ -52,6 +53,8 @@ class DecodedCells:
 
     folder: Path
     limit_bytes: int
+    cache: BlockCache = DEFAULT_CACHE
+    """Where blocks of shards at URLs are kept while these are decoded."""
 
     @property
     def own_folder(self) -> Path:
@@ -66,10 +69,11 @@ class DecodedCells:
         """
         kind = _Kind.of(shard_set, image_size)
         path = self.own_folder / _file_name(kind.identity, image_size)
+        stored = StoredPixels(shard_set, image_size, cache=self.cache)
         if (checksums := kind.checksums_in(path)) is not None:
-            return KeptPixels(path, shard_set, image_size, checksums)
+            return KeptPixels(path, stored, image_size, checksums)
         if kind.file_bytes > self.limit_bytes:
-            return StoredPixels(shard_set, image_size)
+            return stored
         try:
             own_folder(self.own_folder)
             path.unlink(missing_ok=True)
@@ -79,7 +83,7 @@ class DecodedCells:
                 f"{self.own_folder}: found {error.strerror}; expected a folder where decoded cells can be kept: give "
                 "another one, or none"
             ) from error
-        return _KeepingPixels(shard_set, image_size, path, kind)
+        return _KeepingPixels(stored, path, kind)
 
     def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
         """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made."""
@@ -157,11 +161,11 @@ class _Kind(NamedTuple):
 class KeptPixels:
     """Reads a file of decoded pixels and compares each sample's pixels; if one is damaged, the shards are read."""
 
-    def __init__(self, path: Path, shard_set: ShardSet, image_size: int, checksums: Digests) -> None:
+    def __init__(self, path: Path, stored: StoredPixels, image_size: int, checksums: Digests) -> None:
         self._path = path
         self._image_bytes = image_size**2 * 3
         self._checksums = checksums
-        self._stored = StoredPixels(shard_set, image_size)
+        self._stored = stored
         self._is_damaged = False
         self._lock = Lock()
         self._stack = ExitStack()
@@ -178,6 +182,9 @@ class KeptPixels:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Read nothing ahead: the pixels are here."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Copy the samples at *indices* into *out*, adjacent ones at once.
@@ -219,8 +226,8 @@ class KeptPixels:
 class _KeepingPixels:
     """Reads the shards and stores every sample's pixels until all are there; if storing fails, reading goes on."""
 
-    def __init__(self, shard_set: ShardSet, image_size: int, path: Path, kind: _Kind) -> None:
-        self._stored = StoredPixels(shard_set, image_size)
+    def __init__(self, stored: StoredPixels, path: Path, kind: _Kind) -> None:
+        self._stored = stored
         self._kind = kind
         self._is_missing = np.ones(kind.num_samples, np.bool_)
         self._checksums = np.zeros(kind.num_samples, f"V{CHECKSUM_BYTES}")
@@ -241,6 +248,10 @@ class _KeepingPixels:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Let shards at URLs be read ahead."""
+        self._stored.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*, and keep them."""

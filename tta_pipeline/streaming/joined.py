@@ -65,6 +65,12 @@ class JoinedPixels:
     ) -> None:
         self._stack.close()
 
+    def expect(self, indices: Indices) -> None:
+        """Let each set's shards be read ahead, in the order of *indices*."""
+        numbers = self._joined.set_numbers(indices)
+        for number in np.unique(numbers).tolist():
+            self._pixels[number].expect(indices[numbers == number] - self._joined.starts[number])
+
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
         numbers = self._joined.set_numbers(indices)

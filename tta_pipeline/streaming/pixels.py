@@ -1,11 +1,10 @@
 """The pixels of single samples, decoded from the shards at the offsets in the manifest."""
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from types import TracebackType
-from typing import BinaryIO, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,8 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.decode import decode_into
+from tta_pipeline.streaming.remote_blocks import DEFAULT_CACHE, BlockCache
+from tta_pipeline.streaming.shard_bytes import ShardBytes, opened_shards
 
 _GAP_BYTES = 2**12
 """Most bytes between two samples to read rather than skip: headers, padding and label members."""
@@ -32,6 +33,10 @@ class Pixels(Protocol):
         """Close the files."""
         ...
 
+    def expect(self, indices: Indices) -> None:
+        """Take note that the samples at *indices*, shape (M,), will be asked for in about this order."""
+        ...
+
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
         ...
@@ -42,27 +47,27 @@ class Pixels(Protocol):
 
 
 class StoredPixels:
-    """Reads the shards of a shard set and decodes."""
+    """Reads the shards of a shard set, wherever they are, and decodes."""
 
-    def __init__(self, shard_set: ShardSet, image_size: int) -> None:
+    def __init__(self, shard_set: ShardSet, image_size: int, *, cache: BlockCache = DEFAULT_CACHE) -> None:
         del image_size  # the buffers have this size
         self._shard_set = shard_set
         self._check = shard_set.sample_check()
-        self._files: list[BinaryIO] = []
+        self._shards: ShardBytes = opened_shards(shard_set, cache)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            for shard in self._shard_set.manifest.shards:
-                self._files.append(stack.enter_context(self._open(shard.name)))
-            self._stamps = [_stamp(file) for file in self._files]
-            self._stack = stack.pop_all()
+        self._stack.enter_context(self._shards)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Let shards at URLs be read ahead in the order of *indices*."""
+        self._shards.expect(indices)
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*.
@@ -81,8 +86,8 @@ class StoredPixels:
             for number, (image_start, image_end, expected, image) in enumerate(slices, start=first):
                 # A copy, which is faster than creating and opening a view.
                 data = block[image_start:image_end]
-                if (found := digest(data)) != expected:
-                    raise self._changed_sample(int(indices[number]), found, expected)
+                if digest(data) != expected:
+                    data = self._anew(int(indices[number]), expected, data)
                 try:
                     decode_into(data, image)
                 except ValueError as error:
@@ -98,9 +103,7 @@ class StoredPixels:
         start = int(samples.offsets[index])
         data = self._read(int(samples.shards[index]), start, start + int(samples.sizes[index]), alone)
         (expected,) = self._check.expected(alone)
-        if (found := self._check.digest(data)) != expected:
-            raise self._changed_sample(index, found, expected)
-        return data
+        return data if self._check.digest(data) == expected else self._anew(index, expected, data)
 
     def require_unchanged(self) -> None:
         """Make sure that no shard was written to since it was opened.
@@ -108,22 +111,24 @@ class StoredPixels:
         Raises:
             StreamError: a shard was; the message names the first sample that has changed.
         """
-        for number, file in enumerate(self._files):
-            if _stamp(file) != self._stamps[number]:
-                raise self._changed(number)
+        for number in self._shards.changed():
+            raise self._changed(number)
 
-    def _open(self, name: str) -> BinaryIO:
-        path = self._shard_set.folder / name
-        try:
-            return path.open("rb", buffering=0)
-        except OSError as error:
-            raise StreamError(
-                f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
-            ) from error
+    def _anew(self, index: int, expected: bytes, data: bytes) -> bytes:
+        """Return the sample at *index* as it is where it came from, in place of *data*.
+
+        Raises:
+            StreamError: it is not that of the manifest there either.
+        """
+        start = int(self._shard_set.index.offsets[index])
+        again = self._shards.read_anew(int(self._shard_set.index.shards[index]), start, start + len(data))
+        if (found := self._check.digest(again)) != expected:
+            raise self._changed_sample(index, found, expected)
+        return again
 
     def _read(self, shard: int, start: int, end: int, indices: Indices) -> bytes:
         try:
-            data = os.pread(self._files[shard].fileno(), end - start, start)
+            data = self._shards.read(shard, start, end)
         except OSError as error:
             raise self.unreadable(int(indices[0]), f"a read error ({error.strerror})") from error
         if len(data) != end - start:
@@ -153,16 +158,17 @@ class StoredPixels:
         samples = self._shard_set.index
         indices = np.flatnonzero(samples.shards == number)
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
-            data = os.pread(self._files[number].fileno(), int(samples.sizes[index]), int(samples.offsets[index]))
+            start = int(samples.offsets[index])
+            data = self._shards.read(number, start, start + int(samples.sizes[index]))
             if (found := self._check.digest(data)) != expected:
                 return self._changed_sample(index, found, expected)
-        path = self._shard_set.folder / self._shard_set.manifest.shards[number].name
+        path = self._shards.place(number)
         return StreamError(f"{path} was written to while it was read; expected shards not to change: run again")
 
     def _place(self, index: int) -> str:
         samples = self._shard_set.index
-        shard = self._shard_set.manifest.shards[samples.shards[index]]
-        return f"{self._shard_set.folder / shard.name}, sample {samples.keys[index]} at byte {samples.offsets[index]}"
+        place = self._shards.place(int(samples.shards[index]))
+        return f"{place}, sample {samples.keys[index]} at byte {samples.offsets[index]}"
 
 
 def runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[int, int]]:
@@ -170,8 +176,3 @@ def runs(shards: Indices, offsets: Indices, sizes: Indices) -> Iterator[tuple[in
     gaps = offsets[1:] - (offsets[:-1] + sizes[:-1])
     is_apart = (shards[1:] != shards[:-1]) | (gaps < 0) | (gaps > _GAP_BYTES)
     return pairwise([0, *(np.flatnonzero(is_apart) + 1).tolist(), len(offsets)])
-
-
-def _stamp(file: BinaryIO) -> tuple[int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns

@@ -78,6 +78,7 @@ class Stream:
         """
         with ExitStack() as stack:
             pixels = stack.enter_context(self.open_pixels(self.shard_set, self.image_size))
+            pixels.expect(self.order.indices)
             buffers = [self._buffer() for _ in range(min(self.prefetch + 1, len(self)))]
             outs = [buffer.numpy() for buffer in buffers]
 

@@ -24,6 +24,7 @@ from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.files import advice, fsync_path, locked, own_folder
 from tta_pipeline.progress import quiet
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, ShardSet
+from tta_pipeline.sources.remote_shards import remote_cell
 from tta_pipeline.streaming.remote import Folder, LocalFolder, folder_at
 from tta_pipeline.streaming.verified_copy import copy_shard_set
 
@@ -70,7 +71,7 @@ class Stage:
         """Yield the shard set at *location*, a folder or a URL, on local disk, where it stays until the block ends.
 
         The set is copied unless it is there; the least recently used sets make room. A set that does not fit is read
-        in place if its location is a folder.
+        in place if its location is a folder; so is a folder that has only the URLs of its shards, which are streamed.
 
         Raises:
             ManifestError: the set has no sound manifest.
@@ -79,6 +80,9 @@ class Stage:
         """
         origin = folder_at(location)
         manifest = origin.manifest()
+        if isinstance(origin, LocalFolder) and remote_cell(origin.path):
+            yield ShardSet.open(origin.path)
+            return
         with ExitStack() as stack:
             yield self._staged(origin, manifest, stack) or self._in_place(origin, manifest)
 

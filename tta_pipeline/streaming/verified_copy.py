@@ -16,12 +16,13 @@ from typing import NamedTuple
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.files import published_folder
 from tta_pipeline.progress import Progress, Reporter
+from tta_pipeline.remote_files import waited_for
 from tta_pipeline.shards.belonging import Belonging, cell_at
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, decoded_checksums
 from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.shards.replacing import require_replaceable
-from tta_pipeline.streaming.remote import Folder, folder_at, waited_for
+from tta_pipeline.streaming.remote import Folder, folder_at
 
 _PIECE_BYTES = 2**22
 _NUM_FILES_AT_ONCE = 4

@@ -1,6 +1,8 @@
 """A web server with range requests that can misbehave: `python file_server.py FOLDER LOG [FAULT TIMES]`.
 
-It prints its port, notes in LOG each request for a shard, and commits FAULT on the first TIMES of them.
+It prints its port, notes in LOG each request for a shard, and commits FAULT on the first TIMES of them. A file
+LOG.fault with `FAULT,TIMES,BEFORE` has it commit that one on TIMES requests, after the first BEFORE. Folders are web
+pages with links, and `/resolve/main/` and `/resolve/v2/` in an address stand for `/`, as on the Hub.
 """
 
 import re
@@ -13,6 +15,7 @@ from urllib.parse import unquote
 
 FOLDER, LOG = Path(sys.argv[1]), Path(sys.argv[2])
 FAULT, TIMES = (sys.argv[3], int(sys.argv[4])) if len(sys.argv) > 3 else ("", 0)
+LINKS = not (FOLDER / "no-links").exists()
 LOCK = threading.Lock()
 
 
@@ -23,7 +26,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve a file, whole or a range of it, with the fault."""
-        path = FOLDER / unquote(self.path).lstrip("/")
+        path = FOLDER / re.sub("/resolve/(main|v2)/", "/", unquote(self.path)).lstrip("/")
+        if path.is_dir() and any(path.glob("*.tar")) and LINKS:
+            self.answer("".join(f"<a href='{each.name}'>{each.name}</a>" for each in path.iterdir()).encode())
+            return
         if not path.is_file():
             self.send_error(404)
             return
@@ -31,15 +37,31 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "503":
             self.send_error(503)
             return
-        data = path.read_bytes()
-        span = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if span and fault != "no ranges":
-            data = data[int(span[1]) : int(span[2]) + 1]
+        self.send(path, fault)
+
+    def send(self, path: Path, fault: str) -> None:
+        """Send a file, whole or a range of it, with *fault*."""
+        data = whole = path.read_bytes()
+        tag = f'"{path.stat().st_mtime_ns}-{len(whole)}"'
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if self.headers.get("If-Range", tag) != tag:
+            span = None
+        if span and int(span[1]) >= len(whole):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(whole)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if span and fault not in ("no ranges", "ignores ranges"):
+            data = data[int(span[1]) : int(span[2] or len(data)) + 1]
         if fault == "changed":
             data = bytes([data[0] ^ 1]) + data[1:]
         if fault == "short":
             data = data[:-1]
-        self.send_response(206 if span else 200)
+        self.send_response(200 if fault == "ignores ranges" or not span else 206)
+        if span and fault != "ignores ranges":
+            self.send_header("Content-Range", f"bytes {span[1]}-{int(span[1]) + len(data) - 1}/{len(whole)}")
+        self.send_header("ETag", '"another"' if fault == "tag" else tag)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data if fault not in ("cut", "stall") else data[: len(data) // 2])
@@ -53,7 +75,17 @@ class Handler(BaseHTTPRequestHandler):
             log.seek(0)
             num_requests = len(log.readlines())
             log.write(f"{self.path} {self.headers.get('Range')}\n")
-        return FAULT if num_requests < TIMES else ""
+        path = LOG.with_name(f"{LOG.name}.fault")
+        name, times, before = path.read_text().split(",") if path.exists() else (FAULT, TIMES, 0)
+        return str(name) if int(before) <= num_requests < int(before) + int(times) else ""
+
+    def answer(self, data: bytes) -> None:
+        """Send a web page."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""

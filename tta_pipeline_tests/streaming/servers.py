@@ -22,6 +22,10 @@ class Web:
         """Return the requests for shards so far."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def commit(self, fault: str, times: int = 1000) -> None:
+        """Have the server commit *fault* on the next *times* requests for shards."""
+        self.log.with_name(f"{self.log.name}.fault").write_text(f"{fault},{times},{len(self.requests())}")
+
 
 @contextmanager
 def web_server(folder: Path, fault: str = "", times: int = 1000) -> Iterator[Web]:

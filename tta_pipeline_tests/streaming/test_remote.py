@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tta_pipeline import remote_files
 from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.remote_files import expanded
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming import remote, verified_copy
+from tta_pipeline.streaming import verified_copy
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.streaming.remote import LocalFolder, expanded, folder_at
+from tta_pipeline.streaming.remote import LocalFolder, folder_at
 from tta_pipeline.streaming.staging import Stage
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.streaming.servers import s3_server, web_server
@@ -29,7 +31,7 @@ def stage(tmp_path: Path) -> Stage:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces smaller than a shard, and short pauses."""
     monkeypatch.setattr(verified_copy, "_PIECE_BYTES", 5000)
-    monkeypatch.setattr(remote, "_PAUSES_S", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(remote_files, "_PAUSES_S", (0.0, 0.01, 0.02))
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,11 @@ class SourceSection(Section, ABC):
     """What `clean` can be, in words; empty: there is no such field to fill in."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it is at URLs, and streamed."""
+        return False
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
         return getattr(self, "clean", None) is not None

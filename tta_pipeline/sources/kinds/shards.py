@@ -1,19 +1,21 @@
 """The kind `shards`: shards that others made."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted
 from tta_pipeline.sources.kinds.shard_names import ShardFiles
+from tta_pipeline.sources.kinds.shards_place import ShardsPlace, names_the_cell
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.existing_shards import ExistingShards
     from tta_pipeline.sources.kinds.survey import Place, Survey
+    from tta_pipeline.sources.remote_shards import RemoteShards
 
 
 _MAX_SHARD_MEMBERS = 20_000
@@ -27,23 +29,52 @@ class ShardsSource(SourceSection):
     """
 
     kind: Literal["shards"]
-    root: Path
+    root: ShardsPlace
+    """Folder, or URL of http, https, s3, gs or hf, whose shards are then streamed. A URL, or each URL of a list, may
+    instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
+    `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
     files: ShardFiles = ()
     """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
     tars of a folder, which must then be of one set."""
-    clean: Path | None = None
-    """Folder of shards with the uncorrupted images."""
+    clean: ShardsPlace | None = None
+    """Folder or URL of shards with the uncorrupted images."""
     has_shards: ClassVar[bool] = True
     clean_layout: ClassVar[str] = "a folder of shards"
 
-    def open(self, at: SourceContext) -> "ExistingShards":
-        """Return the shards, which are linked to and adopted."""
-        from tta_pipeline.sources.existing_shards import ExistingShards
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        if self.clean is not None and isinstance(self.clean, Path) != isinstance(self.root, Path):
+            raise ValueError("found a folder and a URL; expected root and clean both here, or both at URLs")
+        if self.is_remote and self.files:
+            raise ValueError("found files beside a URL; expected the names in the URL itself, with braces")
+        return self
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are at URLs, and streamed."""
+        return not isinstance(self.root, Path)
+
+    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
+        """Yield what is wrong with URLs for *cells*."""
+        if not isinstance(self.root, Path) and len(cells) > 1 and not names_the_cell(self.root):
+            yield (
+                f"source.root names the same shards for all {len(cells)} cells; expected {{shift}} or {{severity}} in "
+                "each URL, or the URL of one folder"
+            )
+
+    def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
+        """Return the shards, which are linked to, or located, and adopted."""
+        from tta_pipeline.sources.existing_shards import ExistingShards
+        from tta_pipeline.sources.remote_shards import RemoteShards
+
+        if not isinstance(self.root, Path):
+            return RemoteShards(
+                urls=self.root, elsewhere=((CLEAN, self.clean),) if isinstance(self.clean, tuple) else ()
+            )
         root = self.root.expanduser()
-        folders = ((cell, self.own_place(cell, at.shift_set)) for cell in at.cells)
+        folders = ((cell, self._folder(root, cell, at.shift_set)) for cell in at.cells)
         elsewhere = [(cell, path) for cell, path in folders if path != root / cell.path]
-        elsewhere += [(CLEAN, self.clean.expanduser())] if self.clean else []
+        elsewhere += [(CLEAN, self.clean.expanduser())] if isinstance(self.clean, Path) else []
         return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere), files=self.files)
 
     @classmethod
@@ -71,15 +102,20 @@ class ShardsSource(SourceSection):
         """Yield the lines of a new benchmark file."""
         layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
         yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
+        assert isinstance(self.root, Path), "a folder was looked at"
         yield f"  root: {quoted(self.root)}"
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
-        """Return the folder of the shards of *cell*."""
-        return (self.own_place(cell, shift_set),)
+        """Return the folder of the shards of *cell*; none at URLs, since nothing is asked of a server every minute."""
+        place = self.own_place(cell, shift_set)
+        return (place,) if place else ()
 
-    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path:
-        """Return the folder of the shards of *cell*."""
-        root = self.root.expanduser()
+    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
+        """Return the folder of the shards of *cell*; None at URLs."""
+        return self._folder(self.root.expanduser(), cell, shift_set) if isinstance(self.root, Path) else None
+
+    @staticmethod
+    def _folder(root: Path, cell: Cell, shift_set: ShiftSet) -> Path:
         folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
         return root / cell.path if not cell.severity and (root / cell.path).is_dir() else folder
 

@@ -1,0 +1,60 @@
+"""The verb `download`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, with_reporter
+from tta_pipeline.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from tta_pipeline.console import ConsoleReporter
+
+
+@click.command()
+@click.argument("shift_set", metavar="SET")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--archive", "archives", multiple=True, metavar="NAME", help="Only this archive; can be repeated.")
+@click.option(
+    "--shift", "shifts", multiple=True, metavar="NAME", help="Only archives with this shift; can be repeated."
+)
+@plain_errors
+@with_reporter
+def download(
+    shift_set: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
+) -> None:
+    r"""Download the archives of a shift set to DIR, as its publisher gives them.
+
+    Their md5 is compared. A download that was cut goes on from where it ended, also by a second start; until it is
+    whole, a file ends in .unfinished. What is there and intact is not downloaded again. SET is a set that comes with
+    the project, or a file <SET>.shifts.yaml beside your benchmark files.
+
+    \b
+    Examples:
+      tta-pipeline download imagenet_c archives
+      tta-pipeline download imagenet_c archives --archive blur.tar
+      tta-pipeline download imagenet_c archives --shift fog --shift snow
+    """
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.shifts import downloading
+    from tta_pipeline.shifts.loading import find_shift_set
+
+    found = find_shift_set(shift_set, Locations.from_environment().benchmark_files)
+    chosen = downloading.chosen_archives(found, archives=archives, shifts=shifts)
+    for step in downloading.download(chosen, folder, reporter, homepage=found.homepage):
+        done = step.done
+        was_downloaded = done.num_received_bytes > 0
+        did = "downloaded" if was_downloaded else "there already"
+        checked = "md5 compared" if done.is_checked else "its publisher gives no md5"
+        facts: JsonObject = {
+            "archive": done.path.name,
+            "path": str(done.path),
+            "size_bytes": done.size_bytes,
+            "md5": done.md5,
+            "is_checked": done.is_checked,
+            "was_downloaded": was_downloaded,
+            "num_received_bytes": done.num_received_bytes,
+        }
+        line = f"{done.path}: {done.size_bytes / 1e6:,.1f} MB {did}, {checked}"
+        reporter.done(line, facts, number=step.number, total=step.total, what="archives")

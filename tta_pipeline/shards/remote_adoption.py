@@ -1,0 +1,160 @@
+"""The manifest of shards at URLs: made of the one that they have, or by one pass over every byte of them."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Progress
+from tta_pipeline.remote_files import copy_file, read_range, waited_for
+from tta_pipeline.shards.completion import completed
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
+from tta_pipeline.shards.read_back import Published, publish_adopted
+from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
+from tta_pipeline.sources.existing_shards import classes_in_label_order
+from tta_pipeline.sources.remote_shards import RemoteCell, RemoteShard, remote_cell
+
+_UNFINISHED = "unfinished-shards-"
+
+
+class PinClasses(Protocol):
+    """Gives the class map of the benchmark, which the classes of the first cell become if there is none yet."""
+
+    def __call__(self, classes: tuple[str, ...], /) -> ClassMap:
+        """Return the class map; *classes* are those found."""
+        ...
+
+
+def adopt_remote(
+    folder: Path, cell: Cell, progress: Progress, *, benchmark_name: str, pin_classes: PinClasses
+) -> Published:
+    """Make the manifest of the shards that *folder* has the addresses of.
+
+    Their own manifest is fetched if they have one. Otherwise every byte is read once; *folder* then has two shards at a
+    time.
+
+    Args:
+        folder: Folder of `remote.json`; the manifest is published here.
+        cell: Cell that the shards hold.
+        progress: Counts samples and bytes done.
+        benchmark_name: Name of the data set in the manifest.
+        pin_classes: Gives the labels.
+
+    Raises:
+        ManifestError: there are no addresses, or a shard is damaged, or not what its manifest says.
+        ClassMapError: a sample's class is not in the class map.
+        StreamError: a shard cannot be read.
+    """
+    started = time.perf_counter()
+    remote = remote_cell(folder)
+    if remote is None:
+        raise ManifestError(f"{folder} has no addresses of shards; materialize this cell's tar_shards")
+    if present := _described(folder, remote):
+        pinned = pin_classes(present.manifest.classes)
+        if pinned.sha256 == present.manifest.class_map_sha256:
+            return Published(shard_set=completed(present), was_built=False, wall_s=time.perf_counter() - started)
+    like = _own_manifest(remote)
+    shards = tuple(_as_described(like)) if like else tuple(_as_read(remote, folder, progress))
+    if like:
+        classes = like.manifest.classes
+    else:
+        classes = classes_in_label_order(sample.stated for shard in shards for sample in shard.samples)
+    return publish_adopted(
+        folder,
+        cell,
+        shards,
+        benchmark_name=benchmark_name,
+        class_map=pin_classes(classes),
+        version=remote.version,
+        like=like.manifest if like else None,
+        started=started,
+    )
+
+
+def _described(folder: Path, remote: RemoteCell) -> ShardSet | None:
+    """Return the set in *folder* if it has a manifest of the shards as they were located."""
+    try:
+        found = ShardSet.open(folder)
+    except ManifestError:
+        return None
+    return found if found.manifest.source.version == remote.version else None
+
+
+def _own_manifest(remote: RemoteCell) -> ShardSet | None:
+    """Return the set without its shards, as their own manifest describes it; None if they have none.
+
+    Raises:
+        ManifestError: the manifest is damaged, or its shards have other sizes.
+    """
+    if remote.manifest is None:
+        return None
+    place = remote.manifest.rpartition("/")[0]
+    with TemporaryDirectory(prefix="tta_pipeline-manifest-") as name:
+        folder = Path(name)
+        for file in (MANIFEST_FILE, SAMPLES_FILE):
+            (folder / file).write_bytes(waited_for(read_range(f"{place}/{file}")))
+        try:
+            found = ShardSet.open(folder)
+        except ManifestError as error:
+            raise ManifestError(str(error).replace(str(folder), place)) from None
+    stated = {shard.name: shard.shard_bytes for shard in found.manifest.shards}
+    for shard in remote.shards:
+        if stated.get(shard.name) != shard.size_bytes:
+            raise ManifestError(
+                f"{shard.url}: found {shard.size_bytes} bytes; expected {stated.get(shard.name)}, as in "
+                f"{remote.manifest}: put the shards there that it describes, or remove it"
+            )
+    return found
+
+
+def _as_described(shard_set: ShardSet) -> Iterator[ShardContents]:
+    """Yield what each shard holds by the index of *shard_set*."""
+    classes = shard_set.manifest.classes
+    has_numbers = classes == tuple(map(str, range(len(classes))))  # then a class is a label, of any class map
+    samples: list[list[Sample]] = [[] for _ in shard_set.manifest.shards]
+    for row in shard_set.index.table.to_pylist():
+        label = row["label"]
+        samples[row["shard"]].append(
+            Sample(
+                key=row["key"],
+                source_name=row["source_name"],
+                class_name="" if has_numbers else classes[label],
+                offset=row["offset"],
+                size_bytes=row["size_bytes"],
+                sha256=row["sha256"],
+                checksum=b"",
+                label=label if has_numbers else None,
+            )
+        )
+    for shard, found in zip(shard_set.manifest.shards, samples, strict=True):
+        yield ShardContents(shard.name, shard.shard_bytes, shard.sha256, found)
+
+
+def _as_read(remote: RemoteCell, folder: Path, progress: Progress) -> Iterator[ShardContents]:
+    """Read each shard while the next one arrives."""
+    with (
+        TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as name,
+        ThreadPoolExecutor(1, thread_name_prefix="tta-fetch") as pool,
+    ):
+        scratch = Path(name)
+
+        def fetch(shard: RemoteShard) -> Path:
+            waited_for(copy_file(shard.url, shard.facts, scratch / shard.name))
+            return scratch / shard.name
+
+        arriving = pool.submit(fetch, remote.shards[0])
+        for shard, following in zip(remote.shards, [*remote.shards[1:], None], strict=True):
+            path = arriving.result()
+            if following:
+                arriving = pool.submit(fetch, following)
+            try:
+                contents = read_shard(ShardToRead(path, is_foreign=True), progress.advance)
+            except ManifestError as error:
+                raise ManifestError(str(error).replace(str(path), shard.url)) from None
+            path.unlink()
+            yield contents
