@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tta_pipeline.benchmarks.sources import ShardsSource
 
 from tta_pipeline import remote_files
 from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
@@ -17,6 +16,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.remote_adoption import adopt_remote
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.sources.kinds import ShardsSource
 from tta_pipeline.sources.remote_shards import RemoteShards, locate_shards
 from tta_pipeline.streaming import remote_blocks
 from tta_pipeline.streaming.dataset import open_shards
