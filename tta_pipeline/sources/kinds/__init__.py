@@ -14,6 +14,7 @@ from tta_pipeline.sources.kinds.npy import NpySource
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceSection
 from tta_pipeline.sources.kinds.shards import ShardsSource
+from tta_pipeline.sources.kinds.torchvision import TorchvisionSource
 
 __all__ = [
     "KINDS",
@@ -26,6 +27,7 @@ __all__ = [
     "NpySource",
     "ShardsSource",
     "SourceSection",
+    "TorchvisionSource",
 ]
 
 KINDS: tuple[type[SourceSection], ...] = (
@@ -58,7 +60,14 @@ def section_of(options: SourceOptions) -> ImagesSection:
 
 
 AnySource = Annotated[
-    HuggingFaceSource | DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource | ShardsSource,
+    DigitsSource
+    | FolderSource
+    | ArchiveSource
+    | NpySource
+    | HuggingFaceSource
+    | TorchvisionSource
+    | GeneratedSource
+    | ShardsSource,
     Field(discriminator="kind"),
 ]
 """Where images come from."""
