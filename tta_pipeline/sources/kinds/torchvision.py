@@ -186,7 +186,7 @@ class DatasetImages:
 
 def _classes_of(made: Any) -> tuple[str, ...]:
     """Return the class names of a data set; WordNet ids for ImageNet, some of whose names stand for two classes."""
-    names: Sequence[object] = getattr(made, "wnids", None) or getattr(made, "classes", ())
+    names: Any = getattr(made, "wnids", None) or getattr(made, "classes", ())
     return tuple(map(str, names))
 
 
