@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _PATTERN_LIMIT_S = 2.0
-_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth")
+_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth", "ground_truth_name")
 
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 
@@ -92,7 +92,10 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
-@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of single files: lines, or JSON of "
+              "file name to class.")  # fmt: skip
+@click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Name of the image "
+              "that a line of the ground truth is of, with its number.")  # fmt: skip
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip

@@ -12,7 +12,7 @@ from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
+from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_clean
 from tta_pipeline.sources.kinds.npy import arrays, surveyed
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tta_pipeline.sources.npy import NpyImages
 
 
-class ArchiveSource(ImagesSection):
+class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
     Keep the archives until the shards are written. A compressed archive is copied while it is read.
@@ -39,12 +39,6 @@ class ArchiveSource(ImagesSection):
     layout: Literal["corruptions", "arrays", "classes", "nested", "flat"] = "corruptions"
     """Layout of the archives: folders for shift, severity and class; one uncompressed archive of arrays, as
     CIFAR-10-C.tar is; or one set that is laid out as clean images can be."""
-    ground_truth: Path | None = None
-    """File with the classes of a flat archive: a line per file, or per number of a validation image."""
-    devkit: Path | None = None
-    """The devkit's `meta.mat`, needed if the ground truth uses its numbers."""
-    class_pattern: ClassPattern | None = None
-    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
@@ -72,15 +66,11 @@ class ArchiveSource(ImagesSection):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.ground_truth is not None and self.layout != "flat":
-            raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
         if self.layout == "arrays" and len(self.archives) > 1:
             raise ValueError(f"found {len(self.archives)} archives with layout arrays; expected one")
         return self
 
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"group_depth", "class_pattern", "layout", "ground_truth", "devkit", "expect_md5"}
-    )
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
@@ -94,7 +84,7 @@ class ArchiveSource(ImagesSection):
             "archives": options.sources,
             "layout": layout,
             "md5": dict(options.expect_md5),
-            **{name: getattr(options, name) for name in ("ground_truth", "devkit", "class_pattern")},
+            **{name: getattr(options, name) for name in ClassesOfFiles.model_fields},
         }
         return cls.model_validate({"kind": "archive", **fields})
 
@@ -196,7 +186,7 @@ class ArchiveSource(ImagesSection):
             expected_md5=self._md5(at.shift_set),
             known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
             layout=self.layout,
-            classes_by_file=ground_truth(self.ground_truth, self.devkit),
+            classes_by_file=self.classes_by_file(),
             folders=_folders(at),
             class_pattern=self.class_pattern,
             progress=at.progress,
