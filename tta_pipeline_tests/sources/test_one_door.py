@@ -55,7 +55,7 @@ def lay(tmp_path: Path) -> None:
         (["tree"], {"ground_truth": Path("t.json")}, "{kind: folder, root: tree, ground_truth: t.json}"),
         (["tree"], {"ground_truth": Path("t"), "ground_truth_name": "%03d.png"},
          "{kind: folder, root: tree, ground_truth: t, ground_truth_name: '%03d.png'}"),
-        (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar], layout: arrays}"),
+        (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar]}"),
         (["arrays"], {}, "{kind: npy, root: arrays}"),
     ],
 )  # fmt: skip

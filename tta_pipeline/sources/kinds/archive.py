@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
+    One uncompressed archive of arrays, as CIFAR-10-C.tar is, is read in place too.
     Keep the archives until the shards are written. A compressed archive is copied while it is read.
     """
 
@@ -36,9 +37,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
     md5: dict[str, str] = Field(default_factory=dict)
     """Further md5 sums that archives must have, by file name."""
-    layout: Literal["corruptions", "arrays", "classes", "nested", "flat"] = "corruptions"
-    """Layout of the archives: folders for shift, severity and class; one uncompressed archive of arrays, as
-    CIFAR-10-C.tar is; or one set that is laid out as clean images can be."""
+    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    """Layout of the archives: those of corruptions, or one set that is laid out as clean images can be."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
@@ -65,9 +65,12 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         return {name: digest.lower() for name, digest in md5.items()}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.layout == "arrays" and len(self.archives) > 1:
-            raise ValueError(f"found {len(self.archives)} archives with layout arrays; expected one")
+    def _says_classes(self) -> Self:
+        if self.layout == "flat" and self.ground_truth is None and self.class_pattern is None:
+            raise ValueError(
+                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files "
+                "without folders"
+            )
         return self
 
     options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
@@ -77,12 +80,10 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         """Return the section of one or more archives; without levels of folders they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
             raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
-        layout = options.layout
-        if layout == "corruptions":
-            layout = "classes" if options.group_depth == 0 else _layout_of(options.sources)
+        is_one_set = options.group_depth == 0 and options.layout == "corruptions"
         fields = {
             "archives": options.sources,
-            "layout": layout,
+            "layout": "classes" if is_one_set else options.layout,
             "md5": dict(options.expect_md5),
             **{name: getattr(options, name) for name in ClassesOfFiles.model_fields},
         }
@@ -91,19 +92,28 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     @property
     def is_one_set(self) -> bool:
         """Whether the archives are laid out as the images of a single cell."""
-        return self.layout not in ("corruptions", "arrays")
+        return self.layout != "corruptions"
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the only archive holds array files, as CIFAR-10-C.tar does, by the first file in it."""
+        from tta_pipeline.sources.packed_arrays import first_is_array
+
+        first = self.archives[0].expanduser()
+        may_have = self.layout == "corruptions" and len(self.archives) == 1 and first.is_file()
+        return may_have and first_is_array(first)
 
     @property
     def one_pass_bytes(self) -> int:
         """Size of the archives, unless they are read in place."""
-        return 0 if self.layout == "arrays" else sum(path.stat().st_size for path in self.archives if path.exists())
+        return 0 if self.has_arrays else sum(path.stat().st_size for path in self.archives if path.exists())
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
         from tta_pipeline.sources.numbered import numbered
 
-        if self.layout == "arrays":
+        if self.has_arrays:
             packed = self._arrays(at)
             cells = tuple(cell for cell in beginning_with(at.cells, prefixes) if packed.has(cell))
             yield replace(packed, cells=cells), cells
@@ -122,8 +132,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
-        if len(paths) == 1 and _layout_of(paths) == "arrays":
-            return surveyed(cls(kind="archive", archives=paths, layout="arrays"), paths[0], place)
+        if paths and (source := cls(kind="archive", archives=paths)).has_arrays:
+            return surveyed(source, paths[0], place)
         seen = Seen(place=place)
         for path in paths:
             look_at_archive(path, seen)
@@ -145,8 +155,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
         yield "  archives:  # each cell in one of them"
         yield from (f"    - {quoted(archive)}" for archive in self.archives)
-        if self.layout == "arrays":
-            yield "  layout: arrays  # <corruption>.npy and labels.npy, read in place"
+        if self.has_arrays:
+            yield "  # It has <corruption>.npy and labels.npy, which are read in place."
         if published := self.published_names(found.shift_set):
             yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
             yield "  # md5 of each, where one is known, is checked while it is read:"
@@ -162,7 +172,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        images = self._arrays(at) if self.layout == "arrays" else numbered(self.images(at), at)
+        images = self._arrays(at) if self.has_arrays else numbered(self.images(at), at)
         return with_clean(images, self.clean, at)
 
     def _arrays(self, at: SourceContext) -> "NpyImages":
@@ -177,7 +187,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         """Return the images of the archives, without the clean ones."""
         from tta_pipeline.sources.archive import ArchivedImages
 
-        assert self.layout != "arrays"
         published = self._published(at.shift_set)
         return ArchivedImages(
             archives=tuple(path.expanduser() for path in self.archives),
@@ -218,13 +227,6 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
         return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
-
-
-def _layout_of(paths: Sequence[Path]) -> str:
-    """Return the layout of archives of several cells, by the first file in the only one."""
-    from tta_pipeline.sources.packed_arrays import first_is_array
-
-    return "arrays" if len(paths) == 1 and first_is_array(paths[0]) else "corruptions"
 
 
 def _archives_in(folder: Path) -> tuple[Path, ...]:
