@@ -18,7 +18,10 @@ from tta_pipeline.cli import main
 from tta_pipeline.resources import Compute
 
 ROOT = Path(__file__).parents[1]
-GUIDES = {path: (ROOT / path).read_text() for path in ("docs/tutorial.md", "docs/how-to.md", "SECURITY.md")}
+GUIDES = {
+    path: (ROOT / path).read_text()
+    for path in ("docs/tutorial.md", "docs/how-to.md", "docs/data-sets.md", "SECURITY.md")
+}
 HOW_TO = GUIDES["docs/how-to.md"]
 
 
@@ -71,14 +74,21 @@ def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.M
     sys.modules.pop("my_method")
 
 
+def headings(text: str) -> set[str]:
+    """Return the anchors of the headings of *text*."""
+    lines = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in lines}
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_links_lead_somewhere(guide: str):
-    """To a heading of the page, or to a file beside it."""
-    headings = {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-")
-                for line in re.findall(r"^#+ (.*)$", GUIDES[guide], re.MULTILINE)}  # fmt: skip
-
+    """To a heading of the page, or to a file beside it, or to a heading of that file."""
     for target in re.findall(r"\]\(([^)]+)\)", GUIDES[guide]):
-        assert target.removeprefix("#") in headings or ((ROOT / guide).parent / target).exists(), target
+        name, _, anchor = target.partition("#")
+        path = (ROOT / guide).parent / name if name else ROOT / guide
+
+        assert path.exists(), target
+        assert not anchor or anchor in headings(path.read_text()), target
 
 
 @pytest.mark.parametrize("verb", sorted(main.commands))

@@ -12,7 +12,7 @@ from pathlib import Path
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels.class_map import ClassMap
 
-_SHA256_BY_LIST: Mapping[str, str] = {
+SHA256_BY_LIST: Mapping[str, str] = {
     "cifar_10": "fcdc2e1a755ed3463be7e0a84987dac8d36a8636d40302c9b309ab53f8679071",
     "cifar_100": "407f97f9f231f1a980f2c9a1126dd31617d34115d3458d0b5b5955a578140369",
     "imagenet": "624954f06d059ddd477ab500dc059cf2628ac01e441d8a648d1dc6fbfe504c5a",
@@ -26,7 +26,7 @@ _LISTS = Path(__file__).parent / "lists"
 
 def shipped_names() -> tuple[str, ...]:
     """Return the names of the lists."""
-    return tuple(_SHA256_BY_LIST)
+    return tuple(SHA256_BY_LIST)
 
 
 @cache
@@ -36,12 +36,12 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     Raises:
         ClassMapError: there is no such list, or its file is not the one that was shipped.
     """
-    if name not in shipped_names():
+    if name not in SHA256_BY_LIST:
         raise ClassMapError(
-            f"found no list of classes {name!r}; expected one of {', '.join(shipped_names())}, which come with the "
+            f"found no list of classes {name!r}; expected one of {', '.join(SHA256_BY_LIST)}, which come with the "
             "project: correct the name, or name a JSON file with the classes in label order"
         )
-    return _read(_LISTS / f"{name}.txt", _SHA256_BY_LIST[name])
+    return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])
 
 
 def _read(path: Path, sha256: str) -> tuple[str, ...]:

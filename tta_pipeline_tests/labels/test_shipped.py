@@ -8,7 +8,7 @@ import pytest
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels import shipped
 from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.labels.shipped import SHA256_BY_LIST, shipped_classes
+from tta_pipeline.labels.shipped import SHA256_BY_LIST, shipped_classes, shipped_names
 
 SIZES = {"cifar_10": 10, "cifar_100": 100, "imagenet": 1000, "imagenet_a": 200, "imagenet_r": 200, "tiny_imagenet": 200}
 
@@ -17,7 +17,7 @@ def test_every_file_is_a_list_and_every_list_a_file():
     """Nothing in the folder is without a pinned hash, and none of the sizes above is out of date."""
     files = {path.stem for path in Path(shipped.__file__).parent.glob("lists/*")}
 
-    assert set(SIZES) == set(SHA256_BY_LIST) == files
+    assert set(SIZES) == set(shipped_names()) == files
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
