@@ -35,8 +35,8 @@ class TorchvisionModel(Section):
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
     classes: Path | None = None
-    """JSON or `meta.mat` with the names of the model's classes in the order of its outputs, for a benchmark with only
-    some of them: the other outputs are left out."""
+    """JSON, `meta.mat` or a list that comes with the project, such as `imagenet`, with the names of the model's classes
+    in the order of its outputs, for a benchmark with only some of them: the other outputs are left out."""
 
 
 class TimmModel(Section):

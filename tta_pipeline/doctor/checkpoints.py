@@ -1,6 +1,7 @@
 """Checks whether files of weights are what a benchmark file says of them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import CheckpointModel
@@ -28,11 +29,11 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
 
 def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says so yet."""
-    from tta_pipeline.labels.label_files import read_classes
-    from tta_pipeline.labels.shipped import shipped_classes
+    from tta_pipeline.labels.label_files import is_shipped_list, read_classes
 
     pinned = locations.class_map(benchmark.name)
-    for path in (model.classes, pinned, benchmark.class_map):
-        if path is not None and not isinstance(path, str) and path.expanduser().exists():
-            return len(read_classes(path.expanduser()))
-    return len(shipped_classes(str(benchmark.class_map))) if benchmark.names_shipped_classes else None
+    named = benchmark.class_map if benchmark.names_classes else None
+    for path in (model.classes, pinned, named):
+        if path is not None and (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+            return len(read_classes(Path(path).expanduser()))
+    return None

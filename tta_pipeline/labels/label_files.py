@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.labels.shipped import shipped_classes, shipped_names
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
@@ -20,12 +21,21 @@ _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<l
 """Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
 
 
+def is_shipped_list(path: Path) -> bool:
+    """Return whether *path* is the name of a list of classes that comes with the project, and no file."""
+    return str(path) in shipped_names() and not path.exists()
+
+
 def read_classes(path: Path) -> tuple[str, ...]:
     """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
+
+    The name of a list that comes with the project, such as `imagenet`, stands for a file too.
 
     Raises:
         ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
     """
+    if is_shipped_list(path):
+        return shipped_classes(str(path))
     readers = {".json": classes_from_json, ".mat": classes_from_devkit}
     if path.suffix.lower() not in readers:
         raise ClassMapError(

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from tta_pipeline.sources.published import CORRUPTIONS_BY_ARCHIVE, MD5_BY_ARCHIVE
 
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.partitions import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
