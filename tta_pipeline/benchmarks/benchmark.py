@@ -11,7 +11,6 @@ from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protoco
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.labels.named import NamedClasses
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
@@ -35,7 +34,7 @@ class Benchmark(Section):
     """Shifts of the set that the benchmark has; by default those that enter the set's mean."""
     severities: tuple[int, ...]
     """Severities of the set that the benchmark has; by default all, and 0 for a set without severities."""
-    class_map: Literal["folders"] | NamedClasses = "folders"
+    class_map: Literal["folders"] | Path = "folders"
     """`folders`: sorted union of the class folders of the whole source; a list that comes with the project, such as
     `imagenet`; or a JSON file or devkit `meta.mat`. By default the shift set's list, if it has one. Then pinned."""
     image_size: int = Field(ge=16, le=LARGEST_IMAGE)

@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tta_pipeline.labels.named import NamedClasses
 from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
@@ -35,7 +34,7 @@ class TorchvisionModel(Section):
     architecture: Name
     weights: str = "DEFAULT"
     """A member of the architecture's weights enum, such as `IMAGENET1K_V1`."""
-    classes: NamedClasses | None = None
+    classes: Path | None = None
     """Names of the model's classes in the order of its outputs, for a benchmark with only some of them: the other
     outputs are left out. A list that comes with the project, such as `imagenet`, or JSON or `meta.mat`. None: the
     benchmark's classes, or ImageNet's 1,000 if the model has so many outputs and the benchmark some of them."""
@@ -47,7 +46,7 @@ class TimmModel(Section):
     kind: Literal["timm"]
     architecture: str
     """Architecture with the tag of the weights, such as `resnet50.a1_in1k`."""
-    classes: NamedClasses | None = None
+    classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
 
 
@@ -65,7 +64,7 @@ class CheckpointModel(Section):
     """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
     std: tuple[Deviation, Deviation, Deviation]
     """Standard deviation of each channel, above 0 and at most 1; wrong values are a known cause of wrong papers."""
-    classes: NamedClasses | None = None
+    classes: Path | None = None
     """Names of the model's classes, as for a torchvision model."""
 
 

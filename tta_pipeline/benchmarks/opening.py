@@ -71,10 +71,13 @@ def _classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]:
 
 
 def _named_classes(benchmark: Benchmark) -> tuple[str, ...]:
-    from tta_pipeline.labels.named import named_classes
+    from tta_pipeline.labels.label_files import read_classes
 
-    return named_classes(benchmark.class_map) if benchmark.names_classes else ()
+    return read_classes(Path(benchmark.class_map).expanduser()) if benchmark.names_classes else ()
 
 
 def _is_missing(benchmark: Benchmark) -> bool:
-    return isinstance(benchmark.class_map, Path) and not benchmark.class_map.expanduser().exists()
+    from tta_pipeline.labels.label_files import is_shipped_list
+
+    path = Path(benchmark.class_map).expanduser()
+    return not path.exists() and not is_shipped_list(path)

@@ -1,14 +1,17 @@
 """How shards are made, in a benchmark file: from a source, or from existing shards."""
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from tta_pipeline.benchmarks.functions import function_file
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.sections import MOST, Section, Seed
 
 LARGEST_IMAGE = 16_384
 """Largest height and width in pixels; such an image takes three gigabytes as the model's input."""
+_SHARD_NAME = re.compile(r"[A-Za-z0-9][\w.-]*%0[1-9]d[\w.-]*\.tar|%0[1-9]d[\w.-]*\.tar", re.ASCII)
 _LIMITS = ("num_shards", "samples_per_shard", "max_shard_bytes")
 
 
@@ -44,6 +47,12 @@ class _ShardFields(Section):
     """What to do with a damaged image; the manifest names skipped images."""
     foreign_classes: Literal["refuse", "skip"] = "refuse"
     """What to do with class folders that the class map lacks; the manifest counts and names skipped folders."""
+    shard_name: str | None = None
+    """Names of the shards, with a number of fixed width such as `validation-%06d.tar`; by default
+    `<shift>-<severity>-%05d.tar`, with which caches that look at the last part of an address keep cells apart."""
+    suffix: Literal["jpg"] | None = None
+    """`jpg`: JPEG files are named `.jpg` and other images in lower case, for readers that know only `jpg;png`; by
+    default names stay as the source has them."""
     decode_all: bool = False
     """Whether every image is decoded while sharding; otherwise only its header and end are checked."""
 
@@ -54,10 +63,22 @@ class _ShardFields(Section):
             function_file(function)
         return function
 
+    @field_validator("shard_name")
+    @classmethod
+    def _has_a_number(cls, shard_name: str | None) -> str | None:
+        if shard_name is not None and not _SHARD_NAME.fullmatch(shard_name):
+            raise ValueError(
+                f"found {shard_name!r}; expected letters, digits and _ - . with one number of fixed width and the "
+                "ending .tar, such as validation-%06d.tar"
+            )
+        return shard_name
+
     @model_validator(mode="after")
-    def _one_limit(self) -> Self:
-        if len(self.limits) > 1:
-            raise ValueError(f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}")
+    def _limits_that_agree(self) -> Self:
+        if len(self.limits) > 1 and "num_shards" in self.limits:
+            raise ValueError(
+                f"found limits {list(self.limits)}; expected one of {', '.join(_LIMITS)}, or the latter two together"
+            )
         if self.max_shard_bytes and self.changes_images:
             raise ValueError(
                 "found max_shard_bytes for images whose size will change; expected num_shards or samples_per_shard"
@@ -69,6 +90,11 @@ class _ShardFields(Section):
         """Names of the limits that are given."""
         return tuple(name for name in _LIMITS if getattr(self, name))
 
+    def decisive(self) -> JsonObject:
+        """Return what determines the shards; fields that came later only where they are given."""
+        later = {name for name in ("shard_name", "suffix") if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude=later)
+
     @property
     def changes_images(self) -> bool:
         """Whether the stored bytes differ from the source's."""
@@ -76,7 +102,7 @@ class _ShardFields(Section):
 
 
 class ShardSettings(_ShardFields):
-    """How a cell becomes shards: one of the three limits, the order, and changes to the images."""
+    """How a cell becomes shards: a number of shards or the limits of each, the order, and changes to the images."""
 
     @model_validator(mode="after")
     def _has_a_limit(self) -> Self:

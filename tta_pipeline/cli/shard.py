@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, shard_set_facts, with_reporter
+from tta_pipeline.cli.common import end, plain_errors, shard_set_facts, with_reporter
 from tta_pipeline.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _PATTERN_LIMIT_S = 2.0
-_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth")
+_ABOUT_SOURCE = ("sources", "group_depth", "class_pattern", "layout", "ground_truth", "ground_truth_name")
 
 _PROBES = ("n01440764/", "a", "0", "_", "n0144_", "A.")
 
@@ -34,15 +34,42 @@ for probe in sys.argv[2:]:
 """
 
 
+def _with_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    """Take what the file at *path* says for options that are not given."""
+    del parameter
+    if path is None:
+        return
+    from tta_pipeline.errors import BenchmarkFileError
+    from tta_pipeline.yaml_document import read_document
+
+    names = {
+        flag.removeprefix("--").replace("-", "_"): str(option.name)
+        for option in context.command.params
+        for flag in (option.opts if isinstance(option, click.Option) else [str(option.name)])
+    }
+    try:
+        content = read_document(path)
+    except BenchmarkFileError as error:
+        end(f"BenchmarkFileError: {error}")
+    if unknown := sorted(set(content) - set(names)):
+        raise click.UsageError(f"{path} has {', '.join(unknown)}; expected some of {', '.join(sorted(names))}")
+    context.default_map = {names[name]: value for name, value in content.items()}
+
+
 @click.command()
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("sources", metavar="SOURCE...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("output", required=False, type=click.Path(path_type=Path))
+@click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_with_file,
+              help="YAML file with these options by name, sources and output; what is given here wins.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
 @click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups with this prefix: fog, or fog/5.")
 @click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards for each cell.")
 @click.option("--samples-per-shard", type=click.IntRange(1), help="Largest number of samples in a shard.")
-@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard.")
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard; also together "
+              "with --samples-per-shard.")  # fmt: skip
+@click.option("--shard-name", help="Names with a number of fixed width, such as validation-%06d.tar.")
+@click.option("--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that know only jpg;png.")
 @click.option("--shift-set", default="imagenet_c", show_default=True, help="Names and severities in archives and "
               "arrays, and names of published folders.")  # fmt: skip
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON, meta.mat, or a list that comes with the "
@@ -65,7 +92,10 @@ for probe in sys.argv[2:]:
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
-@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of the files of a flat archive.")
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of single files: lines, or JSON of "
+              "file name to class.")  # fmt: skip
+@click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Name of the image "
+              "that a line of the ground truth is of, with its number.")  # fmt: skip
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
@@ -86,6 +116,8 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
     """
     from tta_pipeline.cli.sharding import ShardOrder, shard_everything
 
+    if not options["sources"] or options["output"] is None:
+        raise click.UsageError("expected SOURCE... and OUTPUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
     from tta_pipeline.locations import Locations
     from tta_pipeline.shifts.loading import find_shift_set

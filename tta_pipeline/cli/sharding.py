@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings
 from tta_pipeline.errors import SourceError
 from tta_pipeline.labels.class_map import pin_class_map
 from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.partitions import CLEAN, Cell, cells
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter, Step, quiet
@@ -43,8 +43,7 @@ class ShardOrder:
         """Return the classes that the class map names, in label order; nothing if there is none."""
         if self.class_map is None:
             return shipped_classes(self.shift_set.classes) if self.shift_set.classes else ()
-        is_shipped = str(self.class_map) in shipped_names() and not self.class_map.exists()
-        return shipped_classes(str(self.class_map)) if is_shipped else read_classes(self.class_map)
+        return read_classes(self.class_map)
 
 
 def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Published]]:

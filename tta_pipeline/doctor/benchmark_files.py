@@ -10,6 +10,7 @@ from tta_pipeline.benchmarks.models import TimmModel
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
+from tta_pipeline.labels.label_files import is_shipped_list
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
 from tta_pipeline.source_code import import_from_here
@@ -44,7 +45,7 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
     is_well = True
     for field, path in _paths(benchmark, ""):
-        if path.exists():
+        if path.exists() or is_shipped_list(path):
             continue
         is_well = False
         found = f"{field} is {path}, which does not exist"

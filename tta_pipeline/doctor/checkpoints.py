@@ -1,6 +1,7 @@
 """Checks whether files of weights are what a benchmark file says of them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import CheckpointModel
@@ -28,10 +29,11 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
 
 def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says so yet."""
-    from tta_pipeline.labels.named import named_classes
+    from tta_pipeline.labels.label_files import is_shipped_list, read_classes
 
-    in_file = benchmark.class_map if benchmark.names_classes else None
-    for named in (model.classes, locations.class_map(benchmark.name), in_file):
-        if isinstance(named, str) or (named is not None and named.expanduser().exists()):
-            return len(named_classes(named))
+    pinned = locations.class_map(benchmark.name)
+    named = benchmark.class_map if benchmark.names_classes else None
+    for path in (model.classes, pinned, named):
+        if path is not None and (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+            return len(read_classes(Path(path).expanduser()))
     return None

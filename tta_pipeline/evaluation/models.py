@@ -15,13 +15,12 @@ from torch import nn
 from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.json_values import JsonObject
-from tta_pipeline.labels.named import named_classes
-from tta_pipeline.labels.shipped import shipped_classes
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.shards.manifest import file_sha256
 from tta_pipeline.training.network import Normalized
 from tta_pipeline.training.source_model import load_source_model
 
-_IMAGENET = "imagenet"
+_IMAGENET = Path("imagenet")
 """The list of ImageNet's 1,000 classes."""
 
 
@@ -70,10 +69,10 @@ def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[
     elif isinstance(spec, TimmModel):
         model = timm_model(name, spec)
     else:
-        model = checkpoint_model(name, spec, num_classes=len(named_classes(spec.classes) if spec.classes else classes))
+        model = checkpoint_model(name, spec, num_classes=len(read_classes(spec.classes) if spec.classes else classes))
     own_classes = None if isinstance(spec, TrainedModel) else spec.classes or _imagenet(model, classes)
     if own_classes is not None:
-        model = _of_some_classes(model, named_classes(own_classes), classes, named=own_classes)
+        model = _of_some_classes(model, read_classes(own_classes), classes, named=own_classes)
     if model.num_classes != len(classes):
         raise EvaluationError(
             f"model {name} predicts {model.num_classes} classes; expected the class map's {len(classes)}: "
@@ -82,9 +81,9 @@ def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[
     return model
 
 
-def _imagenet(model: LoadedModel, classes: tuple[str, ...]) -> str | None:
+def _imagenet(model: LoadedModel, classes: tuple[str, ...]) -> Path | None:
     """Return the name of ImageNet's list if *classes* are some of its classes and *model* has as many outputs."""
-    known = shipped_classes(_IMAGENET)
+    known = read_classes(_IMAGENET)
     return _IMAGENET if model.num_classes == len(known) > len(classes) and set(classes) <= set(known) else None
 
 
@@ -104,7 +103,7 @@ class _SomeOutputs(nn.Module):
 
 
 def _of_some_classes(
-    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: str | Path
+    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: Path
 ) -> LoadedModel:
     """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in their order."""
     if own_classes == classes:

@@ -12,20 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.labels.shipped import shipped_classes, shipped_names
 
-VALIDATION_FILE = "ILSVRC2012_val_{:08d}.JPEG"
+VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
 
 _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
 """Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
 
 
+def is_shipped_list(path: Path) -> bool:
+    """Return whether *path* is the name of a list of classes that comes with the project, and no file."""
+    return str(path) in shipped_names() and not path.exists()
+
+
 def read_classes(path: Path) -> tuple[str, ...]:
     """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
+
+    The name of a list that comes with the project, such as `imagenet`, stands for a file too.
 
     Raises:
         ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
     """
+    if is_shipped_list(path):
+        return shipped_classes(str(path))
     readers = {".json": classes_from_json, ".mat": classes_from_devkit}
     if path.suffix.lower() not in readers:
         raise ClassMapError(
@@ -73,14 +83,17 @@ def devkit_ids(path: Path) -> dict[int, str]:
     return dict(enumerate(names, start=1))
 
 
-def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[str, str]:
-    """Return the class name of each file that the text file *path* lists.
+def read_ground_truth(
+    path: Path, ids: Mapping[int, str] | None = None, file_names: str = VALIDATION_FILE
+) -> dict[str, str]:
+    """Return the class name of each file that *path*, a text file or JSON, lists.
 
-    Either every line holds a class, which is that of the validation image with that line's number, or every line holds
-    a file name and its class.
+    Either every line holds a class, which is that of the image with that line's number, or every line holds a file name
+    and its class. JSON holds an object, `{"file name": "class", ...}`.
 
     Args:
         path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
+        file_names: name of the image with a number, which counts lines from 1, such as `ILSVRC2012_val_%08d.JPEG`.
         ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's, and
             `dict(enumerate(classes))` for labels. If None, the classes are names.
 
@@ -88,7 +101,8 @@ def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[
         ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file appears twice.
     """
     classes: dict[str, str] = {}
-    for number, (file_name, label) in enumerate(_files_and_labels(path), start=1):
+    pairs = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
+    for number, (file_name, label) in enumerate(pairs, start=1):
         if file_name in classes:
             raise ClassMapError(
                 f"{path}, line {number}: {file_name} has a line already; expected one for each file: remove one"
@@ -97,6 +111,20 @@ def read_ground_truth(path: Path, ids: Mapping[int, str] | None = None) -> dict[
     if not classes:
         raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
     return classes
+
+
+def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Path) -> str:
+    """Return the class of the file *file_name*.
+
+    Raises:
+        ClassMapError: *classes*, of the ground truth, lack the file, found at *where*.
+    """
+    if file_name not in classes:
+        raise ClassMapError(
+            f"{where}: {file_name} has no class; expected one of the {len(classes)} files of the ground truth: use the "
+            "list that belongs to these images"
+        )
+    return classes[file_name]
 
 
 def class_by_pattern(pattern: str, relative_path: str) -> str:
@@ -198,7 +226,18 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
         ) from error
 
 
-def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
+def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the class of each entry of a JSON object."""
+    content = _json(path)
+    if not isinstance(content, dict):
+        raise ClassMapError(f"{path} holds {_short(content)}; expected an object, file name to class: rewrite it")
+    for file_name, label in content.items():
+        if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
+            raise ClassMapError(f"{path} gives {file_name} the class {_short(label)}; expected a name or a number")
+        yield file_name.rpartition("/")[2], str(label)
+
+
+def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class, as written, of each line."""
     lines = _text(path).rstrip().splitlines()
     with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
@@ -209,7 +248,7 @@ def _files_and_labels(path: Path) -> Iterator[tuple[str, str]]:
             raise ClassMapError(
                 f"{path}, line {number}: {line!r}; expected {expected}, as in the first line: correct the line"
             )
-        yield (match["file"], match["label"].strip()) if match else (VALIDATION_FILE.format(number), line.strip())
+        yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
 
 
 def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:

@@ -36,9 +36,9 @@ def shipped_classes(name: str) -> tuple[str, ...]:
     Raises:
         ClassMapError: there is no such list, or its file is not the one that was shipped.
     """
-    if name not in shipped_names():
+    if name not in SHA256_BY_LIST:
         raise ClassMapError(
-            f"found no list of classes {name!r}; expected one of {', '.join(shipped_names())}, which come with the "
+            f"found no list of classes {name!r}; expected one of {', '.join(SHA256_BY_LIST)}, which come with the "
             "project: correct the name, or name a JSON file with the classes in label order"
         )
     return _read(_LISTS / f"{name}.txt", SHA256_BY_LIST[name])

@@ -27,9 +27,18 @@ def encoder(settings: ShardSettings) -> Encode:
 def stored_extension(file_name: str, settings: ShardSettings) -> str:
     """Return *file_name* with the extension of what is stored."""
     if not settings.changes_images:
-        return file_name
+        return file_name if settings.suffix is None else _plain_extension(file_name)
     stem = file_name.rpartition(".")[0] or file_name
-    return f"{stem}.npy" if settings.format == "tensor" else f"{stem}.JPEG"
+    if settings.format == "tensor":
+        return f"{stem}.npy"
+    return f"{stem}.{settings.suffix or 'JPEG'}"
+
+
+def _plain_extension(file_name: str) -> str:
+    """Return *file_name* with its extension in lower case, and `jpg` for `jpeg`."""
+    stem, dot, extension = file_name.rpartition(".")
+    plain = "jpg" if extension.lower() == "jpeg" else extension.lower()
+    return f"{stem}{dot}{plain}" if dot else file_name
 
 
 def _kept(data: bytes) -> bytes:

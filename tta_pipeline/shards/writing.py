@@ -57,7 +57,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
         target.benchmark_name,
         source_version,
         class_map.sha256,
-        settings.model_dump(mode="json"),
+        settings.decisive(),
         _encoding(settings).function_sha256,
     ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
@@ -90,7 +90,7 @@ def write_shards(
         ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
             foreign files.
     """
-    require_replaceable(target.folder)
+    require_replaceable(target.folder, _names_in(target.folder))
     listing = listing.in_memory()
     if workers and workers.are_worth(sum(image.size_bytes for image in listing.images)):
         workers.start(write_shard)  # the processes import what they need while the images are put in order
@@ -170,16 +170,14 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     num_samples = len(sizes)
     if settings.num_shards:
         return equal_bounds(num_samples, min(settings.num_shards, num_samples))
-    if settings.samples_per_shard:
-        return equal_bounds(num_samples, -(-num_samples // settings.samples_per_shard))
+    by_count = -(-num_samples // settings.samples_per_shard) if settings.samples_per_shard else 1
+    if not settings.max_shard_bytes:
+        return equal_bounds(num_samples, by_count)
     member_bytes = [len(member_header("", 0)) + size + len(padding(size)) for size in sizes]
-    num_shards = max(1, sum(member_bytes) // (settings.max_shard_bytes or 1))
+    num_shards = max(1, by_count, sum(member_bytes) // settings.max_shard_bytes)
     while num_shards < num_samples:
         bounds = equal_bounds(num_samples, num_shards)
-        if all(
-            _archive_bytes(member_bytes[start:end]) <= (settings.max_shard_bytes or 0)
-            for start, end in pairwise(bounds)
-        ):
+        if all(_archive_bytes(member_bytes[start:end]) <= settings.max_shard_bytes for start, end in pairwise(bounds)):
             return bounds
         num_shards += 1
     return equal_bounds(num_samples, num_samples)
@@ -265,12 +263,12 @@ def _write_all(
     bounds = shard_bounds([member.image.size_bytes for member in members], settings)
     plans = [
         PlannedShard(
-            path=folder / _shard_name(cell, number),
+            path=folder / name,
             members=members[start:end],
             settings=settings,
             labels=class_map.labels,
         )
-        for number, (start, end) in enumerate(pairwise(bounds))
+        for name, (start, end) in zip(_shard_names(cell, settings, len(bounds) - 1), pairwise(bounds), strict=True)
     ]
     if workers is None:
         return [write_shard(plan, progress.advance) for plan in plans]
@@ -282,9 +280,25 @@ def _write_all(
     return written
 
 
-def _shard_name(cell: Cell, number: int) -> str:
-    # The cell is part of the name because webdataset's shard cache identifies files by their last part only.
-    return f"{cell.corruption}-{cell.severity}-{number:05d}.tar"
+def _shard_names(cell: Cell, settings: ShardSettings, num_shards: int) -> list[str]:
+    if settings.shard_name is None:
+        # The cell is part of the name because webdataset's shard cache identifies files by their last part only.
+        return [f"{cell.corruption}-{cell.severity}-{number:05d}.tar" for number in range(num_shards)]
+    names = [settings.shard_name % number for number in range(num_shards)]
+    if len(names[-1]) > len(names[0]):
+        raise ShardError(
+            f"shard_name is {settings.shard_name!r} for {num_shards} shards; expected a number wide enough for all, so "
+            "that names sort in their order: widen it"
+        )
+    return names
+
+
+def _names_in(folder: Path) -> frozenset[str]:
+    """Return the names of the shards in *folder* that we wrote, whatever they were to be named."""
+    try:
+        return frozenset(shard.name for shard in read_record(folder / WRITER_FILE, WriterRecord).shards)
+    except ManifestError:
+        return frozenset()
 
 
 def _encoding(settings: ShardSettings) -> StoredEncoding:

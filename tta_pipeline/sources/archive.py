@@ -21,7 +21,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.labels.class_map import label_order
-from tta_pipeline.labels.label_files import class_by_pattern
+from tta_pipeline.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
@@ -48,7 +48,7 @@ class ArchivedImages:
     """Expected md5 of each archive, by file name."""
     layout: LayoutKind = "corruptions"
     classes_by_file: Mapping[str, str] = field(default_factory=dict)
-    """Class of each file of a flat archive."""
+    """Class of each file by its name; needed for a flat archive."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -232,7 +232,8 @@ class _Layout:
         """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
 
         Raises:
-            SourceError: the ground truth of a flat archive lacks the file, or its name is not UTF-8.
+            SourceError: its name is not UTF-8.
+            ClassMapError: the ground truth lacks the file.
         """
         if not file_name.lower().endswith(IMAGE_SUFFIXES):
             return ""
@@ -240,14 +241,9 @@ class _Layout:
         if self.class_pattern is not None:
             name = f"{place.class_name}/{file_name}" if place.class_name else file_name
             return class_by_pattern(self.class_pattern, name)
-        if self.kind != "flat":
+        if not self.classes_by_file and self.kind != "flat":
             return place.class_name
-        if file_name not in self.classes_by_file:
-            raise SourceError(
-                f"{path}: {file_name} has no class; expected one of the {len(self.classes_by_file)} files of the "
-                "ground truth: use the list that belongs to this archive"
-            )
-        return self.classes_by_file[file_name]
+        return class_by_file(self.classes_by_file, file_name, where=path)
 
     def index(self, path: Path, progress: Reporter) -> dict[str, list[str]]:
         """Return the cells and classes of the archive *path*."""

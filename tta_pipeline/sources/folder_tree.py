@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.labels.class_map import label_order
-from tta_pipeline.labels.label_files import class_by_pattern
+from tta_pipeline.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.listing import Listing, SourceImage
@@ -31,6 +31,8 @@ class FolderTree:
     """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
     class_pattern: str | None = None
     """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    classes_by_file: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file by its name; empty: the folder or the pattern says it."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -42,7 +44,7 @@ class FolderTree:
 
     def class_names(self) -> tuple[str, ...]:
         """Return the union of the classes of all cells that exist, in label order."""
-        if self.class_pattern is not None:
+        if self.class_pattern is not None or self.classes_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
             return label_order({image.class_name for cell in there for image in self._walked(cell).images})
         folders = (self.folder(cell) for cell in self.cells)
@@ -77,7 +79,7 @@ class FolderTree:
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        found = _Found(class_pattern=self.class_pattern, suffixes=self.suffixes)
+        found = _Found(class_pattern=self.class_pattern, classes_by_file=self.classes_by_file, suffixes=self.suffixes)
         _walk(str(folder), None, found, ancestors=())
         if not found.images:
             raise SourceError(
@@ -132,6 +134,7 @@ def discover(
 @dataclass
 class _Found:
     class_pattern: str | None
+    classes_by_file: Mapping[str, str]
     suffixes: tuple[str, ...]
     images: list[SourceImage] = field(default_factory=list)
     strays: list[Path] = field(default_factory=list)
@@ -139,6 +142,8 @@ class _Found:
 
     def class_of(self, folder: str | None, file_name: str) -> str | None:
         """Return the class of a file in the class folder *folder*, None if it has none."""
+        if self.classes_by_file:
+            return class_by_file(self.classes_by_file, file_name, where=folder or "the folder")
         if self.class_pattern is None:
             return folder
         return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)

@@ -21,6 +21,7 @@ MD5 = "a" * 32
 HEAD = "title: x\nimage_size: 32\nshards: {num_shards: 1}\nmodels: {}\nexperiments: {}\n"
 DEFAULTS = {
     "group_depth": 2, "class_pattern": None, "layout": "corruptions", "ground_truth": None, "class_map": None,
+    "ground_truth_name": "ILSVRC2012_val_%08d.JPEG",
 }  # fmt: skip
 
 
@@ -51,7 +52,10 @@ def lay(tmp_path: Path) -> None:
         (["a.tar"], {"class_pattern": "(n.)"}, "{kind: archive, archives: [a.tar], class_pattern: (n.)}"),
         (["a.tar"], {"layout": "flat", "ground_truth": Path("t"), "class_map": Path("m.mat")},
          "{kind: archive, archives: [a.tar], layout: flat, ground_truth: t, devkit: m.mat}"),
-        (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar], layout: arrays}"),
+        (["tree"], {"ground_truth": Path("t.json")}, "{kind: folder, root: tree, ground_truth: t.json}"),
+        (["tree"], {"ground_truth": Path("t"), "ground_truth_name": "%03d.png"},
+         "{kind: folder, root: tree, ground_truth: t, ground_truth_name: '%03d.png'}"),
+        (["arrays.tar"], {}, "{kind: archive, archives: [arrays.tar]}"),
         (["arrays"], {}, "{kind: npy, root: arrays}"),
     ],
 )  # fmt: skip

@@ -83,7 +83,7 @@ def test_new_benchmark_knows_it(packed: Path):
     """The set is CIFAR-10-C by the name of the archive, and its classes have names."""
     text, _ = new_benchmark("mine", [packed])
 
-    assert "layout: arrays" in text
+    assert "read in place" in text
     assert "shift_set: cifar_10_c" in text
     assert "class_map: cifar_10\n" in text
     assert "# published: cifar_10_c" in text

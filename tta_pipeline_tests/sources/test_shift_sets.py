@@ -9,8 +9,9 @@ import yaml
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.opening import benchmark_class_map, observed_source, open_source
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.labels.class_map import label_order
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.locations import Locations
 from tta_pipeline.new_benchmark import new_benchmark
@@ -161,3 +162,13 @@ def test_shards_of_a_set_without_severities(tmp_path: Path):
     assert isinstance(found, ExistingShards)
     assert tmp_path / "s" / "imagenet-r" == found.folder(benchmark.cells[0])
     assert tmp_path / "c" == found.folder(CLEAN)
+
+
+def test_the_name_of_a_list_stands_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of the classes of a model too, unless a file has that name."""
+    monkeypatch.chdir(tmp_path)
+
+    assert WNIDS == read_classes(Path("imagenet"))
+    (tmp_path / "imagenet").touch()
+    with pytest.raises(ClassMapError, match="ends in ''"):
+        read_classes(Path("imagenet"))

@@ -9,10 +9,12 @@ from tta_pipeline.sources.kinds.archive import ArchiveSource
 from tta_pipeline.sources.kinds.digits import DigitsSource
 from tta_pipeline.sources.kinds.folder import FolderSource
 from tta_pipeline.sources.kinds.generated import GeneratedSource
+from tta_pipeline.sources.kinds.huggingface import HuggingFaceSource
 from tta_pipeline.sources.kinds.npy import NpySource
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceSection
 from tta_pipeline.sources.kinds.shards import ShardsSource
+from tta_pipeline.sources.kinds.torchvision import TorchvisionSource
 
 __all__ = [
     "KINDS",
@@ -21,12 +23,21 @@ __all__ = [
     "DigitsSource",
     "FolderSource",
     "GeneratedSource",
+    "HuggingFaceSource",
     "NpySource",
     "ShardsSource",
     "SourceSection",
+    "TorchvisionSource",
 ]
 
-KINDS: tuple[type[SourceSection], ...] = (NpySource, ShardsSource, FolderSource, ArchiveSource, GeneratedSource)
+KINDS: tuple[type[SourceSection], ...] = (
+    NpySource,
+    ShardsSource,
+    HuggingFaceSource,
+    FolderSource,
+    ArchiveSource,
+    GeneratedSource,
+)
 """Kinds that `new-benchmark` recognises, in the order in which they are asked."""
 
 
@@ -49,7 +60,14 @@ def section_of(options: SourceOptions) -> ImagesSection:
 
 
 AnySource = Annotated[
-    DigitsSource | FolderSource | ArchiveSource | NpySource | GeneratedSource | ShardsSource,
+    DigitsSource
+    | FolderSource
+    | ArchiveSource
+    | NpySource
+    | HuggingFaceSource
+    | TorchvisionSource
+    | GeneratedSource
+    | ShardsSource,
     Field(discriminator="kind"),
 ]
 """Where images come from."""

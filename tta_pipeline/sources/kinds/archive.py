@@ -12,7 +12,7 @@ from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, ground_truth, with_clean
+from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_clean
 from tta_pipeline.sources.kinds.npy import arrays, surveyed
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from tta_pipeline.sources.npy import NpyImages
 
 
-class ArchiveSource(ImagesSection):
+class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
 
+    One uncompressed archive of arrays, as CIFAR-10-C.tar is, is read in place too.
     Keep the archives until the shards are written. A compressed archive is copied while it is read.
     """
 
@@ -36,15 +37,8 @@ class ArchiveSource(ImagesSection):
     """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
     md5: dict[str, str] = Field(default_factory=dict)
     """Further md5 sums that archives must have, by file name."""
-    layout: Literal["corruptions", "arrays", "classes", "nested", "flat"] = "corruptions"
-    """Layout of the archives: folders for shift, severity and class; one uncompressed archive of arrays, as
-    CIFAR-10-C.tar is; or one set that is laid out as clean images can be."""
-    ground_truth: Path | None = None
-    """File with the classes of a flat archive: a line per file, or per number of a validation image."""
-    devkit: Path | None = None
-    """The devkit's `meta.mat`, needed if the ground truth uses its numbers."""
-    class_pattern: ClassPattern | None = None
-    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
+    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    """Layout of the archives: those of corruptions, or one set that is laid out as clean images can be."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
@@ -71,49 +65,55 @@ class ArchiveSource(ImagesSection):
         return {name: digest.lower() for name, digest in md5.items()}
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.ground_truth is not None and self.layout != "flat":
-            raise ValueError(f"found ground_truth with layout {self.layout}; expected layout: flat with it")
-        if self.layout == "arrays" and len(self.archives) > 1:
-            raise ValueError(f"found {len(self.archives)} archives with layout arrays; expected one")
+    def _says_classes(self) -> Self:
+        if self.layout == "flat" and self.ground_truth is None and self.class_pattern is None:
+            raise ValueError(
+                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files "
+                "without folders"
+            )
         return self
 
-    options: ClassVar[frozenset[str]] = frozenset(
-        {"group_depth", "class_pattern", "layout", "ground_truth", "devkit", "expect_md5"}
-    )
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
         """Return the section of one or more archives; without levels of folders they are one set."""
         if missing := [str(path) for path in options.sources if not path.is_file()]:
             raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
-        layout = options.layout
-        if layout == "corruptions":
-            layout = "classes" if options.group_depth == 0 else _layout_of(options.sources)
+        is_one_set = options.group_depth == 0 and options.layout == "corruptions"
         fields = {
             "archives": options.sources,
-            "layout": layout,
+            "layout": "classes" if is_one_set else options.layout,
             "md5": dict(options.expect_md5),
-            **{name: getattr(options, name) for name in ("ground_truth", "devkit", "class_pattern")},
+            **{name: getattr(options, name) for name in ClassesOfFiles.model_fields},
         }
         return cls.model_validate({"kind": "archive", **fields})
 
     @property
     def is_one_set(self) -> bool:
         """Whether the archives are laid out as the images of a single cell."""
-        return self.layout not in ("corruptions", "arrays")
+        return self.layout != "corruptions"
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the only archive holds array files, as CIFAR-10-C.tar does, by the first file in it."""
+        from tta_pipeline.sources.packed_arrays import first_is_array
+
+        first = self.archives[0].expanduser()
+        may_have = self.layout == "corruptions" and len(self.archives) == 1 and first.is_file()
+        return may_have and first_is_array(first)
 
     @property
     def one_pass_bytes(self) -> int:
         """Size of the archives, unless they are read in place."""
-        return 0 if self.layout == "arrays" else sum(path.stat().st_size for path in self.archives if path.exists())
+        return 0 if self.has_arrays else sum(path.stat().st_size for path in self.archives if path.exists())
 
     @contextmanager
     def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
         """Yield the source with the cells that one pass over the archives finds."""
         from tta_pipeline.sources.numbered import numbered
 
-        if self.layout == "arrays":
+        if self.has_arrays:
             packed = self._arrays(at)
             cells = tuple(cell for cell in beginning_with(at.cells, prefixes) if packed.has(cell))
             yield replace(packed, cells=cells), cells
@@ -132,8 +132,8 @@ class ArchiveSource(ImagesSection):
 
         paths = _archives_in(place.folder) if place.folder else place.paths
         place = replace(place, paths=(*paths, *place.paths))
-        if len(paths) == 1 and _layout_of(paths) == "arrays":
-            return surveyed(cls(kind="archive", archives=paths, layout="arrays"), paths[0], place)
+        if paths and (source := cls(kind="archive", archives=paths)).has_arrays:
+            return surveyed(source, paths[0], place)
         seen = Seen(place=place)
         for path in paths:
             look_at_archive(path, seen)
@@ -155,8 +155,8 @@ class ArchiveSource(ImagesSection):
         yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
         yield "  archives:  # each cell in one of them"
         yield from (f"    - {quoted(archive)}" for archive in self.archives)
-        if self.layout == "arrays":
-            yield "  layout: arrays  # <corruption>.npy and labels.npy, read in place"
+        if self.has_arrays:
+            yield "  # It has <corruption>.npy and labels.npy, which are read in place."
         if published := self.published_names(found.shift_set):
             yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
             yield "  # md5 of each, where one is known, is checked while it is read:"
@@ -172,7 +172,7 @@ class ArchiveSource(ImagesSection):
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        images = self._arrays(at) if self.layout == "arrays" else numbered(self.images(at), at)
+        images = self._arrays(at) if self.has_arrays else numbered(self.images(at), at)
         return with_clean(images, self.clean, at)
 
     def _arrays(self, at: SourceContext) -> "NpyImages":
@@ -187,7 +187,6 @@ class ArchiveSource(ImagesSection):
         """Return the images of the archives, without the clean ones."""
         from tta_pipeline.sources.archive import ArchivedImages
 
-        assert self.layout != "arrays"
         published = self._published(at.shift_set)
         return ArchivedImages(
             archives=tuple(path.expanduser() for path in self.archives),
@@ -196,7 +195,7 @@ class ArchiveSource(ImagesSection):
             expected_md5=self._md5(at.shift_set),
             known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
             layout=self.layout,
-            classes_by_file=ground_truth(self.ground_truth, self.devkit),
+            classes_by_file=self.classes_by_file(),
             folders=_folders(at),
             class_pattern=self.class_pattern,
             progress=at.progress,
@@ -228,13 +227,6 @@ def _folders(at: SourceContext) -> dict[Cell, str]:
         return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
-
-
-def _layout_of(paths: Sequence[Path]) -> str:
-    """Return the layout of archives of several cells, by the first file in the only one."""
-    from tta_pipeline.sources.packed_arrays import first_is_array
-
-    return "arrays" if len(paths) == 1 and first_is_array(paths[0]) else "corruptions"
 
 
 def _archives_in(folder: Path) -> tuple[Path, ...]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
@@ -13,66 +13,6 @@ from tta_pipeline.sources.kinds.section import SourceContext
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.listing import Source
-
-
-class CleanImages(Section):
-    """The uncorrupted images, in a folder or an archive. A path alone is short for `{path: ...}`."""
-
-    path: Path
-    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used), tar or tar.gz."""
-    layout: Literal["classes", "nested", "flat"] = "classes"
-    """Layout of an archive: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as in
-    ILSVRC2012_img_val.tar, with classes from the ground truth."""
-    ground_truth: Path | None = None
-    """File with the classes of a flat archive: a line per file, or per number of a validation image."""
-    devkit: Path | None = None
-    """The devkit's `meta.mat`, needed if the ground truth uses its numbers."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "CleanImages":
-        if (self.layout == "flat") != (self.ground_truth is not None):
-            raise ValueError(
-                f"found layout {self.layout} and ground_truth {self.ground_truth}; expected both for a flat archive "
-                "and no ground_truth for others"
-            )
-        return self
-
-    def open(self, at: SourceContext) -> "Source":
-        """Return the images, as the cell of clean images; class folders may be numbers of the classes."""
-        from tta_pipeline.sources.numbered import NumberedClasses
-
-        return NumberedClasses(source=self._images(at), classes=at.classes, must=False)
-
-    def _images(self, at: SourceContext) -> "Source":
-        from tta_pipeline.sources.archive import ArchivedImages
-        from tta_pipeline.sources.folder_tree import FolderTree
-
-        path = self.path.expanduser()
-        if path.suffix in (".tar", ".gz", ".tgz"):
-            return ArchivedImages(
-                archives=(path,),
-                cells=(CLEAN,),
-                spill_root=at.spill_root / "clean",
-                layout=self.layout,
-                classes_by_file=ground_truth(self.ground_truth, self.devkit),
-                progress=at.progress,
-            )
-        # torchvision's ImageNet keeps the training images next to the validation images.
-        folder = path / "val" if (path / "val").is_dir() else path
-        return FolderTree(root=folder, cells=(CLEAN,), elsewhere=((CLEAN, folder),))
-
-
-def ground_truth(path: Path | None, devkit: Path | None) -> Mapping[str, str]:
-    """Return the class of each file that the ground truth at *path* lists; nothing if there is none."""
-    from tta_pipeline.labels.label_files import devkit_ids, read_ground_truth
-
-    if path is None:
-        return {}
-    return read_ground_truth(path.expanduser(), devkit_ids(devkit.expanduser()) if devkit else None)
-
-
-def _as_clean_images(value: Any) -> Any:
-    return {"path": value} if isinstance(value, str | Path) else value
 
 
 def _pattern_with_a_group(pattern: str) -> str:
@@ -85,8 +25,108 @@ def _pattern_with_a_group(pattern: str) -> str:
     return pattern
 
 
-Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
+def _with_a_number(name: str) -> str:
+    if not re.fullmatch(r"[^%/]*%0[1-9]d[^%/]*", name):
+        raise ValueError(f"{name!r}; expected a file name with one number of fixed width, such as test_%05d.png")
+    return name
+
+
 ClassPattern = Annotated[str, AfterValidator(_pattern_with_a_group)]
+
+
+class ClassesOfFiles(Section):
+    """Fields that say the classes of single files, where folders do not."""
+
+    ground_truth: Path | None = None
+    """File with the class of each image: a line for each file with its name, a line for each number of an image, or a
+    JSON object of file name to class."""
+    ground_truth_name: Annotated[str, AfterValidator(_with_a_number)] = "ILSVRC2012_val_%08d.JPEG"
+    """Name of the image with a number, which counts the lines of the ground truth from 1."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, needed if the ground truth uses its numbers, which count from 1 in an order of their
+    own."""
+    class_pattern: ClassPattern | None = None
+    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.ground_truth is not None and self.class_pattern is not None:
+            raise ValueError("found ground_truth and class_pattern; expected one of them, since each gives the classes")
+        return self
+
+    def classes_by_file(self) -> Mapping[str, str]:
+        """Return the class of each file that the ground truth lists; nothing if there is none."""
+        from tta_pipeline.labels.label_files import devkit_ids, read_ground_truth
+
+        if self.ground_truth is None:
+            return {}
+        ids = devkit_ids(self.devkit.expanduser()) if self.devkit else None
+        return read_ground_truth(self.ground_truth.expanduser(), ids, self.ground_truth_name)
+
+
+class CleanImages(ClassesOfFiles):
+    """The uncorrupted images, in a folder or an archive. A path alone is short for `{path: ...}`."""
+
+    path: Path
+    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used), tar or tar.gz."""
+    layout: Literal["classes", "nested", "flat"] = "classes"
+    """Layout of an archive or folder: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as
+    in ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        names_files = self.ground_truth is not None or self.class_pattern is not None
+        if self.layout == "flat" and not names_files:
+            raise ValueError(
+                f"found layout flat and ground_truth {self.ground_truth}; expected ground_truth or class_pattern for "
+                "files without class folders"
+            )
+        if self.layout != "flat" and self.ground_truth is not None:
+            raise ValueError(
+                f"found layout {self.layout} and ground_truth {self.ground_truth}; expected layout: flat with it"
+            )
+        return self
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images, as the cell of clean images; class folders may be numbers of the classes."""
+        from tta_pipeline.sources.numbered import NumberedClasses
+
+        images = self._images(at)
+        # Numbers of a ground truth may count from 1, in the devkit's order.
+        is_by_folder = self.layout != "flat" and self.class_pattern is None
+        return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
+
+    def _images(self, at: SourceContext) -> "Source":
+        from tta_pipeline.sources.archive import ArchivedImages
+        from tta_pipeline.sources.folder_tree import FolderTree
+
+        path = self.path.expanduser()
+        if path.suffix in (".tar", ".gz", ".tgz"):
+            return ArchivedImages(
+                archives=(path,),
+                cells=(CLEAN,),
+                spill_root=at.spill_root / "clean",
+                layout=self.layout,
+                classes_by_file=self.classes_by_file(),
+                class_pattern=self.class_pattern,
+                progress=at.progress,
+            )
+        # torchvision's ImageNet keeps the training images next to the validation images.
+        folder = path / "val" if (path / "val").is_dir() else path
+        return FolderTree(
+            root=folder,
+            cells=(CLEAN,),
+            elsewhere=((CLEAN, folder),),
+            classes_by_file=self.classes_by_file(),
+            class_pattern=self.class_pattern,
+        )
+
+
+def _as_clean_images(value: Any) -> Any:
+    return {"path": value} if isinstance(value, str | Path) else value
+
+
+Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
 
 
 def with_clean(images: "Source", clean: CleanImages | None, at: SourceContext) -> "Source":

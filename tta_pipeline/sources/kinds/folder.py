@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.clean import ClassPattern, Clean, with_clean
+from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_clean
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, quoted
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tta_pipeline.sources.listing import Source
 
 
-class FolderSource(ImagesSection):
+class FolderSource(ClassesOfFiles, ImagesSection):
     """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
 
     Without severities, `<root>/<shift>/<class>/<name>`; of a set with a single shift, `<root>/<class>/<name>` as well.
@@ -31,8 +31,6 @@ class FolderSource(ImagesSection):
     """Depth of the severity folders; 3 for archives unpacked into one folder each,
     `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: those
     of the only cell are in the root."""
-    class_pattern: ClassPattern | None = None
-    """Regular expression for `<folder>/<file>`, whose first group is the class; None: the folder is the class."""
     clean: Clean | None = None
     """The uncorrupted images."""
 
@@ -40,8 +38,7 @@ class FolderSource(ImagesSection):
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        tree = replace(self._tree(at), class_pattern=self.class_pattern)
-        return with_clean(numbered(tree, at), self.clean, at)
+        return with_clean(numbered(self._with_classes(self._tree(at)), at), self.clean, at)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""
@@ -54,15 +51,16 @@ class FolderSource(ImagesSection):
         """Return the folder of *cell*, if its place is known."""
         return self._folder(cell, shift_set) if self.group_depth < 3 else None
 
-    options: ClassVar[frozenset[str]] = frozenset({"group_depth", "class_pattern"})
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", *ClassesOfFiles.model_fields})
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:
         """Return the section of one folder."""
         if options.folder is None:
             return None
-        fields = {"group_depth": options.group_depth, "class_pattern": options.class_pattern}
-        return cls.model_validate({"kind": "folder", "root": options.folder, **fields})
+        about_classes = {name: getattr(options, name) for name in ClassesOfFiles.model_fields}
+        fields = {"root": options.folder, "group_depth": options.group_depth, **about_classes}
+        return cls.model_validate({"kind": "folder", **fields})
 
     @property
     def is_one_set(self) -> bool:
@@ -80,7 +78,7 @@ class FolderSource(ImagesSection):
             return
         root = self.root.expanduser()
         tree = discover(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_at)
-        yield numbered(replace(tree, class_pattern=self.class_pattern), at), tree.cells
+        yield numbered(self._with_classes(tree), at), tree.cells
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -112,6 +110,9 @@ class FolderSource(ImagesSection):
             yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
         else:
             yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
+
+    def _with_classes(self, tree: "FolderTree") -> "FolderTree":
+        return replace(tree, class_pattern=self.class_pattern, classes_by_file=self.classes_by_file())
 
     def _tree(self, at: SourceContext) -> "FolderTree":
         from tta_pipeline.sources.folder_tree import FolderTree, discover

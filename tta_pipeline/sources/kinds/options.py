@@ -14,6 +14,7 @@ class SourceOptions:
     class_pattern: str | None = None
     layout: str = "corruptions"
     ground_truth: Path | None = None
+    ground_truth_name: str = "ILSVRC2012_val_%08d.JPEG"
     devkit: Path | None = None
     expect_md5: Mapping[str, str] = field(default_factory=dict)
 

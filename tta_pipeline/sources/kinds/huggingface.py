@@ -1,0 +1,386 @@
+"""The kind `huggingface`: a data set in the layouts of the Hub, in a folder or in the cache of huggingface_hub."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.sources.kinds.clean import Clean, with_clean
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+
+if TYPE_CHECKING:
+    from tta_pipeline.sources.kinds.survey import Place, Survey
+    from tta_pipeline.sources.listing import Listing, Source
+    from tta_pipeline.sources.spill import SpillFile
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_ENDINGS = (".parquet", ".tar")
+_BATCH_SIZE = 256
+
+
+class HuggingFaceSource(ImagesSection):
+    """A data set of the Hub: Parquet files with images and labels, or WebDataset tars; nothing is downloaded.
+
+    The images are copied below the data root, cell by cell, while they are written as shards.
+    """
+
+    kind: Literal["huggingface"]
+    data_set: str = Field(min_length=1)
+    """Folder of the data set, or `organisation/name` of one that is in huggingface_hub's cache."""
+    revision: str | None = None
+    """Commit of a data set in the cache; required for one, since a branch moves."""
+    part: str | None = None
+    """Part that a cell is: a split, `<configuration>/<split>`, or a pattern of files, in which `{shift}` and
+    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities."""
+    parts: dict[str, str] = Field(default_factory=dict)
+    """Parts of single shifts, where `part` does not say them."""
+    image: str = "image"
+    """Column of the images in Parquet files: `{bytes, path}`, or bytes."""
+    label: str = "label"
+    """Column of the labels in Parquet files: numbers of the classes, or their names."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+
+    @model_validator(mode="after")
+    def _is_pinned(self) -> Self:
+        if self.revision is None and not self._folder.is_dir() and _REPOSITORY.fullmatch(self.data_set):
+            raise ValueError(
+                f"found data_set {self.data_set} without revision, and no folder of that name; expected the commit of "
+                "the data set in the cache, so that results stay comparable, or a folder"
+            )
+        return self
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        root = self._root()
+        images = HubImages(
+            root=root,
+            files={cell: self._files(root, cell, at.shift_set) for cell in at.cells},
+            columns=(self.image, self.label),
+            classes=at.classes,
+            spill_root=at.spill_root,
+        )
+        return with_clean(images, self.clean, at)
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the files of *cell*, if the data set is in a folder."""
+        return self._files(self._folder, cell, shift_set) if self._folder.is_dir() else ()
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of Parquet files whose names or folders are those of shifts."""
+        from tta_pipeline.sources.kinds.survey import Survey, chosen, is_shift
+
+        found = {path: _named_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
+        cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
+        if not cells:
+            return None
+        fitting = chosen(cells.values(), place)
+        source = cls(kind="huggingface", data_set=str(place.paths[0]))
+        classes = HubImages(
+            root=place.paths[0], files={fitting.cells[0]: tuple(cells)}, columns=(source.image, source.label),
+            classes=tuple, spill_root=place.paths[0],
+        ).class_names()  # fmt: skip
+        return Survey(
+            source=source,
+            shift_set=fitting.shift_set,
+            corruptions=fitting.corruptions,
+            severities=fitting.severities,
+            num_classes=len(classes),
+            image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
+            remarks=fitting.remarks,
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: huggingface  # Parquet files of the Hub's layouts, or WebDataset tars"
+        yield f"  data_set: {quoted(self._folder)}  # or organisation/name in the cache, with its revision"
+        layout = "{shift}/{severity}" if any(found.severities) else "{shift}"
+        yield f"  part: '{layout}'  # split, configuration/split or pattern of files that a cell is"
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.data_set).expanduser()
+
+    def _root(self) -> Path:
+        """Return the folder of the data set.
+
+        Raises:
+            SourceError: there is none, and none in the cache.
+        """
+        if self._folder.is_dir():
+            return self._folder
+        expected = "expected a folder, or organisation/name of a data set in huggingface_hub's cache"
+        if self.revision is None:
+            raise SourceError(f"source.data_set is {self.data_set}, which does not exist; {expected}: correct it")
+        try:
+            from huggingface_hub import snapshot_download
+            from huggingface_hub.errors import LocalEntryNotFoundError
+        except ImportError:
+            raise SourceError(
+                f"source.data_set is {self.data_set}, and huggingface_hub is not installed; expected it, or a folder: "
+                "pip install huggingface_hub"
+            ) from None
+        try:
+            found = snapshot_download(self.data_set, repo_type="dataset", revision=self.revision, local_files_only=True)
+        except LocalEntryNotFoundError:
+            raise SourceError(
+                f"{self.data_set} at {self.revision} is not in the cache; {expected}: download it with `hf download "
+                f"{self.data_set} --repo-type dataset --revision {self.revision}`"
+            ) from None
+        return Path(found)
+
+    def _files(self, root: Path, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        usual = self.part or ("{shift}/{severity}" if cell.severity else "{shift}")
+        part = self.parts.get(cell.corruption, usual)
+        part = part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
+        return tuple(sorted(path for path in set(_matching(root, part)) if path.is_file() and path.suffix in _ENDINGS))
+
+
+class _Sample(NamedTuple):
+    """An image with what is said about its class."""
+
+    data: bytes
+    label: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubImages:
+    """Images in Parquet files and WebDataset tars; each is named by its place in the cell."""
+
+    root: Path
+    files: Mapping[Cell, tuple[Path, ...]]
+    columns: tuple[str, str]
+    """Columns of images and of labels."""
+    classes: Callable[[], tuple[str, ...]]
+    """Gives the class names in label order; nothing if they are not named."""
+    spill_root: Path
+    """Folder for the images of prepared cells while they are needed."""
+    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes in label order: those of the class map, of the features, or those that are found."""
+        from tta_pipeline.labels.class_map import label_order
+
+        if known := self.classes() or self._features():
+            return known
+        labels = {label for paths in self.files.values() for path in paths for label in _labels(path, self.columns[1])}
+        numbers = [label for label in labels if isinstance(label, int)]
+        if len(numbers) == len(labels):
+            width = len(str(max(numbers, default=0)))
+            return tuple(f"{number:0{width}d}" for number in range(max(numbers, default=-1) + 1))
+        return label_order({str(label) for label in labels})
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of names, sizes and modification times of the files of *cell*.
+
+        Raises:
+            SourceError: there are none.
+        """
+        digest = hashlib.sha256(repr((cell.key, self.columns)).encode())
+        for path in self._files(cell):
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise SourceError(f"{path} cannot be read ({error.strerror}); expected a file of {cell.key}") from error
+            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        return digest.hexdigest()
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Copy the images of *cells* below the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: a file is missing or damaged, or a label is that of no class.
+        """
+        from tta_pipeline.sources.spill import offered, spill_folder
+
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> "Listing":
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        from tta_pipeline.sources.spill import prepared_for
+
+        return prepared_for(self._listings, cell, root=self.root)
+
+    def _files(self, cell: Cell) -> tuple[Path, ...]:
+        if not self.files.get(cell):
+            raise SourceError(
+                f"0 files of {cell.key} in {self.root}; expected {' or '.join(_ENDINGS)} files: name its split, "
+                "configuration or file pattern by part or parts"
+            )
+        return self.files[cell]
+
+    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+        from tta_pipeline.sources.listing import Listing
+
+        names = self._names_by_number()
+        number = 0
+        for path in self._files(cell):
+            for sample in _samples(path, self.columns):
+                spill.append(_class_name(sample.label, names, path), f"{number:08d}{_suffix(sample.data)}", sample.data)
+                number += 1
+        return Listing(cell=cell, root=self.root, images=spill.images())
+
+    def _names_by_number(self) -> tuple[str, ...]:
+        """Return the classes that labels count: those of the features, where the class map has their names."""
+        features, known = self._features(), self.class_names()
+        return features if features and set(features) <= set(known) else known
+
+    def _features(self) -> tuple[str, ...]:
+        """Return the class names that the Hub stores in Parquet files; nothing if there are none."""
+        from pyarrow.parquet import read_schema
+
+        paths = (path for paths in self.files.values() for path in paths if path.suffix == ".parquet")
+        if (first := next(paths, None)) is None:
+            return ()
+        with _reading(first):
+            metadata = read_schema(first).metadata or {}
+        try:
+            features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+            return tuple(features.get(self.columns[1], {}).get("names", ()))
+        except (ValueError, AttributeError):
+            return ()  # of another form; labels are then read
+
+
+def _matching(root: Path, part: str) -> Iterator[Path]:
+    """Yield what *part* can mean under *root*: a pattern, or a split as folder or beginning of files' names."""
+    if any(mark in part for mark in "*?[") or part.endswith(_ENDINGS):
+        yield from root.glob(part)
+        return
+    folder, _, split = part.strip("/").rpartition("/")
+    for base in (root / folder, root / folder / "data", root / "data" / folder):
+        yield from (base / split).glob("*")
+        if base.is_dir():
+            yield from (path for path in base.iterdir() if re.match(rf"{re.escape(split)}[-.]", path.name))
+
+
+def _samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
+    return _parquet_samples(path, columns) if path.suffix == ".parquet" else _tar_samples(path)
+
+
+def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
+    from pyarrow.parquet import ParquetFile
+
+    with _reading(path), ParquetFile(path) as file:
+        if missing := [column for column in columns if column not in file.schema_arrow.names]:
+            raise SourceError(
+                f"{path} has the columns {', '.join(file.schema_arrow.names)}; expected {', '.join(missing)}: name "
+                "them by image and label"
+            )
+        for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=list(columns)):
+            for image, label in zip(batch[columns[0]].to_pylist(), batch[columns[1]].to_pylist(), strict=True):
+                data = image.get("bytes") if isinstance(image, dict) else image
+                if not isinstance(data, bytes) or not isinstance(label, int | str):
+                    raise SourceError(
+                        f"{path} has a row without image bytes or without label (label {label!r}); expected both in "
+                        "each row: images that are only paths are not stored in the file"
+                    )
+                yield _Sample(data, label)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the Parquet file *path* if it cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} cannot be read ({error}); expected a Parquet file: download it again") from error
+
+
+def _tar_samples(path: Path) -> Iterator[_Sample]:
+    from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
+    from tta_pipeline.sources.tar_stream import opened
+
+    images: dict[str, bytes] = {}
+    labels: dict[str, int | str] = {}
+    with opened(path) as stream:
+        for entry in stream:
+            folder, _, name = entry.name.rpartition("/")
+            key = f"{folder}/{name.partition('.')[0]}"
+            if name.endswith(".cls"):
+                text = stream.read().decode("utf-8", "replace").strip()
+                labels[key] = int(text) if text.isdecimal() else text
+            elif name.lower().endswith(IMAGE_SUFFIXES):
+                images[key] = stream.read()
+            if key in images and key in labels:
+                yield _Sample(images.pop(key), labels.pop(key))
+    if left := [*images, *labels]:
+        raise SourceError(
+            f"{path} has {len(left)} samples without image or .cls, such as {left[0].strip('/')}; expected both of each"
+        )
+
+
+def _labels(path: Path, column: str) -> set[int | str]:
+    """Return the labels in *path*; of a Parquet file only their column is read."""
+    if path.suffix == ".tar":
+        return {sample.label for sample in _tar_samples(path)}
+    from pyarrow.parquet import read_table
+
+    with _reading(path):
+        return set(read_table(path, columns=[column])[column].unique().to_pylist())
+
+
+def _class_name(label: int | str, names: Sequence[str], path: Path) -> str:
+    if isinstance(label, str):
+        return label
+    if not 0 <= label < len(names):
+        raise SourceError(
+            f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
+            "give the class map that the labels count in"
+        )
+    return names[label]
+
+
+def _suffix(data: bytes) -> str:
+    """Return the suffix of an image file by its first bytes; whether it is whole is seen when shards are written."""
+    known = {b"\x89PNG": ".png", b"RIFF": ".webp", b"BM": ".bmp"}
+    return next((suffix for start, suffix in known.items() if data.startswith(start)), ".jpg")
+
+
+def _parquets(folder: Path | None) -> list[Path]:
+    return sorted(folder.rglob("[!.]*.parquet")) if folder else []
+
+
+def _named_cell(path: Path) -> tuple[str, int]:
+    """Return the shift and severity that a file's folders and split say, `<shift>/<severity>` or `<shift>`."""
+    parts = [*path.parts[:-1], path.stem.partition("-")[0]]
+    for end in range(len(parts), 0, -1):
+        if parts[end - 1].isdecimal() and end > 1:
+            return parts[end - 2], int(parts[end - 1])
+    return (parts[0] if parts[0] != "data" else parts[-1]), 0
+
+
+def _size_of_first(path: Path, columns: tuple[str, str]) -> tuple[int, int] | None:
+    from tta_pipeline.images import read_image_header
+
+    first = next(_parquet_samples(path, columns), None)
+    if first is None:
+        return None
+    try:
+        header = read_image_header(first.data)
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}; expected an intact image first: restore it") from error
+    return header.height, header.width

@@ -1,0 +1,197 @@
+"""The kind `torchvision`: any data set class that gives (PIL image, int)."""
+
+import hashlib
+import importlib
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.source_code import import_from_here
+from tta_pipeline.sources.kinds.clean import Clean, with_clean
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+
+if TYPE_CHECKING:
+    from tta_pipeline.sources.listing import Listing, Source
+    from tta_pipeline.sources.spill import SpillFile
+
+Argument = bool | int | float | str | None
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
+_PNG_LEVEL = 1
+
+
+class TorchvisionSource(ImagesSection):
+    """A data set of torchvision, or a class of one's own that gives (PIL image, int) by index.
+
+    Images are stored as PNG: their pixels stay. In arguments that are text, `{shift}` and `{severity}` stand for the
+    cell's.
+    """
+
+    kind: Literal["torchvision"]
+    dataset: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`module:class`, such as `torchvision.datasets:CIFAR10`; its code is run."""
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    """Arguments of the class by name, such as `{root: /data, train: false}`; it downloads nothing unless told to."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        images = DatasetImages(
+            dataset=self.dataset,
+            arguments={cell: self._arguments(cell, at.shift_set) for cell in at.cells},
+            classes=at.classes,
+            spill_root=at.spill_root,
+        )
+        return with_clean(images, self.clean, at)
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the data set's root, if it has such an argument."""
+        root = self._arguments(cell, shift_set).get("root")
+        return (Path(root),) if isinstance(root, str) else ()
+
+    def _arguments(self, cell: Cell, shift_set: ShiftSet) -> dict[str, Argument]:
+        """Return the arguments for *cell*."""
+        shift, severity = shift_set.folder_of(cell.corruption), str(cell.severity)
+        filled = {
+            name: value.replace("{shift}", shift).replace("{severity}", severity) if isinstance(value, str) else value
+            for name, value in self.arguments.items()
+        }
+        root = filled.get("root")
+        return filled | ({"root": str(Path(root).expanduser())} if isinstance(root, str) else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetImages:
+    """Images of a data set class; each is named by its index."""
+
+    dataset: str
+    """`module:class`."""
+    arguments: Mapping[Cell, Mapping[str, Argument]]
+    classes: Callable[[], tuple[str, ...]]
+    """Gives the class names in label order; nothing if they are not named."""
+    spill_root: Path
+    """Folder for the images of prepared cells, as PNG files, while they are needed."""
+    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes in label order: those of the class map, or of the data set.
+
+        Raises:
+            SourceError: neither has any.
+        """
+        cell = next(iter(self.arguments))
+        names = self.classes() or _classes_of(self._made(cell))
+        if not names:
+            raise SourceError(
+                f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
+            )
+        return names
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of class and arguments, and of names, sizes and times in the first levels of the root."""
+        decisive: list[object] = [self.dataset, cell.key, dict(self.arguments[cell])]
+        root = self.arguments[cell].get("root")
+        if isinstance(root, str):
+            paths = sorted(path for depth in ("*", "*/*") for path in Path(root).glob(depth))
+            decisive += [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: the data set cannot be made, gives something else, or has a label that is that of no class.
+        """
+        from tta_pipeline.sources.spill import offered, spill_folder
+
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> "Listing":
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        from tta_pipeline.sources.spill import prepared_for
+
+        return prepared_for(self._listings, cell, root=self.spill_root)
+
+    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+        from tta_pipeline.sources.listing import Listing
+
+        made = self._made(cell)
+        own, known = _classes_of(made), self.class_names()
+        names = own if own and set(own) <= set(known) else known
+        for index in range(len(made)):
+            image, label = self._sample(made, index)
+            if not 0 <= label < len(names):
+                raise SourceError(
+                    f"{self.dataset}[{index}] has the label {label}; expected 0 to {len(names) - 1}, one for each of "
+                    f"the {len(names)} classes: give the class map that the labels count in"
+                )
+            spill.append(names[label], f"{index:08d}.png", image)
+        return Listing(cell=cell, root=self.spill_root, images=spill.images())
+
+    def _sample(self, made: Any, index: int) -> tuple[bytes, int]:
+        from PIL import Image
+
+        try:
+            image, label = made[index]
+            number = int(label)
+        except Exception as error:  # whatever a data set raises
+            raise SourceError(
+                f"{self.dataset}[{index}] raised {error!r}; expected (PIL image, int): correct its arguments"
+            ) from error
+        if not isinstance(image, Image.Image):
+            raise SourceError(
+                f"{self.dataset}[{index}] gave {type(image).__name__}; expected a PIL image: leave its transform out"
+            )
+        return _png(image), number
+
+    def _made(self, cell: Cell) -> Any:
+        module, _, name = self.dataset.partition(":")
+        import_from_here()
+        try:
+            kind = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise SourceError(
+                f"source.dataset is {self.dataset}, which cannot be imported ({error}); expected module:class, such as "
+                "torchvision.datasets:CIFAR10"
+            ) from error
+        try:
+            return kind(**self.arguments[cell])
+        except Exception as error:  # whatever a data set raises
+            raise SourceError(
+                f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that make the "
+                "data set: correct source.arguments"
+            ) from error
+
+
+def _classes_of(made: Any) -> tuple[str, ...]:
+    """Return the class names of a data set; WordNet ids for ImageNet, some of whose names stand for two classes."""
+    names: Any = getattr(made, "wnids", None) or getattr(made, "classes", ())
+    return tuple(map(str, names))
+
+
+def _png(image: Any) -> bytes:
+    buffer = io.BytesIO()
+    savable = image if image.mode in _PNG_MODES else image.convert("RGB")
+    savable.save(buffer, "PNG", compress_level=_PNG_LEVEL)
+    return buffer.getvalue()

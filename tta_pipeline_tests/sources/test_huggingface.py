@@ -1,0 +1,159 @@
+"""Data sets in the layouts of the Hub become the images that are in them."""
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
+from tta_pipeline.errors import SourceError
+from tta_pipeline.locations import Locations
+from tta_pipeline.new_benchmark import new_benchmark
+from tta_pipeline.sources.kinds import HuggingFaceSource
+from tta_pipeline_tests.conftest import jpeg
+
+NAMES = ["cat", "dog", "ape"]
+
+
+def parquet(path: Path, labels: list, *, names: list[str] | None = None, image: str = "image") -> None:
+    """Write a Parquet file as `datasets` does: `{bytes, path}`, and the names of the classes in the metadata."""
+    rows = [{"bytes": jpeg(number), "path": f"{number}.jpg"} for number in range(len(labels))]
+    table = pa.table({image: rows, "label": labels})
+    features = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}} if names else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), path)
+
+
+def benchmark(tmp_path: Path, source: dict, **fields: object) -> Benchmark:
+    """Return the benchmark of *source*, with fog at severities 1 and 5."""
+    text = {
+        "title": "x", "image_size": 32, "shards": {"num_shards": 1}, "models": {}, "experiments": {},
+        "source": {"kind": "huggingface", "data_set": str(tmp_path / "hub"), **source},
+        **({"corruptions": ["fog"], "severities": [1, 5]} if "shift_set" not in fields else {}), **fields,
+    }  # fmt: skip
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(text))
+    return load_benchmark(tmp_path / "mine.yaml")
+
+
+def images(found: Benchmark, tmp_path: Path) -> dict[str, list[tuple[str, bytes]]]:
+    """Return name and bytes of the images of each cell."""
+    source = open_source(found, Locations(root=tmp_path / "data"))
+    with source.prepared(found.cells):
+        return {cell.key: [(image.name, image.read()) for image in source.listing(cell).images] for cell in found.cells}
+
+
+@pytest.mark.parametrize(
+    ("files", "source"),
+    [
+        (("fog/1/a.parquet", "fog/5/a.parquet"), {}),
+        (("fog/1-00000-of-00001.parquet", "fog/5-00000-of-00001.parquet"), {}),
+        (("data/fog_1-00000-of-00001.parquet", "data/fog_5-00000-of-00001.parquet"), {"part": "{shift}_{severity}"}),
+        (("all/mist/s1/x.parquet", "all/mist/s5/x.parquet"), {"parts": {"fog": "all/mist/s{severity}/*.parquet"}}),
+    ],
+    ids=["folders", "splits of a configuration", "splits", "pattern"],
+)
+def test_every_layout_gives_each_cell_its_images(tmp_path: Path, files: tuple[str, str], source: dict):
+    """Splits and configurations as folders or beginnings of names; bytes stay, classes have their names."""
+    for number, name in enumerate(files):
+        parquet(tmp_path / "hub" / name, [2, 0, 1][: 3 - number], names=NAMES)
+
+    found = images(benchmark(tmp_path, source), tmp_path)
+
+    assert [("ape/00000000.jpg", jpeg(0)), ("cat/00000001.jpg", jpeg(1)), ("dog/00000002.jpg", jpeg(2))] == found[
+        "fog|1"
+    ]
+    assert 2 == len(found["fog|5"])
+
+
+def test_classes_come_from_class_map_features_or_labels(tmp_path: Path):
+    """In that order; features keep their own order, which need not be the alphabet's."""
+    for names, class_map, expected in (
+        (NAMES, None, tuple(NAMES)),
+        (None, None, ("0", "1", "2")),
+        (None, ["x", "y", "z"], ("x", "y", "z")),
+        (NAMES, ["ape", "cat", "dog"], ("ape", "cat", "dog")),
+    ):
+        for severity in (1, 5):
+            parquet(tmp_path / "hub" / "fog" / str(severity) / "a.parquet", [0, 1, 2], names=names)
+        (tmp_path / "map.json").write_text(json.dumps(class_map))
+        fields = {"class_map": str(tmp_path / "map.json")} if class_map else {}
+        found = benchmark(tmp_path, {}, **fields)
+        root = tmp_path / f"data{len(list(tmp_path.iterdir()))}"
+
+        assert expected == benchmark_class_map(found, Locations(root=root)).classes
+        first = images(found, root)["fog|1"]
+        assert ("cat" if names else expected[0]) in [name.split("/")[0] for name, data in first if data == jpeg(0)]
+
+
+def test_webdataset_tars_are_read(tmp_path: Path):
+    """An image and a .cls, a name or a number, for each sample."""
+    (tmp_path / "hub" / "fog").mkdir(parents=True)
+    for severity, texts in ((1, ("1", "0")), (5, ("0", "1"))):
+        with tarfile.open(tmp_path / "hub" / "fog" / f"{severity}-000.tar", "w") as tar:
+            for number, text in enumerate(texts):
+                for name, data in ((f"{number}.jpg", jpeg(number)), (f"{number}.cls", text.encode())):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+
+    found = images(benchmark(tmp_path, {}), tmp_path)
+
+    assert [("0/00000001.jpg", jpeg(1)), ("1/00000000.jpg", jpeg(0))] == found["fog|1"]
+
+
+def test_a_repository_is_read_from_the_cache_at_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As huggingface_hub lays it; without revision it is refused, and another revision is not there."""
+    revision = "a" * 40
+    snapshot = tmp_path / "cache" / "datasets--me--cats" / "snapshots" / revision
+    for severity in (1, 5):
+        parquet(snapshot / "fog" / f"{severity}-0.parquet", [0, 1, 2], names=NAMES)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", os.fspath(tmp_path / "cache"))
+
+    found = benchmark(tmp_path, {"data_set": "me/cats", "revision": revision})
+
+    assert 3 == len(images(found, tmp_path)["fog|1"])
+    assert () == found.source.places(found.cells[0], found.shift_set)
+    with pytest.raises(SourceError, match=r"not in the cache.*hf download me/cats"):
+        images(benchmark(tmp_path, {"data_set": "me/cats", "revision": "b" * 40}), tmp_path)
+    with pytest.raises(ValidationError, match="without revision"):
+        HuggingFaceSource(kind="huggingface", data_set="me/cats")
+
+
+def test_what_is_wrong_is_named(tmp_path: Path):
+    """No file of a cell, no such column, a label of no class, and a file that is cut."""
+    (tmp_path / "hub").mkdir()
+    with pytest.raises(SourceError, match=r"0 files of fog\|1"):
+        images(benchmark(tmp_path, {}), tmp_path)
+    path = tmp_path / "hub" / "fog" / "1" / "a.parquet"
+    parquet(path, [0, 1], image="img")
+    with pytest.raises(SourceError, match="has the columns img, label; expected image"):
+        images(benchmark(tmp_path, {}), tmp_path)
+    (tmp_path / "map.json").write_text('["x"]')
+    parquet(path, [0, 1])
+    with pytest.raises(SourceError, match="has the label 1; expected 0 to 0"):
+        images(benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json")), tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SourceError, match=r"a.parquet cannot be read"):
+        images(benchmark(tmp_path, {}), tmp_path)
+
+
+def test_new_benchmark_knows_it(tmp_path: Path):
+    """The names of splits and configurations tell the shift set."""
+    for name in ("plasma_noise/1", "plasma_noise/3"):
+        parquet(tmp_path / "hub" / f"{name}-00000-of-00001.parquet", [0, 2], names=NAMES)
+
+    text, _ = new_benchmark("mine", [tmp_path / "hub"])
+    (tmp_path / "mine.yaml").write_text(text)
+    found = load_benchmark(tmp_path / "mine.yaml")
+
+    assert ("huggingface", "imagenet_c_bar", (1, 3)) == (found.source.kind, found.shift_set.name, found.severities)
+    assert "3 classes, images of 32x32" in text
