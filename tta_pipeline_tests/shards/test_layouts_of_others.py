@@ -24,7 +24,9 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt
 from tta_pipeline.shards.verification import verify
+from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.existing_shards import ExistingShards
+from tta_pipeline.sources.kinds.shards import ShardsSource
 from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
@@ -424,6 +426,16 @@ def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
 
     with pytest.raises(ManifestError, match=r"key 000002 appears 2 times; expected once; and 6 more"):
         adopted(tmp_path)
+
+
+def test_a_shift_without_severities(tmp_path: Path):
+    """The shards of severity 0 lie in the shift's own folder, or in `0` if there is one."""
+    source = ShardsSource(kind="shards", root=tmp_path)
+    shifts = ShiftSet(name="mine", names=("fog",))
+
+    assert (tmp_path / "fog",) == source.places(SHIFT, shifts)
+    (tmp_path / "fog" / "0").mkdir(parents=True)
+    assert (tmp_path / "fog" / "0",) == source.places(SHIFT, shifts)
 
 
 def compressed(folder: Path, num_shards: int = 2) -> None:
