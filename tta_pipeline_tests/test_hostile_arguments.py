@@ -23,6 +23,7 @@ VERBS: dict[str, Callable[[str], list[str]]] = {
     "verify": lambda place: ["verify", place],
     "adopt": lambda place: ["adopt", place],
     "adopt --class-map": lambda place: ["adopt", "empty", "--class-map", place],
+    "adopt --devkit": lambda place: ["adopt", "empty", "--devkit", place],
     "fetch": lambda place: ["fetch", place, "out"],
     "repartition": lambda place: ["repartition", place, "out", "--instances", "2"],
     "transform": lambda place: ["transform", place, "out", "--resize", "8"],

@@ -16,6 +16,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
 if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.labels.class_map import ClassMap
     from tta_pipeline.processes import Workers
     from tta_pipeline.shards.belonging import Belonging
@@ -99,7 +100,7 @@ def _publish(
     belonging = belonging_of(locations, benchmark.name, cell)
     if record is None:
         published = _adopted(
-            folder, cell, class_map, benchmark_name=benchmark.name, say=context.log.info, workers=workers
+            folder, cell, class_map, benchmark=benchmark, locations=locations, say=context.log.info, workers=workers
         )
     else:
         published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
@@ -139,19 +140,31 @@ def _adopted(
     cell: Cell,
     class_map: "ClassMap",
     *,
-    benchmark_name: str,
+    benchmark: "Benchmark",
+    locations: Locations,
     say: Callable[[str], None],
     workers: "Workers",
 ) -> "Published":
     """Read shards made by others, which are their own source."""
+    from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.read_back import adopt
+    from tta_pipeline.sources.existing_shards import ExistingShards
     from tta_pipeline.sources.shard_files import shard_files, shards_version
 
     progress = Progress(say, what=cell.key, total=0)
     version = shards_version(shard_files(folder))
+    source = observed_source(benchmark, locations)
+    assert isinstance(source, ExistingShards)
     published = adopt(
-        folder, cell, progress, benchmark_name=benchmark_name, class_map=class_map, version=version, workers=workers
+        folder,
+        cell,
+        progress,
+        benchmark_name=benchmark.name,
+        class_map=class_map,
+        names_by_id=source.names_by_id(),
+        version=version,
+        workers=workers,
     )
     if published.left_out:
         say(f"{cell.key}: left out, since they are neither images nor classes: {counted(published.left_out)}")

@@ -20,11 +20,23 @@ if TYPE_CHECKING:
     metavar="PATTERN",
     help="Names of the shards to adopt, such as 'val-*.tar' or 'val-{000..127}.tar'. Repeatable.",
 )
+@click.option(
+    "--devkit",
+    metavar="META.MAT",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="The devkit's meta.mat, if the numbers in .cls members are its ILSVRC2012_ID and not labels.",
+)
 @click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, which is read in its place.")
 @plain_errors
 @with_reporter
 def adopt(
-    folder: Path, *, reporter: "ConsoleReporter", class_map: Path | None, files: tuple[str, ...], unpacks: bool
+    folder: Path,
+    *,
+    reporter: "ConsoleReporter",
+    class_map: Path | None,
+    files: tuple[str, ...],
+    devkit: Path | None,
+    unpacks: bool,
 ) -> None:
     r"""Build manifests for shards made by others; every byte is read, none is rewritten.
 
@@ -41,7 +53,7 @@ def adopt(
     from tta_pipeline.names import counted
 
     require_no_pipes(folder)
-    every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, unpacks=unpacks)
+    every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.labels.label_files import devkit_ids
 from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, Step
@@ -29,6 +30,7 @@ def adopt_everything(
     progress: Reporter,
     *,
     files: tuple[str, ...] = (),
+    devkit: Path | None = None,
     unpacks: bool = False,
 ) -> Iterator[Step[Published]]:
     """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
@@ -38,6 +40,7 @@ def adopt_everything(
         class_map: Labels; None: those of the manifests that are there, else the classes of all folders together.
         progress: Told of the samples as they are read.
         files: Patterns of the names of the shards to adopt; if empty, all of a folder, which must then be one set.
+        devkit: The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels.
         unpacks: Whether a tar is written beside each compressed shard.
 
     Raises:
@@ -50,8 +53,11 @@ def adopt_everything(
         if verdict.problems:
             raise ManifestError(f"{some(verdict.problems, '; ')}. {INSTEAD_OF_ADOPTING}")
     shards = {folder: _shards(folder, files, unpacks=unpacks) for folder in folders if folder not in known}
+    names_by_id = devkit_ids(devkit) if devkit else None
     # From all folders together: one that lacks a class must not shift the labels of the others.
-    class_map = class_map or _class_map_of(known) or ClassMap(classes=class_names_in(_all(shards.values())))
+    class_map = (
+        class_map or _class_map_of(known) or ClassMap(classes=class_names_in(_all(shards.values()), names_by_id))
+    )
     for number, folder in enumerate(folders, start=1):
         cell = read_manifest(folder).cell if folder in known else _cell(folder)  # verified above
         adopted = adopt(
@@ -61,6 +67,7 @@ def adopt_everything(
             benchmark_name=root.absolute().name,
             class_map=class_map,
             files=files,
+            names_by_id=names_by_id,
         )
         yield Step(number, len(folders), adopted)
 

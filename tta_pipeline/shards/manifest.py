@@ -28,6 +28,7 @@ from pydantic import Field, ValidationError
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
@@ -279,7 +280,7 @@ class ShardSet:
         before.
 
         Raises:
-            ManifestError: a shard is missing or differs; the message names every such shard.
+            ManifestError: a shard is missing or differs; the message names the first three.
         """
         if self.remote is not None:
             self._require_same_on_server(self.remote)
@@ -295,7 +296,7 @@ class ShardSet:
             elif verified.get(shard.name) != _stamp(path, shard.sha256) and file_sha256(path) != shard.sha256:
                 problems.append(f"{path} does not hash to {shard.sha256}")
         if problems:
-            raise ManifestError("; ".join([*problems, "materialize the tar_shards of this cell again"]))
+            raise ManifestError(f"{some(problems, '; ')}; materialize the tar_shards of this cell again")
         self.remember_verified()
 
     def remember_verified(self) -> None:

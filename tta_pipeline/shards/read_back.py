@@ -43,7 +43,7 @@ from tta_pipeline.shards.manifest import (
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.stated_checksum import require_stated_checksum
-from tta_pipeline.sources.existing_shards import class_of, classes_in_label_order, wrapper_folders
+from tta_pipeline.sources.existing_shards import class_of, classes_in_label_order, with_name, wrapper_folders
 from tta_pipeline.sources.shard_files import shard_files, shards_version, unpacked
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
@@ -173,6 +173,7 @@ def adopt(
     benchmark_name: str,
     class_map: ClassMap | None,
     files: tuple[str, ...] = (),
+    names_by_id: Mapping[int, str] | None = None,
     version: str | None = None,
     workers: Workers | None = None,
 ) -> Published:
@@ -189,6 +190,7 @@ def adopt(
         benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
+        names_by_id: Class of each number in the shards, if these are not labels, such as the devkit's `ILSVRC2012_ID`.
         version: Version of the source in the manifest; None: a digest of the shards' hashes.
         workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
@@ -217,6 +219,8 @@ def adopt(
     if stated is not None and (other := [*_other_shards(stated.shards, contents)]):
         raise ManifestError(f"{folder}: {some(other, '; ')}. {INSTEAD_OF_ADOPTING}")
     require_stated_checksum(shards, len(contents.samples))
+    if names_by_id is not None:
+        contents = _named(folder, contents, names_by_id)
     return publish_adopted(
         folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map, version=version,
         files=files, started=started,
@@ -379,6 +383,18 @@ def _read(paths: Sequence[Path], progress: Progress, workers: Workers | None, *,
         progress.advance(len(shard.samples), shard.shard_bytes)
         contents.append(shard)
     return _Contents(shards=tuple(contents))
+
+
+def _named(folder: Path, contents: _Contents, names_by_id: Mapping[int, str]) -> _Contents:
+    """Return *contents* with the name that each number stands for."""
+
+    def named(sample: Sample) -> Sample:
+        stated = with_name(sample.stated, names_by_id, where=folder)
+        return sample._replace(label=stated.label, text=stated.text)
+
+    return _Contents(
+        shards=tuple(shard._replace(samples=[named(sample) for sample in shard.samples]) for shard in contents.shards)
+    )
 
 
 def _labelled_contents(folder: Path, contents: _Contents, class_map: ClassMap) -> _Contents:

@@ -1,7 +1,7 @@
 """Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,8 @@ class ExistingShards:
     """Cells whose folders are not at `<root>/<shift>/<severity>`, such as clean images."""
     files: tuple[str, ...] = ()
     """Patterns of the names of the shards; if empty, all tars of a folder."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels."""
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards of *cell*."""
@@ -64,7 +66,17 @@ class ExistingShards:
             SourceError, ClassMapError: see `class_names_in`.
         """
         there = (cell for cell in self.cells if self.folder(cell).is_dir())
-        return class_names_in(path for cell in there for path in self.shards(cell))
+        return class_names_in((path for cell in there for path in self.shards(cell)), self.names_by_id())
+
+    def names_by_id(self) -> Mapping[int, str] | None:
+        """Return the class of each number in the shards; None if the numbers are labels.
+
+        Raises:
+            ClassMapError: the devkit's file cannot be read.
+        """
+        from tta_pipeline.labels.label_files import devkit_ids
+
+        return devkit_ids(self.devkit) if self.devkit else None
 
     def version(self, cell: Cell) -> str:
         """Return the digest of names, sizes and modification times of the shards of *cell*.
@@ -80,6 +92,22 @@ def stated_class(member: str, said: Said) -> StatedClass | None:
     folder = member.rpartition("/")[0].rpartition("/")[2]
     name = "" if folder in WRAPPERS or folder == "." else folder
     return StatedClass(name, *said) if name or said != Said() else None
+
+
+def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
+    """Return *stated* with the name that its number stands for in place of the number.
+
+    Raises:
+        ClassMapError: the number, found at *where*, stands for none.
+    """
+    if stated.label is None:
+        return stated
+    if stated.label not in names_by_id:
+        raise ClassMapError(
+            f"{where}: found the number {stated.label} in a label member; expected {min(names_by_id)} to "
+            f"{max(names_by_id)} as in the devkit: leave the devkit out if the numbers are labels"
+        )
+    return StatedClass(stated.name, None, names_by_id[stated.label])
 
 
 def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
@@ -116,14 +144,17 @@ def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
-def class_names_in(shards: Iterable[Path]) -> tuple[str, ...]:
-    """Return the classes of *shards*, in label order.
+def class_names_in(shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None) -> tuple[str, ...]:
+    """Return the classes of *shards*, in label order; *names_by_id* has the class of each number that is no label.
 
     Raises:
         SourceError: a shard is damaged.
-        ClassMapError: see `classes_in_label_order`.
+        ClassMapError: see `classes_in_label_order` and `with_name`.
     """
-    return classes_in_label_order(stated for path in shards for stated in set(_stated_in(path)))
+    found = ((path, stated) for path in shards for stated in set(_stated_in(path)))
+    return classes_in_label_order(
+        stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found
+    )
 
 
 def _stated_in(path: Path) -> Iterator[StatedClass]:

@@ -40,7 +40,7 @@ def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
         _require_no_gaps(folder, files, names)
         chosen = chosen_names(names, files)
         found = [path for path in found if path.name in chosen]
-    found = [path for path in found if unpacked(path) == path or unpacked(path).name not in names]
+    found = sorted({unpacked(path) if unpacked(path).name in names else path for path in found})
     if not found:
         raise SourceError(
             f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until they are "
@@ -130,22 +130,26 @@ def unpack(shard: Path, target: Path) -> None:
 
 
 def chosen_names(names: Collection[str], files: Sequence[str]) -> set[str]:
-    """Return those of *names* that the patterns *files* choose.
+    """Return those of *names* that the patterns *files* choose; whether they are compressed makes no difference.
 
     Raises:
         SourceError: a pattern has braces that do not match, or stands for too many names.
     """
-    every = [name for pattern in files for name in _expanded(pattern)]
-    return {name for pattern in every if _is_glob(pattern) for name in fnmatch.filter(names, pattern)} | {
-        name for name in every if name in names
+    every = {_bare(name) for pattern in files for name in _expanded(pattern)}
+    globs = [pattern for pattern in every if _is_glob(pattern)]
+    return {
+        name
+        for name in names
+        if _bare(name) in every or any(fnmatch.fnmatchcase(_bare(name), pattern) for pattern in globs)
     }
 
 
 def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str]) -> None:
     """Refuse a range in braces of which *folder* has some names and lacks others."""
+    there = {_bare(name) for name in names}
     for pattern in files:
         exact = [name for name in _expanded(pattern) if not _is_glob(name)]
-        missing = [name for name in exact if name not in names]
+        missing = [name for name in exact if _bare(name) not in there]
         if missing and len(missing) < len(exact):
             raise SourceError(
                 f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: {some(missing)}; "
@@ -170,7 +174,12 @@ def _is_glob(name: str) -> bool:
 
 
 def _stem(path: Path) -> str:
-    return _NUMBER.sub("", unpacked(path).name.removesuffix(".tar"))
+    return _NUMBER.sub("", _bare(path.name))
+
+
+def _bare(name: str) -> str:
+    """Return the *name* of a shard, or a pattern, without its suffix."""
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
 
 
 def _links(shards: Sequence[Path]) -> dict[str, Path | int]:

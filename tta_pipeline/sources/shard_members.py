@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 IMAGE_TYPES = frozenset({"jpg", "jpeg", "png", "bmp", "webp", "npy", "img", "pth"})
@@ -45,7 +46,7 @@ class Said(NamedTuple):
     text: str = ""
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Members(Generic[T]):
     """The members of one sample; *T* is what is known of an image."""
 
@@ -81,6 +82,8 @@ class Members(Generic[T]):
 
     def left_out(self) -> list[str]:
         """Return the extensions of the members that are neither the image nor say anything about the class."""
+        if len(self.images) < 2 and len(self.texts) < 2:
+            return self.others
         chosen = [_main(found, "")[0] for found in (self.images, self.texts) if found]
         return [name for name in (*_extensions(self.images), *_extensions(self.texts)) if name not in chosen] + [
             *self.others
@@ -93,18 +96,22 @@ def member_name(name: str) -> MemberName:
     stem, dot, extension = last.partition(".")
     extension = extension.lower()
     key = f"{folder}/{stem}" if folder else stem
-    if not dot or not stem or last.startswith("."):
-        return MemberName(key, extension, "hidden")  # webdataset skips names without an extension; macOS adds `._a.jpg`
-    parts = extension.split(".")
-    kind = parts[-1]
+    if not stem or not dot:  # webdataset skips names without an extension; macOS adds `._a.jpg`
+        return MemberName(key, extension, "hidden")
+    return MemberName(key, extension, _role(extension))
+
+
+@lru_cache(maxsize=256)  # there are few, and millions of members
+def _role(extension: str) -> Role:
+    *others, kind = extension.split(".")
     if kind in IMAGE_TYPES:
-        return MemberName(key, extension, "image")
+        return "image"
     if kind == CLASS_TYPE:
-        return MemberName(key, extension, "class")
+        return "class"
     if kind == JSON_TYPE:
-        return MemberName(key, extension, "json")
-    is_refused = kind in REFUSED_TYPES or (kind in _COMPRESSED and parts[-2:-1] and parts[-2] in REFUSED_TYPES)
-    return MemberName(key, extension, "refused" if is_refused else "left out")
+        return "json"
+    is_refused = kind in REFUSED_TYPES or (kind in _COMPRESSED and others[-1:] and others[-1] in REFUSED_TYPES)
+    return "refused" if is_refused else "left out"
 
 
 def said_by_json(contents: Sequence[bytes]) -> Said:

@@ -1,6 +1,7 @@
 """Shard sets that no conversion made, those of others and those made from another set, materialized by Dagster."""
 
 import gc
+import gzip
 import json
 from pathlib import Path
 
@@ -203,3 +204,27 @@ def test_a_file_that_asks_for_what_cannot_be_is_refused(theirs: Project, old: st
 
     assert named in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_one_of_two_sets_side_by_side_is_named_and_unpacked(theirs: Project, tmp_path: Path):
+    """Without a choice nothing is linked; with one, its shards alone are, and compressed ones are unpacked."""
+    folders = [tmp_path / "theirs" / cell.path for cell in CELLS]
+    for folder in folders:
+        (folder / "00000.tar").rename(folder / "train-00000.tar")
+        (folder / "val-00000.tar.gz").write_bytes(gzip.compress((folder / "00004.tar").read_bytes()))
+        (folder / "00004.tar").unlink()
+
+    refused = theirs.materialize("theirs/tar_shards", *RANGE)
+    text = FILE.format(root=tmp_path).replace("kind: shards,", 'kind: shards, files: ["val-*.tar", "0*"],')
+    theirs.add_benchmark("theirs", text)
+    done = theirs.materialize(MANIFESTS, *RANGE)
+
+    assert 0 != refused.returncode
+    assert "shards of 2 names: train-*.tar, val-*.tar" in refused.stderr
+    assert 0 == done.returncode, done.stderr[-5000:]
+    for cell, folder in zip(CELLS, folders, strict=True):
+        linked = theirs.locations.shards("theirs", cell)
+        assert list(LABELS) == ShardSet.open(linked).index.labels.tolist()
+        assert gzip.decompress((folder / "val-00000.tar.gz").read_bytes()) == (linked / "val-00000.tar").read_bytes()
+        assert ["train-00000.tar", "val-00000.tar.gz"] == sorted(path.name for path in folder.iterdir())
+    assert "did not pass" not in done.stderr

@@ -24,11 +24,14 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt
 from tta_pipeline.shards.verification import verify
+from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.existing_shards import ExistingShards
+from tta_pipeline.sources.kinds.shards import ShardsSource
 from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 SHIFT = Cell(corruption="fog", severity=0)
@@ -226,6 +229,24 @@ def test_a_folder_and_a_name_that_disagree_are_refused(tmp_path: Path):
         adopted(tmp_path, ("ant", "bear"))
 
 
+def test_numbers_of_the_devkit_are_no_labels(tmp_path: Path):
+    """AaltoRSE/ImageNetTools writes `ILSVRC2012_ID`, from 1 and in another order than labels; the devkit has both."""
+    wnids = {1: "n02119789", 2: "n02100735", 3: "n01440764"}
+    devkit = write_devkit(tmp_path / "meta.mat", [(number, wnid, 0) for number, wnid in wnids.items()])
+    for folder in ("with folders", "flat"):
+        keys = [f"{wnid}/{wnid}_{number}" if folder != "flat" else f"val_{number}" for number, wnid in wnids.items()]
+        samples = [{"__key__": key, "img": jpeg(at), "cls": str(at + 1)} for at, key in enumerate(keys)]
+        write_shard(tmp_path / folder / "ImageNet0.tar", samples)
+
+        result = run(tmp_path / folder, "--devkit", devkit)
+
+        assert 0 == result.exit_code, result.output
+        assert [2, 1, 0] == labels(tmp_path / folder)
+        assert tuple(sorted(wnids.values())) == ShardSet.open(tmp_path / folder).manifest.classes
+    write_shard(tmp_path / "wrong" / "0.tar", [{"jpg": jpeg(0), "cls": 0}])
+    assert "found the number 0 in a label member; expected 1 to 3" in run(tmp_path / "wrong", "--devkit", devkit).output
+
+
 def test_images_called_img(tmp_path: Path):
     """The default of AaltoRSE/ImageNetTools: what the bytes are is told by the bytes."""
     write_shard(tmp_path / "TestSet0.tar", [{"img": jpeg(0), "cls": "3"}, {"img": jpeg(1), "cls": "1"}])
@@ -407,6 +428,16 @@ def test_a_copy_of_a_shard_is_no_second_shard(tmp_path: Path):
         adopted(tmp_path)
 
 
+def test_a_shift_without_severities(tmp_path: Path):
+    """The shards of severity 0 lie in the shift's own folder, or in `0` if there is one."""
+    source = ShardsSource(kind="shards", root=tmp_path)
+    shifts = ShiftSet(name="mine", names=("fog",))
+
+    assert (tmp_path / "fog",) == source.places(SHIFT, shifts)
+    (tmp_path / "fog" / "0").mkdir(parents=True)
+    assert (tmp_path / "fog" / "0",) == source.places(SHIFT, shifts)
+
+
 def compressed(folder: Path, num_shards: int = 2) -> None:
     """Write shards and compress them."""
     for shard in range(num_shards):
@@ -439,12 +470,13 @@ def test_compressed_shards_are_unpacked_in_place_if_asked_to(tmp_path: Path):
     """Without the option they are refused, as no sample can be read from their middle; a damaged one is named."""
     compressed(tmp_path)
 
-    refused, done = run(tmp_path), run(tmp_path, "--unpack")
+    refused, done, again = run(tmp_path), run(tmp_path, "--unpack", "--files", "a-*.tar.gz"), run(tmp_path, "--unpack")
 
     assert 1 == refused.exit_code
     assert "2 compressed shards: a-0.tar.gz, a-1.tar.gz" in refused.output
     assert 0 == done.exit_code, done.output
     assert [0, 1] == labels(tmp_path)
+    assert "unchanged" in again.output
     path = tmp_path / "b" / "a-0.tar.gz"
     path.parent.mkdir()
     path.write_bytes((tmp_path / "a-0.tar.gz").read_bytes()[:-20])

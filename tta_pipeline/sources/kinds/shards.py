@@ -36,6 +36,8 @@ class ShardsSource(SourceSection):
     files: ShardFiles = ()
     """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
     tars of a folder, which must then be of one set."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, if the numbers in `.cls` members are its `ILSVRC2012_ID` and not labels."""
     clean: ShardsPlace | None = None
     """Folder or URL of shards with the uncorrupted images."""
     has_shards: ClassVar[bool] = True
@@ -47,6 +49,8 @@ class ShardsSource(SourceSection):
             raise ValueError("found a folder and a URL; expected root and clean both here, or both at URLs")
         if self.is_remote and self.files:
             raise ValueError("found files beside a URL; expected the names in the URL itself, with braces")
+        if self.is_remote and self.devkit:
+            raise ValueError("found devkit beside a URL; expected labels in shards at URLs: fetch these shards first")
         return self
 
     @property
@@ -75,7 +79,8 @@ class ShardsSource(SourceSection):
         folders = ((cell, self._folder(root, cell, at.shift_set)) for cell in at.cells)
         elsewhere = [(cell, path) for cell, path in folders if path != root / cell.path]
         elsewhere += [(CLEAN, self.clean.expanduser())] if isinstance(self.clean, Path) else []
-        return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere), files=self.files)
+        devkit = self.devkit.expanduser() if self.devkit else None
+        return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere), files=self.files, devkit=devkit)
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
