@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 FOLDER, LATENCY_S, BYTES_PER_S = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 _CHUNK_BYTES = 2**15
 _QUEUE_S = 0.05
-"""Time that the link makes up for, as a queue does: else a thread of this server that wakes up late narrows the link."""
+"""Time that the link makes up for, as a queue does: a thread that wakes up late would narrow it otherwise."""
 
 
 class Link:

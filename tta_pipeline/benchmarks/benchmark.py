@@ -9,13 +9,13 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
-from tta_pipeline.benchmarks.places import names_the_cell
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.sources import AnySource, DigitsSource, GeneratedSource, ShardsSource
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.naming import Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
+from tta_pipeline.shard_places import names_the_cell
 from tta_pipeline.shifts.loading import find_shift_set
 from tta_pipeline.shifts.shift_set import ShiftSet
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tta_pipeline.benchmarks.places import ShardsPlace
 from tta_pipeline.processes import MOST_PROCESSES
 from tta_pipeline.sections import Section, Seed
+from tta_pipeline.shard_places import ShardsPlace
 
 
 class CleanImages(Section):
