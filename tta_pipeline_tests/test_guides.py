@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
+from tta_pipeline.benchmarks.sources import ShardsSource
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import CheckpointModel
@@ -47,17 +48,24 @@ def test_every_configuration_of_the_recipes_is_one():
     configs = [json.loads(text) for text in re.findall(r"--config-json '(.*?)'", HOW_TO)]
 
     fields = [name for config in configs for name in config.get("resources", {}).get("compute", {}).get("config", {})]
-    assert {"launch", "stage_folder", "stage_limit_gib"} == set(fields)
+    assert {"launch", "stage_folder", "stage_limit_gib", "remote_limit_gib"} == set(fields)
     assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
 
 
 def test_the_model_of_the_recipe_is_one():
     """The section is read as it stands, but for the hash."""
-    (text,) = re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL)
+    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "models:" in text]
 
     section = yaml.safe_load(text)["models"]["mine"]
 
     assert "resnet50" == CheckpointModel.model_validate({**section, "sha256": 64 * "0"}).architecture
+
+
+def test_the_source_of_the_recipe_is_one():
+    """Its URLs are streamed."""
+    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "source:" in text]
+
+    assert ShardsSource.model_validate(yaml.safe_load(text)["source"]).is_remote
 
 
 def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -35,6 +35,7 @@ OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21
 _NUM_AHEAD = 12
 """Blocks of a set that are asked for before they are needed: 24 MiB fill a gigabit per second at 200 ms."""
+_FIRST_AHEAD = 2
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]+-[0-9]+\.block")
 _OLD_S = 60.0
 _SHARE = 16
@@ -240,7 +241,9 @@ class RemoteBlocks:
 
     def _read_ahead(self, position: int) -> None:
         """Ask for the blocks of the plan up to some way after *position*; the caller has the lock."""
-        while self._next < min(position + _NUM_AHEAD, len(self._plan)):
+        # Few at first: what is asked for at once shares the link, and the first block would wait for all of them.
+        ahead = min(_NUM_AHEAD, _FIRST_AHEAD + position)
+        while self._next < min(position + ahead, len(self._plan)):
             block = self._plan[self._next]
             self._next += 1
             if not self._path(block).exists():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
 from tta_pipeline import remote_files
 from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
@@ -272,6 +274,17 @@ def test_single_samples_come_from_the_server_too(shard_set: ShardSet, web: Web, 
 
     assert here[17][1] == far[17][1]
     np.testing.assert_array_equal(np.asarray(here[17][0]), np.asarray(far[17][0]))
+
+
+def test_worker_processes_stream_too(shard_set: ShardSet, web: Web, adopt: Adopt):
+    """Those of torch, forked from a process that streamed before."""
+    far = open_shards(adopt(f"{web.url}/set").folder)
+    assert 20 == len(images(far.shard_set))
+    shutil.rmtree(BlockCache().folder)
+
+    for found in (DataLoader(far.batches(batch_size=6), batch_size=None, num_workers=2), far.batches(batch_size=6)):
+        labels = torch.cat([each for _, each in found])
+        assert sorted(shard_set.index.labels.tolist()) == sorted(labels.tolist())
 
 
 def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_path: Path):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.shard_places import ShardsPlace, names_the_cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted
 from tta_pipeline.sources.kinds.shard_names import ShardFiles
-from tta_pipeline.sources.kinds.shards_place import ShardsPlace, names_the_cell
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.existing_shards import ExistingShards
