@@ -165,7 +165,7 @@ def test_a_pattern_tells_the_class(project: Project, tmp_path: Path, pack):
             "source.folder.class_pattern: 'n[' is not a regular expression",
         ),
         ("{kind: folder, root: /x, class_pattern: 'n'}", "has no group; expected the class name in parentheses"),
-        ("{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}", "expected both for a flat archive"),
+        ("{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}", "expected ground_truth or class_pattern"),
         ("{kind: folder, root: /x, clean: {layout: nested}}", "clean.path is missing"),
     ],
 )
