@@ -47,6 +47,7 @@ ui: $(INSTALLED) $(INSTANCE)
 bench: $(INSTALLED)
 	@$(BIN)/python -m bench.sharding
 	@$(BIN)/python -m bench.loaders
+	@$(BIN)/python -m bench.remote
 	@$(BIN)/python -m bench.evaluation
 	@$(BIN)/python -m bench.methods
 	@$(BIN)/python -m bench.metrics
