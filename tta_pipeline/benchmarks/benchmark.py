@@ -14,7 +14,7 @@ from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
-from tta_pipeline.shifts.loading import find_shift_set
+from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds import AnySource
 
@@ -224,9 +224,15 @@ def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
     if "own" in content:
         if "shift_set" in content:
             raise ValueError("found shift_set and own; expected one of them")
-        if not isinstance(content["own"], dict):
-            raise ValueError("own is not a section; expected names and severities, as {names: [dusk], severities: [1]}")
-        named = {"name": str(content.get("name", "")).rpartition("/")[2], **content["own"]}
+        if not isinstance(content["own"], dict) or "name" in content["own"]:
+            raise ValueError("own is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
+        name = str(content.get("name", "")).rpartition("/")[2]
+        if name in shipped_sets():
+            raise ValueError(
+                f"own would be called {name}, which is a set that comes with the project; expected another name of the "
+                "file or of the set, or results on different sets would have one name"
+            )
+        named = {**content["own"], "name": name}
     if not isinstance(named, str):
         return ShiftSet.model_validate(named)
     try:

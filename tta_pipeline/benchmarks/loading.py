@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.locations import Locations
+from tta_pipeline.locations import RESULT_KINDS, Locations
 from tta_pipeline.mistakes import mistakes, shortened
 from tta_pipeline.naming import is_benchmark_name
 from tta_pipeline.shifts.loading import ENDING as SHIFT_SET_ENDING
@@ -86,8 +86,34 @@ class Loaded:
 
 
 def load_all(locations: Locations) -> Loaded:
-    """Read the benchmark files that come with the project, and those under the data root."""
-    return load_benchmarks(EMBEDDED, locations.benchmark_files)
+    """Read the benchmark files that come with the project, and those under the data root.
+
+    A benchmark that has results of another form of its file is left out: they would count twice.
+    """
+    loaded = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    others = {name: other_results(each, locations) for name, each in loaded.benchmarks.items()}
+    faults = tuple(
+        Fault(
+            path=locations.benchmark_files / f"{loaded.benchmarks[name].file}{ENDING}",
+            part=name.partition("/")[2] or None,
+            sentence=f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
+            f"expected results in {locations.results(name)} only, or cells would count twice: move what is there, or "
+            "rename the benchmark file",
+        )
+        for name, folder in others.items()
+        if folder is not None
+    )
+    return Loaded(
+        benchmarks={name: each for name, each in loaded.benchmarks.items() if others[name] is None},
+        faults=(*loaded.faults, *faults),
+    )
+
+
+def other_results(benchmark: Benchmark, locations: Locations) -> Path | None:
+    """Return a folder of results from when the file of *benchmark* had one shift set, or several, and now has not."""
+    results = locations.results(benchmark.file)
+    before = results if benchmark.is_one_of_several else results / benchmark.shift_set.name
+    return next((before / kind for kind in RESULT_KINDS if (before / kind).is_dir()), None)
 
 
 def load_benchmarks(*folders: Path) -> Loaded:

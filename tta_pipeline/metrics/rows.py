@@ -71,20 +71,21 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
-    """Return the columns of *evaluation*; one from before shifts had positions gets that in its published set."""
+    """Return the columns of *evaluation*; one from before shifts had positions gets those of its published set."""
     facts: tuple[Any, ...] = _FACTS(evaluation)
     if evaluation is None or evaluation.shift_position is not None:
         return facts
-    position = _published_position(evaluation.shift_set, evaluation.corruption)
-    return (*facts[:_POSITION], position, *facts[_POSITION + 1 :])
+    return (*facts[:_POSITION], *_published(evaluation.shift_set, evaluation.corruption), *facts[_POSITION + 3 :])
 
 
 @cache
-def _published_position(shift_set: str, shift: str) -> int | None:
-    if shift == CLEAN.corruption:
-        return 0
+def _published(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
+    """Return position, family and whether the shift enters the mean; None for what is not known."""
     known = shipped_sets().get(shift_set)
-    return known.names.index(shift) + 1 if known and shift in known.names else None
+    if known is None or shift not in (*known.names, CLEAN.corruption):
+        return None, None, None
+    facts = known.facts_of(shift)
+    return facts.shift_position, facts.shift_family, facts.in_mean
 
 
 def _columnar(

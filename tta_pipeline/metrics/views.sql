@@ -6,17 +6,18 @@ SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
 COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
 
 CREATE VIEW shifts AS
-FROM published_shifts
+SELECT NULL AS benchmark, * FROM published_shifts
 UNION ALL
 SELECT
-    shift_set, corruption AS shift,
+    benchmark, shift_set, corruption AS shift,
     max_by(shift_position, started_at) AS position,
     max_by(shift_family, started_at) AS family,
     max_by(in_mean, started_at) AS in_mean
 FROM evaluations
-WHERE corruption <> 'clean' AND shift_set NOT IN (SELECT shift_set FROM published_shifts)
-GROUP BY shift_set, corruption;
+WHERE is_latest AND corruption <> 'clean' AND shift_set NOT IN (SELECT shift_set FROM published_shifts)
+GROUP BY benchmark, shift_set, corruption;
 COMMENT ON VIEW shifts IS 'The shifts of each shift set in order: those that come with the project, and of other sets those that were evaluated';
+COMMENT ON COLUMN shifts.benchmark IS 'Benchmark of a set of the user''s own; NULL for a set that comes with the project';
 COMMENT ON COLUMN shifts.shift_set IS 'Name of the shift set';
 COMMENT ON COLUMN shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
 COMMENT ON COLUMN shifts.position IS 'Position in the set, from 1';
@@ -119,6 +120,7 @@ WITH sums AS (
         count(n.error) = 5 AND bit_or(1 << n.severity) = 62 AS is_whole, -- severities 1 to 5, each once
         sum(e.error) AS errors,
         sum(n.error) AS normaliser_errors,
+        bool_and(e.in_mean) AS in_mean,
         bool_or(e.generated) AS generated
     FROM latest_evaluations AS e
     LEFT JOIN (FROM mce_normalisers WHERE normaliser = name) AS n ON
@@ -129,13 +131,12 @@ WITH sums AS (
 ratios AS (
     SELECT
         s.benchmark, s.shift_set, s.experiment, s.subset, s.seed, s.generated,
-        CASE WHEN in_mean AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
-        CASE WHEN in_mean AND s.is_whole THEN
+        CASE WHEN s.in_mean AND s.is_whole THEN s.errors / nullif(s.normaliser_errors, 0) END AS ratio,
+        CASE WHEN s.in_mean AND s.is_whole THEN
             (s.errors - 5 * clean.errors / clean.num_cells)
             / nullif(s.normaliser_errors - 5 * clean.normaliser_errors / clean.num_cells, 0)
         END AS relative_ratio
     FROM sums AS s
-    LEFT JOIN (SELECT shift_set, shift AS corruption, in_mean FROM shifts) USING (shift_set, corruption)
     LEFT JOIN (FROM sums WHERE corruption = 'clean' AND num_cells > 0) AS clean
         USING (benchmark, shift_set, experiment, subset, seed)
 ),
@@ -146,7 +147,9 @@ seeds AS (
         CASE WHEN count(ratio) = any_value(num_in_mean) THEN 100 * avg(ratio) END AS mce,
         CASE WHEN count(relative_ratio) = any_value(num_in_mean) THEN 100 * avg(relative_ratio) END AS relative_mce
     FROM ratios
-    LEFT JOIN (SELECT shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) USING (shift_set)
+    LEFT JOIN (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL) AS sizes
+        USING (shift_set)
+    WHERE coalesce(sizes.of, ratios.benchmark) = ratios.benchmark
     GROUP BY ALL
 )
 SELECT
@@ -257,14 +260,15 @@ CREATE VIEW shift_set_means AS
 WITH seeds AS (
     SELECT
         benchmark, shift_set, experiment, subset, model, method, protocol, seed,
-        count(DISTINCT corruption) FILTER (s.in_mean) AS num_shifts,
-        avg(error) FILTER (s.in_mean) AS mean_error,
+        count(*) AS num_cells,
+        count(DISTINCT corruption) AS num_shifts,
+        avg(error) AS mean_error,
         bool_or(generated) AS generated
     FROM latest_evaluations
-    JOIN (SELECT shift_set, shift AS corruption, in_mean FROM shifts) AS s USING (shift_set, corruption)
+    WHERE in_mean
     GROUP BY ALL
 ),
-sets AS (SELECT shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL),
+sizes AS (SELECT benchmark AS of, shift_set, count(*) FILTER (in_mean) AS num_in_mean FROM shifts GROUP BY ALL),
 clean AS (
     SELECT benchmark, experiment, subset, avg(error) AS clean_error
     FROM latest_evaluations
@@ -273,6 +277,7 @@ clean AS (
 )
 SELECT
     benchmark, shift_set, experiment, subset, model, method, protocol,
+    any_value(num_cells) AS num_cells,
     max(num_shifts) AS num_shifts,
     any_value(num_in_mean) AS num_in_mean,
     count(*) AS num_runs,
@@ -280,16 +285,18 @@ SELECT
     stddev_samp(mean_error) AS sd_error,
     any_value(clean_error) AS clean_error,
     bool_or(generated) AS generated
-FROM (FROM seeds QUALIFY num_shifts = max(num_shifts) OVER (PARTITION BY benchmark, shift_set, experiment, subset))
-JOIN sets USING (shift_set)
+FROM (FROM seeds QUALIFY num_cells = max(num_cells) OVER (PARTITION BY benchmark, shift_set, experiment, subset)) AS whole
+JOIN sizes USING (shift_set)
 LEFT JOIN clean USING (benchmark, experiment, subset)
+WHERE coalesce(sizes.of, whole.benchmark) = whole.benchmark
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, subset, experiment, shift_set;
 COMMENT ON VIEW shift_set_means IS 'One row for each experiment on each shift set: its mean over the shifts that enter the set''s mean, beside its error on clean images';
-COMMENT ON COLUMN shift_set_means.num_shifts IS 'Shifts evaluated of those that enter the mean; compare only rows of equal num_shifts';
+COMMENT ON COLUMN shift_set_means.num_cells IS 'Number of stream segments of the shifts that enter the mean; compare only rows of equal num_cells';
+COMMENT ON COLUMN shift_set_means.num_shifts IS 'Shifts evaluated of those that enter the mean';
 COMMENT ON COLUMN shift_set_means.num_in_mean IS 'Shifts that enter the mean of the set';
-COMMENT ON COLUMN shift_set_means.num_runs IS 'Number of seeds that have all these shifts';
-COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error; NULL if only shifts that are kept for tuning were evaluated';
+COMMENT ON COLUMN shift_set_means.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
+COMMENT ON COLUMN shift_set_means.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error';
 COMMENT ON COLUMN shift_set_means.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
 COMMENT ON COLUMN shift_set_means.clean_error IS 'Mean top-1 error of the experiment on the clean images of any set of the benchmark, whose classes may be more than this set''s; NULL without clean images';
 

@@ -32,10 +32,11 @@ from pydantic_core import from_json
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import write_once
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.locations import RESULT_KINDS
 from tta_pipeline.records.evaluation import Evaluation
 
 RECORD_VERSION = 2
-KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
+KINDS = RESULT_KINDS
 MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = ("tta_pipeline", "torch", "torchvision", "numpy", "pillow", "simplejpeg", "dagster", "duckdb")
 _HEAD, _MIDDLE, _TAIL = b'{"sha256":"', b'","record":', b"}"

@@ -92,7 +92,7 @@ FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
 """
 
 SHIFT_SETS = """
-SELECT shift_set, experiment, generated, model, method, protocol, subset, num_shifts, num_in_mean, num_runs, mean_error,
-       sd_error, clean_error
+SELECT shift_set, experiment, generated, model, method, protocol, subset, num_cells, num_shifts, num_in_mean, num_runs,
+       mean_error, sd_error, clean_error
 FROM shift_set_means WHERE benchmark = ? ORDER BY subset, experiment, shift_set
 """

@@ -97,7 +97,7 @@ SECTIONS = (
     ReportSection(
         name="shift_sets",
         title="Accuracy on each shift set against accuracy on clean images",
-        text="Means over the shifts that enter the mean of each set; compare only rows of equal num_shifts. On the "
+        text="Means over the shifts that enter the mean of each set; compare only rows of equal num_cells. On the "
         "line, a shift costs nothing. The dashed line is fitted, on a logit scale, to the models that adapt nothing, "
         "if there are three: a method above it is effectively more robust (Taori et al. 2020, section 2). Clean images "
         "may have more classes than a set.",

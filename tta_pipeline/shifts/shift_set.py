@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tta_pipeline.locations import RESULT_KINDS
 from tta_pipeline.naming import Name
 from tta_pipeline.sections import Section
 
@@ -16,8 +17,6 @@ ShiftName = Annotated[str, Field(pattern=SHIFT_PATTERN, max_length=100)]
 SeverityNumber = Annotated[int, Field(ge=1, le=HIGHEST_SEVERITY)]
 RESERVED = frozenset({"clean", "train"})
 """Names of the sets of images beside the shifts."""
-_FOLDERS = frozenset({"evaluations", "loader_benchmarks", "shard_sets"})
-"""Folders of results, beside which the results of a set lie where a benchmark has several."""
 
 
 class PublishedArchive(Section):
@@ -76,7 +75,7 @@ class ShiftSet(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if "__" in self.name or self.name in _FOLDERS:
+        if "__" in self.name or self.name in RESULT_KINDS:
             raise ValueError(f"name is {self.name!r}; expected no two underscores in a row, and no kind of result")
         if len(set(self.names)) < len(self.names) or RESERVED.intersection(name.lower() for name in self.names):
             raise ValueError(f"names is {list(self.names)}; expected each once, and neither clean nor train")

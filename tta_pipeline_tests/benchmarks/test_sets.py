@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
+from tta_pipeline.benchmarks.loading import load_all, load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 
 REST = """
@@ -73,6 +74,25 @@ def test_each_of_several_sets_is_a_benchmark_of_its_own(tmp_path: Path):
     assert [Cell(corruption="art", severity=0)] == [*renditions.cells_of("at_5")]
 
 
+@pytest.mark.parametrize(("now", "before", "name"), [
+    (SEVERAL, "results/evaluations", "mine/imagenet_c"),
+    (f"{REST}{FOLDER}", "results/imagenet_c/shard_sets", "mine"),
+])  # fmt: skip
+def test_results_of_another_form_of_the_file_do_not_count_twice(tmp_path: Path, now: str, before: str, name: str):
+    """A file that had one set and has several now, or the other way round, is left out until they are moved."""
+    locations = Locations(root=tmp_path)
+    (tmp_path / "benchmarks").mkdir()
+    written(tmp_path / "benchmarks", now)
+    assert name in load_all(locations).benchmarks
+
+    (tmp_path / "mine" / before).mkdir(parents=True)
+    loaded = load_all(locations)
+
+    assert not [each for each in loaded.benchmarks if each.startswith("mine")]
+    assert name in {fault.benchmark for fault in loaded.faults}
+    assert all(str(tmp_path / "mine" / before) in fault.sentence for fault in loaded.faults)
+
+
 def test_a_faulty_set_leaves_the_others(tmp_path: Path):
     """Its fault names file, set and field."""
     loaded = load_benchmarks(written(tmp_path, SEVERAL.replace("root: /r", "roof: /r")).parent)
@@ -101,7 +121,12 @@ def test_a_faulty_set_leaves_the_others(tmp_path: Path):
             f"{REST}own: {{names: [fog], severities: [7]}}\n{MADE}",
             ["severities has 7", "cifar_c"],
         ),
-        (f"{REST}own: 3\n{FOLDER}", ["own is not a section", "names"]),
+        (f"{REST}own: {{name: fog, names: [a]}}\n{FOLDER}", ["own is no section", "has a name"]),
+        (
+            f"{SEVERAL}  imagenet_r: {{own: {{names: [a]}}, source: {{kind: folder, root: /r}}}}\n",
+            ["comes with the project"],
+        ),
+        (f"{REST}own: 3\n{FOLDER}", ["own is no section", "names"]),
         (f"{SEVERAL}{FOLDER}", ["source beside sets"]),
         (f"{SEVERAL}  a__b: {{source: {{}}}}\n", ["'a__b'", "single _"]),
         (f"{SEVERAL}  dusk: {{models: {{}}}}\n", ["sets.dusk has models", "class_map"]),
@@ -113,7 +138,7 @@ def test_what_is_wrong_with_a_set_is_said(tmp_path: Path, text: str, named: list
     path = written(tmp_path, text)
 
     with pytest.raises(BenchmarkFileError) as caught:
-        load_benchmark(path, "imagenet_c" if "sets:" in text else None)
+        load_benchmark(path, None if "sets:" not in text else "imagenet_r" if "imagenet_r:" in text else "imagenet_c")
 
     assert all(part in str(caught.value) for part in [str(path), *named]), caught.value
 

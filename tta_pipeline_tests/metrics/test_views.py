@@ -448,6 +448,20 @@ def test_a_set_of_ones_own_has_order_means_and_no_mce(locations: Locations, ask:
     )
 
 
+def test_the_mean_of_a_set_is_over_seeds_with_all_cells(locations: Locations, ask: Ask):
+    """And over the shifts that each record says enter it: another benchmark's set of the same name has its own."""
+    for seed, severities in ((0, (1, 5)), (1, (5,))):
+        for severity in severities:
+            record(locations, seed=seed, severity=severity, error=0.25 if seed == 0 else 0.75)
+    for benchmark, in_mean in (("one", True), ("other", False)):
+        record(locations, benchmark=benchmark, corruption="dusk", error=0.5, **{**OWN, "in_mean": in_mean},
+               shift_position=1)  # fmt: skip
+
+    assert [("made", 2, 1, 15, 1, 0.25), ("one", 1, 1, 1, 1, 0.5)] == ask(
+        "SELECT benchmark, num_cells, num_shifts, num_in_mean, num_runs, mean_error FROM shift_set_means ORDER BY 1"
+    )
+
+
 def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
     """Cells of one name in two sets are two cells: neither is the newer evaluation of the other."""
     record(locations, error=0.5)
