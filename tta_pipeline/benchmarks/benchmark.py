@@ -14,7 +14,7 @@ from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.sections import Section
-from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
+from tta_pipeline.shifts.loading import find_shift_set, shipped_names
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds import AnySource
 
@@ -227,7 +227,7 @@ def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:
         if not isinstance(content["own"], dict) or "name" in content["own"]:
             raise ValueError("own is no section of a set, or has a name; expected {names: [dusk], severities: [1]}")
         name = str(content.get("name", "")).rpartition("/")[2]
-        if name in shipped_sets():
+        if name in shipped_names():
             raise ValueError(
                 f"own would be called {name}, which is a set that comes with the project; expected another name of the "
                 "file or of the set, or results on different sets would have one name"

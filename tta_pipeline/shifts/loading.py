@@ -17,10 +17,20 @@ _SHIPPED = Path(__file__).parent / "sets"
 
 
 @cache
+def shipped_names() -> tuple[str, ...]:
+    """Return the names of the shift sets that come with the project."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
+
+
+@cache
+def shipped_set(name: str) -> ShiftSet:
+    """Return the shift set *name* that comes with the project."""
+    return read_shift_set(_SHIPPED / f"{name}.yaml", name)
+
+
 def shipped_sets() -> dict[str, ShiftSet]:
     """Return the shift sets that come with the project, by name."""
-    paths = sorted(_SHIPPED.glob("*.yaml"))
-    return {path.stem: read_shift_set(path, path.stem) for path in paths}
+    return {name: shipped_set(name) for name in shipped_names()}
 
 
 def is_known_shift(name: str) -> bool:
@@ -42,17 +52,17 @@ def find_shift_set(name: str, folder: Path) -> ShiftSet:
     """
     path = folder / f"{name}{ENDING}"
     is_own = "/" not in name and path.exists()
-    if is_own and name in shipped_sets():
+    if is_own and name in shipped_names():
         raise BenchmarkFileError(
             f"{path} has the name of a shift set that comes with the project; expected another name: rename it, or "
             "results on different sets would have one name"
         )
     if is_own:
         return read_shift_set(path, name)
-    if name in shipped_sets():
-        return shipped_sets()[name]
+    if name in shipped_names():
+        return shipped_set(name)
     raise BenchmarkFileError(
-        f"found no shift set {name!r}; expected one of {', '.join(shipped_sets())}, or a file {path.name} in {folder}"
+        f"found no shift set {name!r}; expected one of {', '.join(shipped_names())}, or a file {path.name} in {folder}"
     )
 
 
