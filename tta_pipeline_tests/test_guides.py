@@ -11,12 +11,12 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
-from tta_pipeline.benchmarks.sources import ShardsSource
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import CheckpointModel
 from tta_pipeline.cli import main
 from tta_pipeline.resources import Compute
+from tta_pipeline.sources.kinds import ShardsSource
 
 ROOT = Path(__file__).parents[1]
 GUIDES = {

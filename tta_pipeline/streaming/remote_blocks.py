@@ -60,7 +60,7 @@ class BlockCache:
         self.root = root
         self.limit_bytes = limit_bytes
         self._num_new_bytes = limit_bytes  # so that the first block has the folder looked at
-        self._lock = Lock()
+        self._lock, self._process_id = Lock(), os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(BlockCache, root=self.root, limit_bytes=self.limit_bytes), ()
@@ -97,7 +97,7 @@ class BlockCache:
         try:
             if not path.parent.is_dir():
                 own_folder(path.parent)
-            with self._lock:
+            with self._lock_of_this_process():
                 self._num_new_bytes += len(data)
                 if self._num_new_bytes >= self.limit_bytes // _SHARE:
                     self._make_room(path.parent)
@@ -112,6 +112,12 @@ class BlockCache:
                 f"{path.parent}: found {error.strerror}; expected a folder with room for {self.limit_bytes} bytes of "
                 f"remote shards: {advice(error)}, or set stage_folder to another one, or a lower remote_limit_gib"
             ) from error
+
+    def _lock_of_this_process(self) -> Lock:
+        """Return the lock; a fork copies one that a thread of the parent may hold for ever."""
+        if self._process_id != os.getpid():
+            self._lock, self._process_id = Lock(), os.getpid()
+        return self._lock
 
     def _make_room(self, folder: Path) -> None:
         """Remove the blocks that were read longest ago, until the next look at the folder has to come."""

@@ -14,6 +14,7 @@ from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.streaming.reader import Stream
 
 IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
@@ -36,6 +37,7 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, *
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
         benchmark_name="test",
+        shift_set=shipped_sets()["imagenet_c"],
         experiment_name=method,
         experiment=Experiment(model="small", method=method, batch_size=6, **changes),
         model=LoadedModel(

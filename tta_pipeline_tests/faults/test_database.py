@@ -254,7 +254,7 @@ def test_eight_processes_that_publish_at_once_lose_nothing(locations: Locations)
 WRITE_SESSION = """
 import sys, duckdb
 connection = duckdb.connect(sys.argv[1])
-connection.execute("INSERT INTO corruptions VALUES ('clean', 'extra', false)")
+connection.execute("INSERT INTO published_shifts VALUES ('imagenet_c', 'clean', 99, 'extra', false)")
 connection.execute("BEGIN")
 connection.execute("DELETE FROM evaluations")
 print("holds it", flush=True)
@@ -294,7 +294,7 @@ def test_the_log_of_a_killed_write_session_is_kept_and_not_applied(locations: Lo
     assert str(aside) in notes[0]
     assert 3 == published(locations).total()
     with open_metrics(locations.metrics) as connection:
-        assert (0,) == connection.execute("SELECT count(*) FROM corruptions WHERE corruption = 'clean'").fetchone()
+        assert (0,) == connection.execute("SELECT count(*) FROM published_shifts WHERE shift = 'clean'").fetchone()
 
 
 FORKING = """

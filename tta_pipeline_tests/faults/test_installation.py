@@ -161,7 +161,7 @@ def test_no_document_or_program_opens_a_port_to_others():
     serving = [
         line
         for line in lines
-        if re.search(r"\b(dagster|dg) dev |dagster-webserver -|http\.server|dagster-daemon run", line)
+        if re.search(r"\b(dagster|dg) dev |dagster-webserver -|-m http\.server|dagster-daemon run", line)
     ]
     assert len(serving) >= 2
     assert not [line for line in serving if "-h 127.0.0.1" not in line]
