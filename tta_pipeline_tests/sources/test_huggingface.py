@@ -38,7 +38,7 @@ def benchmark(tmp_path: Path, source: dict, **fields: object) -> Benchmark:
     text = {
         "title": "x", "image_size": 32, "shards": {"num_shards": 1}, "models": {}, "experiments": {},
         "source": {"kind": "huggingface", "data_set": str(tmp_path / "hub"), **source},
-        **({"corruptions": ["fog"], "severities": [1, 5]} if "shift_set" not in fields else {}), **fields,
+        **({"corruptions": ["fog"], "severities": [1, 5]} if not {"shift_set", "own"} & set(fields) else {}), **fields,
     }  # fmt: skip
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(text))
     return load_benchmark(tmp_path / "mine.yaml")
@@ -92,6 +92,57 @@ def test_classes_come_from_class_map_features_or_labels(tmp_path: Path):
         assert expected == benchmark_class_map(found, Locations(root=root)).classes
         first = images(found, root)["fog|1"]
         assert ("cat" if names else expected[0]) in [name.split("/")[0] for name, data in first if data == jpeg(0)]
+
+
+@pytest.mark.parametrize("class_folders", ["names", "numbers"])
+def test_names_that_are_numbers_count_in_the_class_map(tmp_path: Path, class_folders: str):
+    """As `imagefolder` stores ImageNetV2: features 0, 1, 10, 11, whose labels 0, 1, 2, 3 are not those of the map."""
+    classes = [f"n{number:02d}" for number in range(12)]
+    (tmp_path / "map.json").write_text(json.dumps(classes))
+    (tmp_path / "v2.shifts.yaml").write_text(
+        f"{{names: [test], classes: {tmp_path}/map.json, class_folders: {class_folders}}}"
+    )
+    names = sorted(map(str, range(12)))
+    for labels, features in ((list(range(12)), names), (names, None)):
+        parquet(tmp_path / "hub" / "test.parquet", labels, names=features)
+
+        found = images(benchmark(tmp_path, {}, shift_set="v2"), tmp_path)
+
+        expected = sorted(f"n{int(name):02d}/{label:08d}.jpg" for label, name in enumerate(names))
+        assert expected == [name for name, _ in found["test|0"]]
+
+
+def test_names_that_the_class_map_lacks_are_refused(tmp_path: Path):
+    """Their labels would otherwise count in the map, as tench for goldfish; so would text, and a number too large."""
+    path = tmp_path / "hub" / "fog" / "1" / "a.parquet"
+    for labels, names, message in (
+        ([0, 1, 2, 3], ["goldfish", "tench", "ant", "cow"], "names 4 classes .*'goldfish', 'tench', 'ant' and 1 more"),
+        (["goldfish", "goldfish"], None, "names 1 classes .*: 'goldfish'; expected"),
+        ([0, 1], ["0", "1000"], "names 1 classes .*: '1000'; expected"),
+        ([0, 1], ["0", "n01440764"], "names 1 classes .*: '0'; expected"),
+        ([0, 1], ["n01440764", "n01440764"], "names 'n01440764' more than once"),
+    ):
+        parquet(path, labels, names=names)
+        with pytest.raises(SourceError, match=message):
+            images(benchmark(tmp_path, {"part": "fog/1/a.parquet"}, class_map="imagenet", severities=[1]), tmp_path)
+
+
+def test_each_file_has_classes_of_its_own(tmp_path: Path):
+    """Features differ in order and number; a file without them beside one with them is refused."""
+    parquet(tmp_path / "hub" / "fog" / "1.parquet", [0, 1], names=["cat", "dog"])
+    parquet(tmp_path / "hub" / "fog" / "5.parquet", [0, 1, 2], names=["dog", "ape", "cat"])
+    found = benchmark(tmp_path, {})
+
+    made = images(found, tmp_path)
+
+    assert [("cat/00000000.jpg", jpeg(0)), ("dog/00000001.jpg", jpeg(1))] == made["fog|1"]
+    assert [("ape/00000001.jpg", jpeg(1)), ("cat/00000002.jpg", jpeg(2)), ("dog/00000000.jpg", jpeg(0))] == made[
+        "fog|5"
+    ]
+    assert ("ape", "cat", "dog") == benchmark_class_map(found, Locations(root=tmp_path / "data")).classes
+    parquet(tmp_path / "hub" / "fog" / "5.parquet", [0, 1])
+    with pytest.raises(SourceError, match=r"1.parquet names its classes, and .*5.parquet has numbers"):
+        benchmark_class_map(found, Locations(root=tmp_path / "other"))
 
 
 def test_webdataset_tars_are_read(tmp_path: Path):

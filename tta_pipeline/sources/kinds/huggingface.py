@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -67,6 +68,7 @@ class HuggingFaceSource(ImagesSection):
             files={cell: self._files(root, cell, at.shift_set) for cell in at.cells},
             columns=(self.image, self.label),
             classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
@@ -86,16 +88,12 @@ class HuggingFaceSource(ImagesSection):
             return None
         fitting = chosen(cells.values(), place)
         source = cls(kind="huggingface", data_set=str(place.paths[0]))
-        classes = HubImages(
-            root=place.paths[0], files={fitting.cells[0]: tuple(cells)}, columns=(source.image, source.label),
-            classes=tuple, spill_root=place.paths[0],
-        ).class_names()  # fmt: skip
         return Survey(
             source=source,
             shift_set=fitting.shift_set,
             corruptions=fitting.corruptions,
             severities=fitting.severities,
-            num_classes=len(classes),
+            num_classes=len(_classes_in(list(cells), source.label)),
             image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
             remarks=fitting.remarks,
         )
@@ -163,22 +161,19 @@ class HubImages:
     """Columns of images and of labels."""
     classes: Callable[[], tuple[str, ...]]
     """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
     spill_root: Path
     """Folder for the images of prepared cells while they are needed."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map, of the features, or those that are found."""
-        from tta_pipeline.labels.class_map import label_order
+        """Return the classes in label order: those of the class map or, of all cells, those that the files name."""
+        return self.classes() or self._found_classes
 
-        if known := self.classes() or self._features():
-            return known
-        labels = {label for paths in self.files.values() for path in paths for label in _labels(path, self.columns[1])}
-        numbers = [label for label in labels if isinstance(label, int)]
-        if len(numbers) == len(labels):
-            width = len(str(max(numbers, default=0)))
-            return tuple(f"{number:0{width}d}" for number in range(max(numbers, default=-1) + 1))
-        return label_order({str(label) for label in labels})
+    @cached_property
+    def _found_classes(self) -> tuple[str, ...]:
+        return _classes_in([path for paths in self.files.values() for path in paths], self.columns[1])
 
     def version(self, cell: Cell) -> str:
         """Return a digest of names, sizes and modification times of the files of *cell*.
@@ -233,34 +228,19 @@ class HubImages:
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.sources.listing import Listing
+        from tta_pipeline.sources.numbered import class_by_name
 
-        names = self._names_by_number()
+        known = self.classes()
         number = 0
         for path in self._files(cell):
+            own = _own_names(path, self.columns[1])
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=path)
+            names = tuple(meant[name] for name in own) if own else self.class_names()
             for sample in _samples(path, self.columns):
-                spill.append(_class_name(sample.label, names, path), f"{number:08d}{_suffix(sample.data)}", sample.data)
+                class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
+                spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
                 number += 1
         return Listing(cell=cell, root=self.root, images=spill.images())
-
-    def _names_by_number(self) -> tuple[str, ...]:
-        """Return the classes that labels count: those of the features, where the class map has their names."""
-        features, known = self._features(), self.class_names()
-        return features if features and set(features) <= set(known) else known
-
-    def _features(self) -> tuple[str, ...]:
-        """Return the class names that the Hub stores in Parquet files; nothing if there are none."""
-        from pyarrow.parquet import read_schema
-
-        paths = (path for paths in self.files.values() for path in paths if path.suffix == ".parquet")
-        if (first := next(paths, None)) is None:
-            return ()
-        with _reading(first):
-            metadata = read_schema(first).metadata or {}
-        try:
-            features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-            return tuple(features.get(self.columns[1], {}).get("names", ()))
-        except (ValueError, AttributeError):
-            return ()  # of another form; labels are then read
 
 
 def _matching(root: Path, part: str) -> Iterator[Path]:
@@ -283,11 +263,7 @@ def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
     from pyarrow.parquet import ParquetFile
 
     with _reading(path), ParquetFile(path) as file:
-        if missing := [column for column in columns if column not in file.schema_arrow.names]:
-            raise SourceError(
-                f"{path} has the columns {', '.join(file.schema_arrow.names)}; expected {', '.join(missing)}: name "
-                "them by image and label"
-            )
+        _require_columns(path, columns, file.schema_arrow.names)
         for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=list(columns)):
             for image, label in zip(batch[columns[0]].to_pylist(), batch[columns[1]].to_pylist(), strict=True):
                 data = image.get("bytes") if isinstance(image, dict) else image
@@ -333,19 +309,82 @@ def _tar_samples(path: Path) -> Iterator[_Sample]:
         )
 
 
+def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
+    """Return the classes of *paths*, in label order: those that they name, or the numbers up to the largest label.
+
+    Raises:
+        SourceError: some name their classes, and others have numbers alone.
+    """
+    from tta_pipeline.sources.numbered import united
+
+    named = {path: names for path in paths if (names := _own_names(path, column))}
+    if numbered := [path for path in paths if path not in named] if named else []:
+        raise SourceError(
+            f"{next(iter(named))} names its classes, and {numbered[0]} has numbers alone; expected one or the other: "
+            "give class_map the classes that the numbers count in"
+        )
+    if named:
+        return united(named.values())
+    largest = max((label for path in paths for label in _labels(path, column) if isinstance(label, int)), default=-1)
+    width = len(str(max(largest, 0)))
+    return tuple(f"{number:0{width}d}" for number in range(largest + 1))
+
+
+def _own_names(path: Path, column: str) -> tuple[str, ...]:
+    """Return the classes that *path* names, in the order in which its labels count; nothing if labels are numbers.
+
+    Raises:
+        SourceError: some labels are names, and others numbers.
+    """
+    from tta_pipeline.labels.class_map import label_order
+
+    if features := _features(path, column):
+        return features
+    labels = _labels(path, column)
+    names = {label for label in labels if isinstance(label, str)}
+    if names and names != labels:
+        number = min(labels - names)
+        raise SourceError(
+            f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
+            "correct its labels"
+        )
+    return label_order(names)
+
+
+def _features(path: Path, column: str) -> tuple[str, ...]:
+    """Return the class names that the Hub stores in a Parquet file; nothing if there are none."""
+    from pyarrow.parquet import read_schema
+
+    if path.suffix != ".parquet":
+        return ()
+    with _reading(path):
+        metadata = read_schema(path).metadata or {}
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        return tuple(map(str, features.get(column, {}).get("names", ())))
+    except (ValueError, AttributeError, TypeError):
+        return ()  # of another form; labels are then read
+
+
 def _labels(path: Path, column: str) -> set[int | str]:
     """Return the labels in *path*; of a Parquet file only their column is read."""
     if path.suffix == ".tar":
         return {sample.label for sample in _tar_samples(path)}
-    from pyarrow.parquet import read_table
+    from pyarrow.parquet import ParquetFile
 
-    with _reading(path):
-        return set(read_table(path, columns=[column])[column].unique().to_pylist())
+    with _reading(path), ParquetFile(path) as file:
+        _require_columns(path, (column,), file.schema_arrow.names)
+        return {label for label in file.read([column])[column].unique().to_pylist() if isinstance(label, int | str)}
 
 
-def _class_name(label: int | str, names: Sequence[str], path: Path) -> str:
-    if isinstance(label, str):
-        return label
+def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:
+    if missing := [column for column in columns if column not in found]:
+        raise SourceError(
+            f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: name them by image and label"
+        )
+
+
+def _at(label: int, names: Sequence[str], path: Path) -> str:
     if not 0 <= label < len(names):
         raise SourceError(
             f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "

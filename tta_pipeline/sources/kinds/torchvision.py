@@ -49,6 +49,7 @@ class TorchvisionSource(ImagesSection):
             dataset=self.dataset,
             arguments={cell: self._arguments(cell, at.shift_set) for cell in at.cells},
             classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
@@ -78,23 +79,21 @@ class DatasetImages:
     arguments: Mapping[Cell, Mapping[str, Argument]]
     classes: Callable[[], tuple[str, ...]]
     """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
     spill_root: Path
     """Folder for the images of prepared cells, as PNG files, while they are needed."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map, or of the data set.
+        """Return the classes in label order: those of the class map, or of the data sets of all cells.
 
         Raises:
-            SourceError: neither has any.
+            SourceError: one of them has none.
         """
-        cell = next(iter(self.arguments))
-        names = self.classes() or _classes_of(self._made(cell))
-        if not names:
-            raise SourceError(
-                f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
-            )
-        return names
+        from tta_pipeline.sources.numbered import united
+
+        return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
 
     def version(self, cell: Cell) -> str:
         """Return a digest of class and arguments, and of names, sizes and times in the first levels of the root."""
@@ -135,10 +134,13 @@ class DatasetImages:
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.sources.listing import Listing
+        from tta_pipeline.sources.numbered import class_by_name
 
-        made = self._made(cell)
-        own, known = _classes_of(made), self.class_names()
-        names = own if own and set(own) <= set(known) else known
+        made, known = self._made(cell), self.classes()
+        names = known
+        if own := _classes_of(made) if known else self._own_names(made):
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=self.dataset)
+            names = tuple(meant[name] for name in own)
         for index in range(len(made)):
             image, label = self._sample(made, index)
             if not 0 <= label < len(names):
@@ -148,6 +150,13 @@ class DatasetImages:
                 )
             spill.append(names[label], f"{index:08d}.png", image)
         return Listing(cell=cell, root=self.spill_root, images=spill.images())
+
+    def _own_names(self, made: Any) -> tuple[str, ...]:
+        if names := _classes_of(made):
+            return names
+        raise SourceError(
+            f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
+        )
 
     def _sample(self, made: Any, index: int) -> tuple[bytes, int]:
         from PIL import Image
