@@ -33,6 +33,16 @@ def parquet(path: Path, labels: list, *, names: list[str] | None = None, image: 
     pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), path)
 
 
+def webdataset(path: Path, members: list[tuple[str, bytes]]) -> None:
+    """Write a tar of *members*, in their order."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
 def benchmark(tmp_path: Path, source: dict, **fields: object) -> Benchmark:
     """Return the benchmark of *source*, with fog at severities 1 and 5."""
     text = {
@@ -147,18 +157,72 @@ def test_each_file_has_classes_of_its_own(tmp_path: Path):
 
 def test_webdataset_tars_are_read(tmp_path: Path):
     """An image and a .cls, a name or a number, for each sample."""
-    (tmp_path / "hub" / "fog").mkdir(parents=True)
     for severity, texts in ((1, ("1", "0")), (5, ("0", "1"))):
-        with tarfile.open(tmp_path / "hub" / "fog" / f"{severity}-000.tar", "w") as tar:
-            for number, text in enumerate(texts):
-                for name, data in ((f"{number}.jpg", jpeg(number)), (f"{number}.cls", text.encode())):
-                    info = tarfile.TarInfo(name)
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
+        members = [
+            member for number, text in enumerate(texts)
+            for member in ((f"{number}.jpg", jpeg(number)), (f"{number}.cls", text.encode()))
+        ]  # fmt: skip
+        webdataset(tmp_path / "hub" / "fog" / f"{severity}-00000-of-00001.tar", members)
 
     found = images(benchmark(tmp_path, {}), tmp_path)
 
     assert [("0/00000001.jpg", jpeg(1)), ("1/00000000.jpg", jpeg(0))] == found["fog|1"]
+
+
+def test_the_image_of_a_sample_is_that_of_adoption(tmp_path: Path):
+    """A mask beside the image is left out, whatever comes first; .json says the class; two images are refused."""
+    path = tmp_path / "hub" / "fog" / "5.tar"
+    found = benchmark(tmp_path, {}, severities=[5])
+    for members in (
+        [("a.jpg", jpeg(1)), ("a.seg.png", jpeg(9)), ("a.cls", b"0")],
+        [("a.seg.png", jpeg(9)), ("a.json", b'{"label": 0}'), ("a.jpg", jpeg(1)), ("._a.jpg", b"")],
+    ):
+        webdataset(path, members)
+        assert [("0/00000000.jpg", jpeg(1))] == images(found, tmp_path)["fog|5"]
+    for members, message in (
+        ([("a.jpg", jpeg(1)), ("a.png", jpeg(9)), ("a.cls", b"0")], "has 2 images"),
+        ([("a.jpg", jpeg(1)), ("a.cls", b"0"), ("a.jpg", jpeg(9))], "appears 2 times"),
+        ([("a.jpg", jpeg(1))], "has no class"),
+        ([("a.cls", b"1")], "has no image"),
+    ):
+        webdataset(path, members)
+        with pytest.raises(SourceError, match=f"5.tar: key a {message}"):
+            images(found, tmp_path)
+
+
+def test_files_of_another_split_are_not_taken(tmp_path: Path):
+    """`gaussian` is not the beginning of `gaussian-blur`."""
+    for number, name in enumerate(("gaussian", "gaussian-blur"), start=1):
+        parquet(tmp_path / "hub" / f"{name}-00000-of-00001-0a1b.parquet", [0] * number)
+
+    found = images(benchmark(tmp_path, {}, own={"names": ["gaussian", "gaussian-blur"]}), tmp_path)
+
+    assert [1, 2] == [len(found["gaussian|0"]), len(found["gaussian-blur|0"])]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("data/fog-00000-of-00001", "fog/test"), "as well as"),
+        (("fog", "fog/test"), "as well as"),
+        (("fog/test-00000-of-00001", "fog/train-00000-of-00001"), "files of 2 splits for fog"),
+        (("fog-00000-of-00002", "fog-00000-of-00003"), "files of 2 splits for fog"),
+        (("fog/0000", "fog/0001"), ""),
+        (("fog/test-00000-of-00002", "fog/test-00001-of-00002"), ""),
+    ],
+)
+def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, str], message: str):
+    """Two places, or two splits in a folder, would make one cell of both; numbered files of one split are one."""
+    for name in names:
+        parquet(tmp_path / "hub" / f"{name}.parquet", [0, 1])
+    found = benchmark(tmp_path, {}, own={"names": ["fog"]})
+
+    if message:
+        with pytest.raises(SourceError, match=message):
+            images(found, tmp_path)
+    else:
+        assert 4 == len(images(found, tmp_path)["fog|0"])
+    assert 2 == len(found.source.places(found.cells[0], found.shift_set))
 
 
 def test_a_repository_is_read_from_the_cache_at_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -166,7 +230,7 @@ def test_a_repository_is_read_from_the_cache_at_its_revision(tmp_path: Path, mon
     revision = "a" * 40
     snapshot = tmp_path / "cache" / "datasets--me--cats" / "snapshots" / revision
     for severity in (1, 5):
-        parquet(snapshot / "fog" / f"{severity}-0.parquet", [0, 1, 2], names=NAMES)
+        parquet(snapshot / "fog" / f"{severity}.parquet", [0, 1, 2], names=NAMES)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", os.fspath(tmp_path / "cache"))
 
     found = benchmark(tmp_path, {"data_set": "me/cats", "revision": revision})

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
 _BATCH_SIZE = 256
+_ARRAY_TYPES = ("npy", "pth")
+"""Types of images in shards that are no image files."""
+_MAX_SAID_BYTES = 2**20 + 1
 
 
 class HuggingFaceSource(ImagesSection):
@@ -41,7 +45,8 @@ class HuggingFaceSource(ImagesSection):
     """Commit of a data set in the cache; required for one, since a branch moves."""
     part: str | None = None
     """Part that a cell is: a split, `<configuration>/<split>`, or a pattern of files, in which `{shift}` and
-    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities."""
+    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities. A split is
+    `<split>.parquet`, `<split>-00000-of-00002.parquet` and so on, or a folder with one split; so are tars."""
     parts: dict[str, str] = Field(default_factory=dict)
     """Parts of single shifts, where `part` does not say them."""
     image: str = "image"
@@ -65,7 +70,7 @@ class HuggingFaceSource(ImagesSection):
         root = self._root()
         images = HubImages(
             root=root,
-            files={cell: self._files(root, cell, at.shift_set) for cell in at.cells},
+            parts={cell: self._part(cell, at.shift_set) for cell in at.cells},
             columns=(self.image, self.label),
             classes=at.classes,
             are_numbers=at.shift_set.class_folders == "numbers",
@@ -75,7 +80,7 @@ class HuggingFaceSource(ImagesSection):
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the files of *cell*, if the data set is in a folder."""
-        return self._files(self._folder, cell, shift_set) if self._folder.is_dir() else ()
+        return tuple(path for paths in _places(self._folder, self._part(cell, shift_set)) for path in paths)
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -137,11 +142,10 @@ class HuggingFaceSource(ImagesSection):
             ) from None
         return Path(found)
 
-    def _files(self, root: Path, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+    def _part(self, cell: Cell, shift_set: ShiftSet) -> str:
         usual = self.part or ("{shift}/{severity}" if cell.severity else "{shift}")
         part = self.parts.get(cell.corruption, usual)
-        part = part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
-        return tuple(sorted(path for path in set(_matching(root, part)) if path.is_file() and path.suffix in _ENDINGS))
+        return part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
 
 
 class _Sample(NamedTuple):
@@ -156,7 +160,8 @@ class HubImages:
     """Images in Parquet files and WebDataset tars; each is named by its place in the cell."""
 
     root: Path
-    files: Mapping[Cell, tuple[Path, ...]]
+    parts: Mapping[Cell, str]
+    """Part of the data set that each cell is."""
     columns: tuple[str, str]
     """Columns of images and of labels."""
     classes: Callable[[], tuple[str, ...]]
@@ -173,7 +178,7 @@ class HubImages:
 
     @cached_property
     def _found_classes(self) -> tuple[str, ...]:
-        return _classes_in([path for paths in self.files.values() for path in paths], self.columns[1])
+        return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
 
     def version(self, cell: Cell) -> str:
         """Return a digest of names, sizes and modification times of the files of *cell*.
@@ -219,12 +224,13 @@ class HubImages:
         return prepared_for(self._listings, cell, root=self.root)
 
     def _files(self, cell: Cell) -> tuple[Path, ...]:
-        if not self.files.get(cell):
-            raise SourceError(
-                f"0 files of {cell.key} in {self.root}; expected {' or '.join(_ENDINGS)} files: name its split, "
-                "configuration or file pattern by part or parts"
-            )
-        return self.files[cell]
+        part = self.parts[cell]
+        if found := _files(self.root, part):
+            return found
+        raise SourceError(
+            f"0 files of {cell.key} in {self.root}; expected {' or '.join(_ENDINGS)} files of {part}: name its "
+            "split, configuration or file pattern by part or parts"
+        )
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.sources.listing import Listing
@@ -243,16 +249,56 @@ class HubImages:
         return Listing(cell=cell, root=self.root, images=spill.images())
 
 
-def _matching(root: Path, part: str) -> Iterator[Path]:
-    """Yield what *part* can mean under *root*: a pattern, or a split as folder or beginning of files' names."""
-    if any(mark in part for mark in "*?[") or part.endswith(_ENDINGS):
-        yield from root.glob(part)
-        return
+def _files(root: Path, part: str) -> tuple[Path, ...]:
+    """Return the files that *part* means under *root*; nothing if there are none.
+
+    Raises:
+        SourceError: there are files in several places, or of several splits.
+    """
+    places = _places(root, part)
+    if len(places) > 1:
+        raise SourceError(
+            f"{part} is {places[0][0]} as well as {places[1][0]}; expected one place: name the files that are meant by "
+            "a pattern in part or parts"
+        )
+    if not places or _is_pattern(part):
+        return places[0] if places else ()
+    splits = {_split_of(path): path.name for path in places[0]}
+    if len(splits) > 1:
+        names = list(splits.values())
+        raise SourceError(
+            f"{places[0][0].parent} has files of {len(splits)} splits for {part}, as {names[0]} and {names[1]}; "
+            "expected one: name the split, or a pattern of its files, by part or parts"
+        )
+    return places[0]
+
+
+def _places(root: Path, part: str) -> list[tuple[Path, ...]]:
+    """Return the files of each place that *part* can mean: those of a pattern, or a split as folder or as names."""
+    if _is_pattern(part):
+        return [found] if (found := _data_files(root.glob(part))) else []
     folder, _, split = part.strip("/").rpartition("/")
-    for base in (root / folder, root / folder / "data", root / "data" / folder):
-        yield from (base / split).glob("*")
-        if base.is_dir():
-            yield from (path for path in base.iterdir() if re.match(rf"{re.escape(split)}[-.]", path.name))
+    names = re.compile(rf"{re.escape(split)}(-\d{{5}}-of-\d{{5}}(-[0-9a-f]+)?)?\.(parquet|tar)")
+    places = []
+    for base in dict.fromkeys((root / folder, root / folder / "data", root / "data" / folder)):
+        places.append(_data_files((base / split).glob("*")))
+        places.append(_data_files(path for path in base.glob("*") if names.fullmatch(path.name)))
+    return [place for place in places if place]
+
+
+def _is_pattern(part: str) -> bool:
+    return any(mark in part for mark in "*?[") or part.endswith(_ENDINGS)
+
+
+def _data_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in paths if path.name[0] != "." and path.suffix in _ENDINGS and path.is_file()))
+
+
+def _split_of(path: Path) -> tuple[str, str | None, str]:
+    """Return what files of one split have in common: the name before a number, how many there are, and the ending."""
+    match = re.fullmatch(r"(.*?)((?:^|[-_.])\d+)?(?:-of-(\d+)(?:-[0-9a-f]+)?)?", path.stem)
+    assert match is not None, "each part may be empty"
+    return match[1], match[3], path.suffix
 
 
 def _samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
@@ -287,26 +333,45 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _tar_samples(path: Path) -> Iterator[_Sample]:
-    from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
+    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it."""
     from tta_pipeline.sources.tar_stream import opened
 
-    images: dict[str, bytes] = {}
-    labels: dict[str, int | str] = {}
+    labels = _labels_by_position(path)
     with opened(path) as stream:
-        for entry in stream:
-            folder, _, name = entry.name.rpartition("/")
-            key = f"{folder}/{name.partition('.')[0]}"
-            if name.endswith(".cls"):
-                text = stream.read().decode("utf-8", "replace").strip()
-                labels[key] = int(text) if text.isdecimal() else text
-            elif name.lower().endswith(IMAGE_SUFFIXES):
-                images[key] = stream.read()
-            if key in images and key in labels:
-                yield _Sample(images.pop(key), labels.pop(key))
-    if left := [*images, *labels]:
-        raise SourceError(
-            f"{path} has {len(left)} samples without image or .cls, such as {left[0].strip('/')}; expected both of each"
-        )
+        for position, _ in enumerate(stream):
+            if position in labels:
+                yield _Sample(stream.read(), labels[position])
+
+
+def _labels_by_position(path: Path) -> dict[int, int | str]:
+    """Return the label of each image in a tar by the image's position among the members.
+
+    Raises:
+        SourceError: the tar is damaged, or a sample has no image or no class, or several.
+    """
+    from tta_pipeline.sources.shard_members import Members, Said, member_name
+    from tta_pipeline.sources.tar_stream import opened
+
+    samples: defaultdict[str, Members[int]] = defaultdict(Members)
+    with opened(path) as stream:
+        for position, entry in enumerate(stream):
+            name = member_name(entry.name)
+            if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
+                samples[name.key].images.append((name.extension, position))
+            elif name.role == "class":
+                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+            elif name.role == "json":
+                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+    labels: dict[int, int | str] = {}
+    for key, members in samples.items():
+        try:
+            position, said = members.image(), members.said()
+        except ValueError as error:
+            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+        if said == Said():
+            raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member that says it")
+        labels[position] = said.text if said.label is None else said.label
+    return labels
 
 
 def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
@@ -369,7 +434,7 @@ def _features(path: Path, column: str) -> tuple[str, ...]:
 def _labels(path: Path, column: str) -> set[int | str]:
     """Return the labels in *path*; of a Parquet file only their column is read."""
     if path.suffix == ".tar":
-        return {sample.label for sample in _tar_samples(path)}
+        return set(_labels_by_position(path).values())
     from pyarrow.parquet import ParquetFile
 
     with _reading(path), ParquetFile(path) as file:
