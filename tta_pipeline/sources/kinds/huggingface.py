@@ -17,7 +17,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted, shared
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.kinds.survey import Place, Survey
@@ -77,6 +77,10 @@ class HuggingFaceSource(ImagesSection):
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a part that several of *cells* are."""
+        yield from shared("part", ((cell, self._part(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the files of *cell*, if the data set is in a folder."""

@@ -17,7 +17,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.source_code import import_from_here
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, shared
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.listing import Listing, Source
@@ -53,6 +53,10 @@ class TorchvisionSource(ImagesSection):
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield arguments that several of *cells* have."""
+        yield from shared("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the data set's root, if it has such an argument."""
