@@ -64,19 +64,22 @@ class NpyImages:
         return self._names_for(_labels(labels_path), labels_path)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and modification time of the files that *cell* comes from.
+        """Return a digest of the files that *cell* comes from, and of the rows and classes that are taken from them.
+
+        Of each file: name, size and modification time, and the place of the array in it.
 
         Raises:
             SourceError: one of them is missing.
         """
-        digest = hashlib.sha256(repr((cell.key, self.class_names_by_label)).encode())
+        digest = hashlib.sha256(repr((cell.key, self.severities, self.class_names_by_label)).encode())
         for place in (self.place(self._file_name(cell)), self.place(LABELS_FILE)):
             path = place.path
             try:
                 status = path.stat()
             except OSError as error:
                 raise _unreadable(place, error.strerror) from error
-            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            facts = (path.name, status.st_size, status.st_mtime_ns, place.member, place.begins_at)
+            digest.update(f"{facts}\n".encode())
         return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself

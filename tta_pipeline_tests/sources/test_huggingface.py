@@ -225,6 +225,29 @@ def test_what_can_mean_two_parts_is_refused(tmp_path: Path, names: tuple[str, st
     assert 2 == len(found.source.places(found.cells[0], found.shift_set))
 
 
+def version(found: Benchmark, tmp_path: Path) -> str:
+    """Return the version of the first cell."""
+    return open_source(found, Locations(root=tmp_path / "data")).version(found.cells[0])
+
+
+def test_what_decides_images_and_labels_decides_the_version(tmp_path: Path):
+    """Another folder, other names of classes, or another map make other shards, even if sizes and times are equal."""
+    (tmp_path / "map.json").write_text(json.dumps(NAMES))
+    versions = []
+    for folder, names, fields in (
+        ("x", NAMES, {}), ("y", NAMES, {}), ("x", NAMES[::-1], {}), ("x", NAMES, {"class_map": f"{tmp_path}/map.json"})
+    ):  # fmt: skip
+        path = tmp_path / "hub" / folder / "test.parquet"
+        parquet(path, [0, 1], names=names)
+        os.utime(path, (10**9, 10**9))
+        versions.append(version(benchmark(tmp_path, {"part": f"{folder}/test"}, severities=[1], **fields), tmp_path))
+
+    assert 4 == len(set(versions))
+    assert versions[3] == version(
+        benchmark(tmp_path, {"part": "x/test"}, severities=[1], class_map=f"{tmp_path}/map.json"), tmp_path
+    )
+
+
 def test_a_repository_is_read_from_the_cache_at_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """As huggingface_hub lays it; without revision it is refused, and another revision is not there."""
     revision = "a" * 40

@@ -120,6 +120,49 @@ def test_cells_may_have_other_classes(tmp_path: Path):
     assert ["bee", "cat"] == [name.split("/")[0] for name in images(found, tmp_path)]
 
 
+OWN = """
+from pathlib import Path
+from PIL import Image
+class Pages:
+    classes = ["a", "b"]
+    def __init__(self, file): self.value = int(Path(file).read_text())
+    def __len__(self): return 2
+    def __getitem__(self, index): return Image.new("L", (32, 32), self.value), index
+"""
+
+
+def test_code_and_files_decide_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A class of one's own, files in any argument, and files at any depth; a comment changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pages_of_mine.py").write_text(OWN)
+    (tmp_path / "value.txt").write_text("1")
+    own = benchmark(tmp_path, "pages_of_mine:Pages", {"file": str(tmp_path / "value.txt")})
+    deep = tmp_path / "set" / "x" / "y" / "z"
+    write_tree(deep, classes={"n01": 1})
+    folder = benchmark(tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/set"})
+
+    def version(found: Benchmark) -> str:
+        return open_source(found, Locations(root=tmp_path / "data")).version(found.cells[0])
+
+    versions = [version(own), version(folder)]
+    (tmp_path / "value.txt").write_text("200")
+    versions.append(version(own))
+    (tmp_path / "pages_of_mine.py").write_text(f"# Pages.\n{OWN}")
+    assert versions[2] == version(own)
+    (tmp_path / "pages_of_mine.py").write_text(OWN.replace("), index", "), 1 - index"))
+    versions.append(version(own))
+    next(deep.rglob("*.*")).write_bytes(b"")
+    versions.append(version(folder))
+
+    assert 5 == len(set(versions))
+    assert versions[3:] == [version(own), version(folder)]
+    assert 2 == len(images(own, tmp_path))
+    (tmp_path / "pages_of_mine.py").write_text(OWN)
+    with pytest.raises(SourceError, match=r"pages_of_mine.py was changed after this process imported it"):
+        version(own)
+
+
 @pytest.mark.parametrize(
     ("dataset", "arguments", "message"),
     [

@@ -185,18 +185,20 @@ class HubImages:
         return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of names, sizes and modification times of the files of *cell*.
+        """Return a digest of the files of *cell*, with sizes, modification times and classes, and of the class map.
 
         Raises:
             SourceError: there are none.
         """
-        digest = hashlib.sha256(repr((cell.key, self.columns)).encode())
+        decisive = (cell.key, self.parts[cell], self.columns, self.classes(), self.are_numbers)
+        digest = hashlib.sha256(repr(decisive).encode())
         for path in self._files(cell):
             try:
                 status = path.stat()
             except OSError as error:
                 raise SourceError(f"{path} cannot be read ({error.strerror}); expected a file of {cell.key}") from error
-            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            name, classes = path.relative_to(self.root), _features(path, self.columns[1])
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0{classes}\n".encode())
         return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
@@ -231,9 +233,11 @@ class HubImages:
         part = self.parts[cell]
         if found := _files(self.root, part):
             return found
+        split = part.rpartition("/")[2]
+        layouts = f"{split}.parquet, {split}-00000-of-00001.parquet, tars so named, or a folder {part}"
         raise SourceError(
-            f"0 files of {cell.key} in {self.root}; expected {' or '.join(_ENDINGS)} files of {part}: name its "
-            "split, configuration or file pattern by part or parts"
+            f"0 files of {cell.key} in {self.root}; expected {part if _is_pattern(part) else layouts}: name its split, "
+            "configuration or file pattern by part or parts"
         )
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pydantic import Field
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.source_code import import_from_here
+from tta_pipeline.source_code import INSTALLED, find_module, import_from_here, source_sha256
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, shared
 
@@ -100,13 +101,18 @@ class DatasetImages:
         return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of class and arguments, and of names, sizes and times in the first levels of the root."""
-        decisive: list[object] = [self.dataset, cell.key, dict(self.arguments[cell])]
-        root = self.arguments[cell].get("root")
-        if isinstance(root, str):
-            paths = sorted(path for depth in ("*", "*/*") for path in Path(root).glob(depth))
-            decisive += [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        """Return a digest of the class with its code, the arguments with all files at paths in them, and the class map.
+
+        Raises:
+            SourceError: the class is one of your own, and its code cannot be hashed or was changed after its import.
+        """
+        arguments = self.arguments[cell]
+        decisive = [self.dataset, _own_code_sha256(self.dataset), cell.key, dict(arguments), self.classes()]
+        digest = hashlib.sha256(json.dumps([*decisive, self.are_numbers], sort_keys=True).encode())
+        for _, value in sorted(arguments.items()):
+            for facts in _files_at(Path(value).expanduser()) if isinstance(value, str) else ():
+                digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
         """Return *cell* alone."""
@@ -181,6 +187,7 @@ class DatasetImages:
     def _made(self, cell: Cell) -> Any:
         module, _, name = self.dataset.partition(":")
         import_from_here()
+        _own_code_sha256(self.dataset)  # records the code as imported
         try:
             kind = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
@@ -195,6 +202,33 @@ class DatasetImages:
                 f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that make the "
                 "data set: correct source.arguments"
             ) from error
+
+
+def _own_code_sha256(dataset: str) -> str | None:
+    """Return the hash of the code of *dataset*; None if its package is installed, which has a version."""
+    found = find_module(dataset.partition(":")[0])
+    if found is None or found.origin is None or INSTALLED.intersection(Path(found.origin).parts):
+        return None
+    try:
+        return source_sha256(dataset)
+    except ValueError as error:
+        raise SourceError(f"source.dataset {dataset}: {error}") from None
+
+
+def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and modification time of the file *path*, or of each file below the folder; nothing if neither.
+
+    Folders behind links are entered, as torchvision does.
+    """
+    folders = os.walk(path, followlinks=True) if path.is_dir() else [(str(path.parent), [], [path.name])]
+    for folder, inner, names in folders:
+        inner.sort()
+        place_in = os.path.relpath(folder, path)
+        for name in sorted(names):
+            place = os.path.join(folder, name)  # noqa: PTH118 - a Path for each of a million files takes long
+            if os.path.exists(place):  # noqa: PTH110
+                status = os.stat(place)  # noqa: PTH116
+                yield f"{place_in}/{name}", status.st_size, status.st_mtime_ns
 
 
 def _classes_of(made: Any) -> tuple[str, ...]:
