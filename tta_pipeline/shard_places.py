@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from pydantic import BeforeValidator
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.partitions import Cell
 from tta_pipeline.remote_files import REMOTE_SCHEMES, checked_url, expanded, scheme_of
 
 _FOR_CELL = re.compile(r"\{(shift|severity)\}")
@@ -40,6 +41,11 @@ ShardsPlace = Annotated[Path | tuple[str, ...], BeforeValidator(_place)]
 """A folder, or URLs."""
 
 
-def names_the_cell(urls: tuple[str, ...]) -> bool:
-    """Return whether each of *urls* says where in it the cell stands, or is the folder that the cells are in."""
-    return all(_FOR_CELL.search(url) for url in urls) or (len(urls) == 1 and not urls[0].endswith(".tar"))
+def is_root_of_cells(urls: tuple[str, ...]) -> bool:
+    """Return whether *urls* is one folder, in which each cell has its own."""
+    return len(urls) == 1 and not _FOR_CELL.search(urls[0]) and not urls[0].endswith(".tar")
+
+
+def url_for(url: str, cell: Cell) -> str:
+    """Return *url* with shift and severity of *cell* where their names stand in it."""
+    return url.replace("{shift}", cell.corruption).replace("{severity}", str(cell.severity))

@@ -20,7 +20,8 @@ from typing import NamedTuple
 _PROJECT = "tta_pipeline"
 _STATED_ELSEWHERE = frozenset({"tta_pipeline.adaptation.catalogue", "tta_pipeline.errors", "tta_pipeline.sections"})
 """Modules of declarations: their values are in the fingerprint themselves, and a new entry outdates no other."""
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages."""
 
 
 _seen: dict[str, str] = {}
@@ -158,7 +159,7 @@ def _is_own(module: _Module, home: Path, root: str) -> bool:
         return True
     if top in sys.stdlib_module_names or not module.path.is_relative_to(home):
         return False
-    return not _INSTALLED & {home.name, *module.path.relative_to(home).parts}
+    return not INSTALLED & {home.name, *module.path.relative_to(home).parts}
 
 
 def _imported(module: _Module) -> Iterator[str]:

@@ -86,7 +86,7 @@ class Benchmark(Section):
     def _inconsistencies(self) -> Iterator[str]:
         if problem := name_problem(self.file):
             yield f"{problem}: rename the file"
-        yield from self.source.problems(self.cells)
+        yield from self.source.problems(self.cells, self.shift_set)
         yield from self._confusable_names()
         for name, experiment in self.experiments.items():
             if experiment.model not in self.models:

@@ -21,6 +21,8 @@ from tta_pipeline.sources.packed_arrays import ArrayPlace, packed_arrays
 from tta_pipeline.sources.spill import SpillFile, offered, prepared_for, spill_folder
 
 LABELS_FILE = "labels.npy"
+_MAX_REPEATS = 10
+"""Most severities of one array. Labels that repeat more often are those of classes in turn."""
 _PNG_LEVEL = 1
 """PNG compression level: all are lossless; a higher one takes ten times as long and saves a few per cent."""
 
@@ -62,19 +64,22 @@ class NpyImages:
         return self._names_for(_labels(labels_path), labels_path)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and modification time of the files that *cell* comes from.
+        """Return a digest of the files that *cell* comes from, and of the rows and classes that are taken from them.
+
+        Of each file: name, size and modification time, and the place of the array in it.
 
         Raises:
             SourceError: one of them is missing.
         """
-        digest = hashlib.sha256(repr((cell.key, self.class_names_by_label)).encode())
+        digest = hashlib.sha256(repr((cell.key, self.severities, self.class_names_by_label)).encode())
         for place in (self.place(self._file_name(cell)), self.place(LABELS_FILE)):
             path = place.path
             try:
                 status = path.stat()
             except OSError as error:
                 raise _unreadable(place, error.strerror) from error
-            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            facts = (path.name, status.st_size, status.st_mtime_ns, place.member, place.begins_at)
+            digest.update(f"{facts}\n".encode())
         return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
@@ -143,10 +148,24 @@ class NpyImages:
                 "numbers: restore both from one archive"
             )
         names = self._names_for(labels, labels_path)
+        self._require_one_severity(labels, labels_path)
         rows = _rows(cell, self.severities, len(images))
         for row, (image, label) in enumerate(zip(images[rows], labels[rows], strict=True)):
             spill.append(names[label], f"{row:05d}.png", _png(image))
         return Listing(cell=cell, root=images_path.path, images=spill.images())
+
+    def _require_one_severity(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> None:
+        """Refuse labels that repeat as those of several severities do, where a single one is declared."""
+        if len(self.severities) > 1 or self.severities == (0,):
+            return
+        num_repeats = _num_repeats(labels)
+        if 1 < num_repeats <= _MAX_REPEATS:
+            raise SourceError(
+                f"{path} has the same {len(labels) // num_repeats} labels {num_repeats} times, as for {num_repeats} "
+                f"severities, and the shift set has one, {self.severities[0]}; expected images of severity "
+                f"{self.severities[0]} alone: give the shift set all severities that the arrays hold, and choose some "
+                "by severities of the benchmark"
+            )
 
     def _names_for(self, labels: npt.NDArray[np.integer[Any]], path: ArrayPlace) -> tuple[str, ...]:
         """Return the name of each label, after checking the *labels* of *path* against the names."""
@@ -223,6 +242,12 @@ def _unreadable(path: ArrayPlace, reason: object) -> SourceError:
         f"{path} cannot be read as an array ({reason}); expected non-empty arrays of numbers, `<corruption>.npy` and "
         f"{LABELS_FILE}, in one folder: point root at the unpacked archive"
     )
+
+
+def _num_repeats(labels: npt.NDArray[np.integer[Any]]) -> int:
+    """Return how often *labels* repeat their beginning: 1 if they do not."""
+    counts = (count for count in range(len(labels), 1, -1) if len(labels) % count == 0)
+    return next((count for count in counts if not np.ptp(labels.reshape(count, -1), axis=0).any()), 1)
 
 
 def _rows(cell: Cell, severities: Sequence[int], num_rows: int) -> slice:

@@ -1,11 +1,13 @@
-"""Class folders that are named by the numbers of the classes, from 0."""
+"""Classes that are named by their numbers, from 0, or by names that a data set gives them."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.kinds.section import SourceContext
 from tta_pipeline.sources.listing import Listing, Source
@@ -61,6 +63,46 @@ def numbered(source: Source, at: SourceContext) -> Source:
     if at.shift_set.class_folders == "names":
         return source
     return NumberedClasses(source=source, classes=at.classes, must=True)
+
+
+def class_by_name(
+    names: Sequence[str], classes: Sequence[str], *, are_numbers: bool, where: object
+) -> Mapping[str, str]:
+    """Return the one of *classes* that each of *names* means, with which the data set *where* names its classes.
+
+    Names that all are numbers count in *classes* if *are_numbers*, or if none of them is a class. Without *classes*,
+    each name is its class.
+
+    Raises:
+        SourceError: a name stands twice, or means no class.
+    """
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise SourceError(
+            f"{where} names {_some(repeated)} more than once; expected each class once: rename them there"
+        )
+    if not classes:
+        return {name: name for name in names}
+    if all(map(_is_number, names)) and (are_numbers or set(names).isdisjoint(classes)):
+        meant = {name: classes[int(name)] for name in names if int(name) < len(classes)}
+    else:
+        meant = {name: name for name in set(names).intersection(classes)}
+    if unknown := [name for name in names if name not in meant]:
+        raise SourceError(
+            f"{where} names {len(unknown)} classes that are none of the {len(classes)} of the class map: "
+            f"{_some(unknown)}; expected names in it, as {_some(classes)}, or numbers from 0 to {len(classes) - 1}: "
+            "give the class map that has these names, or leave class_map out"
+        )
+    return meant
+
+
+def united(found: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the classes of several parts of a data set: in their order if it is one, else in label order."""
+    orders = set(found)
+    return orders.pop() if len(orders) == 1 else label_order({name for order in orders for name in order})
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _is_number(folder: str) -> bool:

@@ -23,6 +23,7 @@ from tta_pipeline.remote_files import (
     waited_for,
 )
 from tta_pipeline.sections import Section
+from tta_pipeline.shard_places import url_for
 
 REMOTE_FILE = "remote.json"
 """Says in the folder of a cell where its shards are; the folder then has none."""
@@ -114,7 +115,7 @@ class RemoteShards:
 
     def _at(self, cell: Cell) -> RemoteCell:
         own = dict(self.elsewhere).get(cell)
-        urls = tuple(url for each in own or self.urls for url in expanded(_filled(each, cell)))
+        urls = tuple(url for each in own or self.urls for url in expanded(url_for(each, cell)))
         if all(url.endswith(_SHARD_ENDING) for url in urls):
             folders = {url.rpartition("/")[0] for url in urls}
             folder = folders.pop() if len(folders) == 1 else None
@@ -168,10 +169,6 @@ def locate_shards(found: RemoteCell, folder: Path) -> bool:
     with published_folder(folder) as beside:
         (beside / REMOTE_FILE).write_bytes(found.encoded())
     return True
-
-
-def _filled(url: str, cell: Cell) -> str:
-    return url.replace("{shift}", cell.corruption).replace("{severity}", str(cell.severity))
 
 
 def _names_in_manifest(folder: str) -> tuple[str, ...] | None:

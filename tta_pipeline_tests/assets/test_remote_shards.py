@@ -91,7 +91,7 @@ def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_pat
     ("root", "more", "said"),
     [
         ("http:/host/a", "", "source.shards.root: found a location that begins with 'http:'"),
-        ("https://host/a-{000..003}.tar", "", "names the same shards for all 2 cells; expected {shift} or {severity}"),
+        ("https://host/a-{000..003}.tar", "", "names https://host/a-{000..003}.tar for"),
         ("https://host/a", "transforms: {small: {resize: 16}}", "source.root is a URL; expected shards that are here"),
     ],
 )

@@ -11,7 +11,7 @@ from PIL import Image
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.cli.shard import _section
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import BenchmarkFileError, SourceError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.sources.kinds import KINDS, ImagesSection, section_of
 from tta_pipeline.sources.kinds.options import SourceOptions
@@ -90,6 +90,36 @@ def test_an_option_without_effect_is_refused(tmp_path: Path):
         section_of(SourceOptions(sources=(tmp_path / "tree",), layout="nested"))
     with pytest.raises(SourceError, match=r"found class_pattern .* of kind npy"):
         section_of(SourceOptions(sources=(tmp_path / "arrays",), class_pattern="(a)"))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("{kind: torchvision, dataset: 'a:B', arguments: {root: /x, train: false}}", "arguments .*fog|1 and for fog|2"),
+        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}'}}", "arguments .*fog|1 and for fog|2"),
+        ("{kind: huggingface, data_set: /x, part: test}", "part names test for fog|1 and for fog|2"),
+        ("{kind: huggingface, data_set: /x, part: '{severity}'}", "part names 1 for fog|1 and for snow|1"),
+        ("{kind: huggingface, data_set: /x, parts: {fog: fog}}", "part names fog for fog|1 and for fog|2"),
+        ("{kind: shards, root: 'https://h/{shift}/a-{0..3}.tar'}", "for fog|1 and for fog|2"),
+        ("{kind: shards, root: 'https://h/fog/{severity}'}", "for fog|1 and for snow|1"),
+        ("{kind: shards, root: ['https://h/{shift}/{severity}.tar', 'https://h/a.tar']}", "a.tar for fog|1 and"),
+        ("{kind: shards, root: 'https://h/set'}", ""),
+        ("{kind: shards, root: 'https://h/{shift}-{severity}'}", ""),
+        ("{kind: huggingface, data_set: /x}", ""),
+        ("{kind: torchvision, dataset: 'a:B', arguments: {root: '/x/{shift}/{severity}'}}", ""),
+    ],
+)  # fmt: skip
+def test_no_two_cells_have_the_same_images(tmp_path: Path, source: str, found: str):
+    """Their shards would have other names and equal images, and every mean would be wrong."""
+    path = tmp_path / "mine.yaml"
+    head = HEAD.replace("shards: {num_shards: 1}\n", "") if "kind: shards" in source else HEAD
+    path.write_text(f"{head}corruptions: [fog, snow]\nseverities: [1, 2]\nsource: {source}\n")
+
+    if found:
+        with pytest.raises(BenchmarkFileError, match=found.replace("|", r"\|")):
+            load_benchmark(path)
+    else:
+        load_benchmark(path)
 
 
 def test_labels_of_arrays_are_named_by_the_class_map_on_both_roads(tmp_path: Path):

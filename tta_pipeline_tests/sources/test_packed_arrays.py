@@ -79,6 +79,27 @@ def test_what_cannot_be_read_in_place_is_refused(packed: Path, tmp_path: Path):
             contents(images(tmp_path / name))
 
 
+def test_an_array_of_five_severities_is_not_one_of_a_single_severity(packed: Path):
+    """All rows would be severity 2; classes in turn repeat more often, and a set without severities takes the array."""
+    with pytest.raises(SourceError, match=r"labels.npy has the same 3 labels 5 times.* one, 2; expected"):
+        contents(images(packed, severities=(2,)))
+
+    np.save(packed.with_suffix("") / "labels.npy", np.arange(15))
+    assert 15 == len(contents(images(packed.with_suffix(""), severities=(2,))))
+    np.save(packed.with_suffix("") / "labels.npy", np.zeros(15, int))
+    assert 15 == len(contents(images(packed.with_suffix(""), severities=(2,))))
+
+
+def test_what_rows_are_taken_decides_the_version(packed: Path):
+    """Other severities, another array in the tar, and one that lies elsewhere in it are other images."""
+    of_frost = {"file_names": {"fog": "frost.npy"}}
+
+    for root in (packed, packed.with_suffix("")):
+        found = [images(root, **changes).version(FOG_2) for changes in ({}, {"severities": (1, 2, 3)}, of_frost)]
+        assert 3 == len(set(found))
+        assert found[0] == images(root).version(FOG_2)
+
+
 def test_new_benchmark_knows_it(packed: Path):
     """The set is CIFAR-10-C by the name of the archive, and its classes have names."""
     text, _ = new_benchmark("mine", [packed])

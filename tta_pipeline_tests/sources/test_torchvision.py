@@ -1,6 +1,7 @@
 """Data sets of torchvision become images with the same pixels."""
 
 import io
+import json
 import pickle
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def benchmark(tmp_path: Path, dataset: str, arguments: dict, **fields: object) -
         "shards": {"num_shards": 1}, "models": {}, "experiments": {},
         "source": {"kind": "torchvision", "dataset": dataset, "arguments": arguments}, **fields,
     }  # fmt: skip
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(text))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({name: each for name, each in text.items() if each is not None}))
     return load_benchmark(tmp_path / "mine.yaml")
 
 
@@ -75,6 +76,91 @@ def test_arguments_may_name_the_cell(tmp_path: Path):
     for names, count in ((["dusk"], 2), (["dawn", "dusk"], 3)):
         found = benchmark(tmp_path, "torchvision.datasets:ImageFolder", arguments, names=names)
         assert count == len(images(found, tmp_path))
+
+
+@pytest.mark.parametrize("class_folders", ["names", "numbers"])
+def test_folders_that_are_numbers_count_in_the_class_map(tmp_path: Path, class_folders: str):
+    """Folders 0 to 11 of ImageNetV2: ImageFolder sorts 10 before 2, and its labels are not those of the map."""
+    classes = [f"n{number:02d}" for number in range(12)]
+    (tmp_path / "map.json").write_text(json.dumps(classes))
+    (tmp_path / "v2.shifts.yaml").write_text(
+        f"{{names: [test], classes: {tmp_path}/map.json, class_folders: {class_folders}}}"
+    )
+    for number in range(12):
+        (tmp_path / "v2" / str(number)).mkdir(parents=True)
+        Image.new("L", (32, 32), number).save(tmp_path / "v2" / str(number) / "x.png")
+    found = benchmark(
+        tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/v2"}, own=None, shift_set="v2"
+    )
+
+    made = images(found, tmp_path)
+
+    assert {name: number for number, name in enumerate(classes)} == {
+        name[:3]: int(pixels.max()) for name, pixels in made.items()
+    }
+
+
+def test_classes_that_the_class_map_lacks_are_refused(tmp_path: Path):
+    """Labels of goldfish and tench would otherwise be the map's 0 and 1."""
+    write_tree(tmp_path / "set", classes={"goldfish": 1, "tench": 1})
+    found = benchmark(tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/set"}, class_map="imagenet")
+
+    with pytest.raises(SourceError, match=r"names 2 classes .*'goldfish', 'tench'; expected"):
+        images(found, tmp_path)
+
+
+def test_cells_may_have_other_classes(tmp_path: Path):
+    """The classes of the benchmark are those of all cells."""
+    write_tree(tmp_path / "set" / "dusk", classes={"bee": 1, "cat": 1})
+    write_tree(tmp_path / "set" / "dawn", classes={"ant": 1, "bee": 1})
+    arguments = {"root": f"{tmp_path}/set/{{shift}}"}
+    found = benchmark(tmp_path, "torchvision.datasets:ImageFolder", arguments, names=["dusk", "dawn"])
+
+    assert ("ant", "bee", "cat") == benchmark_class_map(found, Locations(root=tmp_path / "data")).classes
+    assert ["bee", "cat"] == [name.split("/")[0] for name in images(found, tmp_path)]
+
+
+OWN = """
+from pathlib import Path
+from PIL import Image
+class Pages:
+    classes = ["a", "b"]
+    def __init__(self, file): self.value = int(Path(file).read_text())
+    def __len__(self): return 2
+    def __getitem__(self, index): return Image.new("L", (32, 32), self.value), index
+"""
+
+
+def test_code_and_files_decide_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A class of one's own, files in any argument, and files at any depth; a comment changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "pages_of_mine.py").write_text(OWN)
+    (tmp_path / "value.txt").write_text("1")
+    own = benchmark(tmp_path, "pages_of_mine:Pages", {"file": str(tmp_path / "value.txt")})
+    deep = tmp_path / "set" / "x" / "y" / "z"
+    write_tree(deep, classes={"n01": 1})
+    folder = benchmark(tmp_path, "torchvision.datasets:ImageFolder", {"root": f"{tmp_path}/set"})
+
+    def version(found: Benchmark) -> str:
+        return open_source(found, Locations(root=tmp_path / "data")).version(found.cells[0])
+
+    versions = [version(own), version(folder)]
+    (tmp_path / "value.txt").write_text("200")
+    versions.append(version(own))
+    (tmp_path / "pages_of_mine.py").write_text(f"# Pages.\n{OWN}")
+    assert versions[2] == version(own)
+    (tmp_path / "pages_of_mine.py").write_text(OWN.replace("), index", "), 1 - index"))
+    versions.append(version(own))
+    next(deep.rglob("*.*")).write_bytes(b"")
+    versions.append(version(folder))
+
+    assert 5 == len(set(versions))
+    assert versions[3:] == [version(own), version(folder)]
+    assert 2 == len(images(own, tmp_path))
+    (tmp_path / "pages_of_mine.py").write_text(OWN)
+    with pytest.raises(SourceError, match=r"pages_of_mine.py was changed after this process imported it"):
+        version(own)
 
 
 @pytest.mark.parametrize(

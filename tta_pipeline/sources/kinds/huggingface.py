@@ -3,9 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
@@ -15,7 +17,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted, shared
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.kinds.survey import Place, Survey
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _ENDINGS = (".parquet", ".tar")
 _BATCH_SIZE = 256
+_ARRAY_TYPES = ("npy", "pth")
+"""Types of images in shards that are no image files."""
+_MAX_SAID_BYTES = 2**20 + 1
 
 
 class HuggingFaceSource(ImagesSection):
@@ -40,7 +45,8 @@ class HuggingFaceSource(ImagesSection):
     """Commit of a data set in the cache; required for one, since a branch moves."""
     part: str | None = None
     """Part that a cell is: a split, `<configuration>/<split>`, or a pattern of files, in which `{shift}` and
-    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities."""
+    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities. A split is
+    `<split>.parquet`, `<split>-00000-of-00002.parquet` and so on, or a folder with one split; so are tars."""
     parts: dict[str, str] = Field(default_factory=dict)
     """Parts of single shifts, where `part` does not say them."""
     image: str = "image"
@@ -64,16 +70,21 @@ class HuggingFaceSource(ImagesSection):
         root = self._root()
         images = HubImages(
             root=root,
-            files={cell: self._files(root, cell, at.shift_set) for cell in at.cells},
+            parts={cell: self._part(cell, at.shift_set) for cell in at.cells},
             columns=(self.image, self.label),
             classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
 
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a part that several of *cells* are."""
+        yield from shared("part", ((cell, self._part(cell, shift_set)) for cell in cells))
+
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the files of *cell*, if the data set is in a folder."""
-        return self._files(self._folder, cell, shift_set) if self._folder.is_dir() else ()
+        return tuple(path for paths in _places(self._folder, self._part(cell, shift_set)) for path in paths)
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -86,16 +97,12 @@ class HuggingFaceSource(ImagesSection):
             return None
         fitting = chosen(cells.values(), place)
         source = cls(kind="huggingface", data_set=str(place.paths[0]))
-        classes = HubImages(
-            root=place.paths[0], files={fitting.cells[0]: tuple(cells)}, columns=(source.image, source.label),
-            classes=tuple, spill_root=place.paths[0],
-        ).class_names()  # fmt: skip
         return Survey(
             source=source,
             shift_set=fitting.shift_set,
             corruptions=fitting.corruptions,
             severities=fitting.severities,
-            num_classes=len(classes),
+            num_classes=len(_classes_in(list(cells), source.label)),
             image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
             remarks=fitting.remarks,
         )
@@ -139,11 +146,10 @@ class HuggingFaceSource(ImagesSection):
             ) from None
         return Path(found)
 
-    def _files(self, root: Path, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+    def _part(self, cell: Cell, shift_set: ShiftSet) -> str:
         usual = self.part or ("{shift}/{severity}" if cell.severity else "{shift}")
         part = self.parts.get(cell.corruption, usual)
-        part = part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
-        return tuple(sorted(path for path in set(_matching(root, part)) if path.is_file() and path.suffix in _ENDINGS))
+        return part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
 
 
 class _Sample(NamedTuple):
@@ -158,41 +164,41 @@ class HubImages:
     """Images in Parquet files and WebDataset tars; each is named by its place in the cell."""
 
     root: Path
-    files: Mapping[Cell, tuple[Path, ...]]
+    parts: Mapping[Cell, str]
+    """Part of the data set that each cell is."""
     columns: tuple[str, str]
     """Columns of images and of labels."""
     classes: Callable[[], tuple[str, ...]]
     """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
     spill_root: Path
     """Folder for the images of prepared cells while they are needed."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map, of the features, or those that are found."""
-        from tta_pipeline.labels.class_map import label_order
+        """Return the classes in label order: those of the class map or, of all cells, those that the files name."""
+        return self.classes() or self._found_classes
 
-        if known := self.classes() or self._features():
-            return known
-        labels = {label for paths in self.files.values() for path in paths for label in _labels(path, self.columns[1])}
-        numbers = [label for label in labels if isinstance(label, int)]
-        if len(numbers) == len(labels):
-            width = len(str(max(numbers, default=0)))
-            return tuple(f"{number:0{width}d}" for number in range(max(numbers, default=-1) + 1))
-        return label_order({str(label) for label in labels})
+    @cached_property
+    def _found_classes(self) -> tuple[str, ...]:
+        return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of names, sizes and modification times of the files of *cell*.
+        """Return a digest of the files of *cell*, with sizes, modification times and classes, and of the class map.
 
         Raises:
             SourceError: there are none.
         """
-        digest = hashlib.sha256(repr((cell.key, self.columns)).encode())
+        decisive = (cell.key, self.parts[cell], self.columns, self.classes(), self.are_numbers)
+        digest = hashlib.sha256(repr(decisive).encode())
         for path in self._files(cell):
             try:
                 status = path.stat()
             except OSError as error:
                 raise SourceError(f"{path} cannot be read ({error.strerror}); expected a file of {cell.key}") from error
-            digest.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            name, classes = path.relative_to(self.root), _features(path, self.columns[1])
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0{classes}\n".encode())
         return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
@@ -224,55 +230,83 @@ class HubImages:
         return prepared_for(self._listings, cell, root=self.root)
 
     def _files(self, cell: Cell) -> tuple[Path, ...]:
-        if not self.files.get(cell):
-            raise SourceError(
-                f"0 files of {cell.key} in {self.root}; expected {' or '.join(_ENDINGS)} files: name its split, "
-                "configuration or file pattern by part or parts"
-            )
-        return self.files[cell]
+        part = self.parts[cell]
+        if found := _files(self.root, part):
+            return found
+        split = part.rpartition("/")[2]
+        layouts = f"{split}.parquet, {split}-00000-of-00001.parquet, tars so named, or a folder {part}"
+        raise SourceError(
+            f"0 files of {cell.key} in {self.root}; expected {part if _is_pattern(part) else layouts}: name its split, "
+            "configuration or file pattern by part or parts"
+        )
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.sources.listing import Listing
+        from tta_pipeline.sources.numbered import class_by_name
 
-        names = self._names_by_number()
+        known = self.classes()
         number = 0
         for path in self._files(cell):
+            own = _own_names(path, self.columns[1])
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=path)
+            names = tuple(meant[name] for name in own) if own else self.class_names()
             for sample in _samples(path, self.columns):
-                spill.append(_class_name(sample.label, names, path), f"{number:08d}{_suffix(sample.data)}", sample.data)
+                class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
+                spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
                 number += 1
         return Listing(cell=cell, root=self.root, images=spill.images())
 
-    def _names_by_number(self) -> tuple[str, ...]:
-        """Return the classes that labels count: those of the features, where the class map has their names."""
-        features, known = self._features(), self.class_names()
-        return features if features and set(features) <= set(known) else known
 
-    def _features(self) -> tuple[str, ...]:
-        """Return the class names that the Hub stores in Parquet files; nothing if there are none."""
-        from pyarrow.parquet import read_schema
+def _files(root: Path, part: str) -> tuple[Path, ...]:
+    """Return the files that *part* means under *root*; nothing if there are none.
 
-        paths = (path for paths in self.files.values() for path in paths if path.suffix == ".parquet")
-        if (first := next(paths, None)) is None:
-            return ()
-        with _reading(first):
-            metadata = read_schema(first).metadata or {}
-        try:
-            features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-            return tuple(features.get(self.columns[1], {}).get("names", ()))
-        except (ValueError, AttributeError):
-            return ()  # of another form; labels are then read
+    Raises:
+        SourceError: there are files in several places, or of several splits.
+    """
+    places = _places(root, part)
+    if len(places) > 1:
+        raise SourceError(
+            f"{part} is {places[0][0]} as well as {places[1][0]}; expected one place: name the files that are meant by "
+            "a pattern in part or parts"
+        )
+    if not places or _is_pattern(part):
+        return places[0] if places else ()
+    splits = {_split_of(path): path.name for path in places[0]}
+    if len(splits) > 1:
+        names = list(splits.values())
+        raise SourceError(
+            f"{places[0][0].parent} has files of {len(splits)} splits for {part}, as {names[0]} and {names[1]}; "
+            "expected one: name the split, or a pattern of its files, by part or parts"
+        )
+    return places[0]
 
 
-def _matching(root: Path, part: str) -> Iterator[Path]:
-    """Yield what *part* can mean under *root*: a pattern, or a split as folder or beginning of files' names."""
-    if any(mark in part for mark in "*?[") or part.endswith(_ENDINGS):
-        yield from root.glob(part)
-        return
+def _places(root: Path, part: str) -> list[tuple[Path, ...]]:
+    """Return the files of each place that *part* can mean: those of a pattern, or a split as folder or as names."""
+    if _is_pattern(part):
+        return [found] if (found := _data_files(root.glob(part))) else []
     folder, _, split = part.strip("/").rpartition("/")
-    for base in (root / folder, root / folder / "data", root / "data" / folder):
-        yield from (base / split).glob("*")
-        if base.is_dir():
-            yield from (path for path in base.iterdir() if re.match(rf"{re.escape(split)}[-.]", path.name))
+    names = re.compile(rf"{re.escape(split)}(-\d{{5}}-of-\d{{5}}(-[0-9a-f]+)?)?\.(parquet|tar)")
+    places = []
+    for base in dict.fromkeys((root / folder, root / folder / "data", root / "data" / folder)):
+        places.append(_data_files((base / split).glob("*")))
+        places.append(_data_files(path for path in base.glob("*") if names.fullmatch(path.name)))
+    return [place for place in places if place]
+
+
+def _is_pattern(part: str) -> bool:
+    return any(mark in part for mark in "*?[") or part.endswith(_ENDINGS)
+
+
+def _data_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in paths if path.name[0] != "." and path.suffix in _ENDINGS and path.is_file()))
+
+
+def _split_of(path: Path) -> tuple[str, str | None, str]:
+    """Return what files of one split have in common: the name before a number, how many there are, and the ending."""
+    match = re.fullmatch(r"(.*?)((?:^|[-_.])\d+)?(?:-of-(\d+)(?:-[0-9a-f]+)?)?", path.stem)
+    assert match is not None, "each part may be empty"
+    return match[1], match[3], path.suffix
 
 
 def _samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
@@ -283,11 +317,7 @@ def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
     from pyarrow.parquet import ParquetFile
 
     with _reading(path), ParquetFile(path) as file:
-        if missing := [column for column in columns if column not in file.schema_arrow.names]:
-            raise SourceError(
-                f"{path} has the columns {', '.join(file.schema_arrow.names)}; expected {', '.join(missing)}: name "
-                "them by image and label"
-            )
+        _require_columns(path, columns, file.schema_arrow.names)
         for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=list(columns)):
             for image, label in zip(batch[columns[0]].to_pylist(), batch[columns[1]].to_pylist(), strict=True):
                 data = image.get("bytes") if isinstance(image, dict) else image
@@ -311,41 +341,123 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _tar_samples(path: Path) -> Iterator[_Sample]:
-    from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
+    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it."""
     from tta_pipeline.sources.tar_stream import opened
 
-    images: dict[str, bytes] = {}
-    labels: dict[str, int | str] = {}
+    labels = _labels_by_position(path)
     with opened(path) as stream:
-        for entry in stream:
-            folder, _, name = entry.name.rpartition("/")
-            key = f"{folder}/{name.partition('.')[0]}"
-            if name.endswith(".cls"):
-                text = stream.read().decode("utf-8", "replace").strip()
-                labels[key] = int(text) if text.isdecimal() else text
-            elif name.lower().endswith(IMAGE_SUFFIXES):
-                images[key] = stream.read()
-            if key in images and key in labels:
-                yield _Sample(images.pop(key), labels.pop(key))
-    if left := [*images, *labels]:
+        for position, _ in enumerate(stream):
+            if position in labels:
+                yield _Sample(stream.read(), labels[position])
+
+
+def _labels_by_position(path: Path) -> dict[int, int | str]:
+    """Return the label of each image in a tar by the image's position among the members.
+
+    Raises:
+        SourceError: the tar is damaged, or a sample has no image or no class, or several.
+    """
+    from tta_pipeline.sources.shard_members import Members, Said, member_name
+    from tta_pipeline.sources.tar_stream import opened
+
+    samples: defaultdict[str, Members[int]] = defaultdict(Members)
+    with opened(path) as stream:
+        for position, entry in enumerate(stream):
+            name = member_name(entry.name)
+            if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
+                samples[name.key].images.append((name.extension, position))
+            elif name.role == "class":
+                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+            elif name.role == "json":
+                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+    labels: dict[int, int | str] = {}
+    for key, members in samples.items():
+        try:
+            position, said = members.image(), members.said()
+        except ValueError as error:
+            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+        if said == Said():
+            raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member that says it")
+        labels[position] = said.text if said.label is None else said.label
+    return labels
+
+
+def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
+    """Return the classes of *paths*, in label order: those that they name, or the numbers up to the largest label.
+
+    Raises:
+        SourceError: some name their classes, and others have numbers alone.
+    """
+    from tta_pipeline.sources.numbered import united
+
+    named = {path: names for path in paths if (names := _own_names(path, column))}
+    if numbered := [path for path in paths if path not in named] if named else []:
         raise SourceError(
-            f"{path} has {len(left)} samples without image or .cls, such as {left[0].strip('/')}; expected both of each"
+            f"{next(iter(named))} names its classes, and {numbered[0]} has numbers alone; expected one or the other: "
+            "give class_map the classes that the numbers count in"
         )
+    if named:
+        return united(named.values())
+    largest = max((label for path in paths for label in _labels(path, column) if isinstance(label, int)), default=-1)
+    width = len(str(max(largest, 0)))
+    return tuple(f"{number:0{width}d}" for number in range(largest + 1))
+
+
+def _own_names(path: Path, column: str) -> tuple[str, ...]:
+    """Return the classes that *path* names, in the order in which its labels count; nothing if labels are numbers.
+
+    Raises:
+        SourceError: some labels are names, and others numbers.
+    """
+    from tta_pipeline.labels.class_map import label_order
+
+    if features := _features(path, column):
+        return features
+    labels = _labels(path, column)
+    names = {label for label in labels if isinstance(label, str)}
+    if names and names != labels:
+        number = min(labels - names)
+        raise SourceError(
+            f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
+            "correct its labels"
+        )
+    return label_order(names)
+
+
+def _features(path: Path, column: str) -> tuple[str, ...]:
+    """Return the class names that the Hub stores in a Parquet file; nothing if there are none."""
+    from pyarrow.parquet import read_schema
+
+    if path.suffix != ".parquet":
+        return ()
+    with _reading(path):
+        metadata = read_schema(path).metadata or {}
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        return tuple(map(str, features.get(column, {}).get("names", ())))
+    except (ValueError, AttributeError, TypeError):
+        return ()  # of another form; labels are then read
 
 
 def _labels(path: Path, column: str) -> set[int | str]:
     """Return the labels in *path*; of a Parquet file only their column is read."""
     if path.suffix == ".tar":
-        return {sample.label for sample in _tar_samples(path)}
-    from pyarrow.parquet import read_table
+        return set(_labels_by_position(path).values())
+    from pyarrow.parquet import ParquetFile
 
-    with _reading(path):
-        return set(read_table(path, columns=[column])[column].unique().to_pylist())
+    with _reading(path), ParquetFile(path) as file:
+        _require_columns(path, (column,), file.schema_arrow.names)
+        return {label for label in file.read([column])[column].unique().to_pylist() if isinstance(label, int | str)}
 
 
-def _class_name(label: int | str, names: Sequence[str], path: Path) -> str:
-    if isinstance(label, str):
-        return label
+def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:
+    if missing := [column for column in columns if column not in found]:
+        raise SourceError(
+            f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: name them by image and label"
+        )
+
+
+def _at(label: int, names: Sequence[str], path: Path) -> str:
     if not 0 <= label < len(names):
         raise SourceError(
             f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from tta_pipeline.corruptions.constants import PARAMETERS, SEVERITIES
 from tta_pipeline.partitions import Cell
+from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import ImagesSection
 
 
@@ -31,8 +32,9 @@ class MadeHere(ImagesSection):
             )
         return self
 
-    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield which of *cells* cannot be made here, since no function corrupts images so."""
+        del shift_set
         if unknown := sorted({cell.corruption for cell in cells} - PARAMETERS.keys()):
             yield (
                 f"corruptions has {', '.join(unknown)}, for which source.kind {self.kind!r} has no function; expected "

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,9 +70,9 @@ class SourceSection(Section, ABC):
     def open(self, at: SourceContext) -> "Observed":
         """Return what the section names: images, or the shards of others."""
 
-    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield what is wrong with *cells*, the cells of the benchmark, for such a source."""
-        del cells
+        del cells, shift_set
         yield from ()
 
     @abstractmethod
@@ -148,6 +148,18 @@ class ImagesSection(SourceSection):
         """Yield the source with the cells that are there, of those that begin with one of *prefixes*."""
         cells = beginning_with(at.cells, prefixes)
         yield self.open(replace(at, cells=cells)), cells
+
+
+def shared(field: str, places: Iterable[tuple[Cell, object]]) -> Iterator[str]:
+    """Yield the first of *places*, named by *field*, that two cells have: they would get the same images."""
+    owners: dict[str, Cell] = {}
+    for cell, place in places:
+        if (owner := owners.setdefault(str(place), cell)) != cell:
+            yield (
+                f"source.{field} names {place} for {owner.key} and for {cell.key}; expected images of its own for each "
+                "cell: put {shift} and {severity} where its shift and severity stand"
+            )
+            return
 
 
 def beginning_with(cells: Cells, prefixes: Sequence[str]) -> Cells:

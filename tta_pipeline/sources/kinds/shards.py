@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import BaseModel, ValidationError, model_validator
 
 from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.shard_places import ShardsPlace, names_the_cell
+from tta_pipeline.shard_places import ShardsPlace, is_root_of_cells, url_for
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted
+from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted, shared
 from tta_pipeline.sources.kinds.shard_names import ShardFiles
 
 if TYPE_CHECKING:
@@ -58,13 +58,11 @@ class ShardsSource(SourceSection):
         """Whether the shards are at URLs, and streamed."""
         return not isinstance(self.root, Path)
 
-    def problems(self, cells: Sequence[Cell]) -> Iterator[str]:
-        """Yield what is wrong with URLs for *cells*."""
-        if not isinstance(self.root, Path) and len(cells) > 1 and not names_the_cell(self.root):
-            yield (
-                f"source.root names the same shards for all {len(cells)} cells; expected {{shift}} or {{severity}} in "
-                "each URL, or the URL of one folder"
-            )
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a URL that several of *cells* have."""
+        del shift_set
+        if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
+            yield from shared("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
 
     def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
         """Return the shards, which are linked to, or located, and adopted."""

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import io
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,9 +16,9 @@ from pydantic import Field
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.source_code import import_from_here
+from tta_pipeline.source_code import INSTALLED, find_module, import_from_here, source_sha256
 from tta_pipeline.sources.kinds.clean import Clean, with_clean
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, shared
 
 if TYPE_CHECKING:
     from tta_pipeline.sources.listing import Listing, Source
@@ -49,9 +50,14 @@ class TorchvisionSource(ImagesSection):
             dataset=self.dataset,
             arguments={cell: self._arguments(cell, at.shift_set) for cell in at.cells},
             classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
         return with_clean(images, self.clean, at)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield arguments that several of *cells* have."""
+        yield from shared("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the data set's root, if it has such an argument."""
@@ -78,32 +84,35 @@ class DatasetImages:
     arguments: Mapping[Cell, Mapping[str, Argument]]
     classes: Callable[[], tuple[str, ...]]
     """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
     spill_root: Path
     """Folder for the images of prepared cells, as PNG files, while they are needed."""
     _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def class_names(self) -> tuple[str, ...]:
-        """Return the classes in label order: those of the class map, or of the data set.
+        """Return the classes in label order: those of the class map, or of the data sets of all cells.
 
         Raises:
-            SourceError: neither has any.
+            SourceError: one of them has none.
         """
-        cell = next(iter(self.arguments))
-        names = self.classes() or _classes_of(self._made(cell))
-        if not names:
-            raise SourceError(
-                f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
-            )
-        return names
+        from tta_pipeline.sources.numbered import united
+
+        return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of class and arguments, and of names, sizes and times in the first levels of the root."""
-        decisive: list[object] = [self.dataset, cell.key, dict(self.arguments[cell])]
-        root = self.arguments[cell].get("root")
-        if isinstance(root, str):
-            paths = sorted(path for depth in ("*", "*/*") for path in Path(root).glob(depth))
-            decisive += [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        """Return a digest of the class with its code, the arguments with all files at paths in them, and the class map.
+
+        Raises:
+            SourceError: the class is one of your own, and its code cannot be hashed or was changed after its import.
+        """
+        arguments = self.arguments[cell]
+        decisive = [self.dataset, _own_code_sha256(self.dataset), cell.key, dict(arguments), self.classes()]
+        digest = hashlib.sha256(json.dumps([*decisive, self.are_numbers], sort_keys=True).encode())
+        for _, value in sorted(arguments.items()):
+            for facts in _files_at(Path(value).expanduser()) if isinstance(value, str) else ():
+                digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
 
     def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
         """Return *cell* alone."""
@@ -135,10 +144,13 @@ class DatasetImages:
 
     def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
         from tta_pipeline.sources.listing import Listing
+        from tta_pipeline.sources.numbered import class_by_name
 
-        made = self._made(cell)
-        own, known = _classes_of(made), self.class_names()
-        names = own if own and set(own) <= set(known) else known
+        made, known = self._made(cell), self.classes()
+        names = known
+        if own := _classes_of(made) if known else self._own_names(made):
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=self.dataset)
+            names = tuple(meant[name] for name in own)
         for index in range(len(made)):
             image, label = self._sample(made, index)
             if not 0 <= label < len(names):
@@ -148,6 +160,13 @@ class DatasetImages:
                 )
             spill.append(names[label], f"{index:08d}.png", image)
         return Listing(cell=cell, root=self.spill_root, images=spill.images())
+
+    def _own_names(self, made: Any) -> tuple[str, ...]:
+        if names := _classes_of(made):
+            return names
+        raise SourceError(
+            f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
+        )
 
     def _sample(self, made: Any, index: int) -> tuple[bytes, int]:
         from PIL import Image
@@ -168,6 +187,7 @@ class DatasetImages:
     def _made(self, cell: Cell) -> Any:
         module, _, name = self.dataset.partition(":")
         import_from_here()
+        _own_code_sha256(self.dataset)  # records the code as imported
         try:
             kind = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
@@ -182,6 +202,33 @@ class DatasetImages:
                 f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that make the "
                 "data set: correct source.arguments"
             ) from error
+
+
+def _own_code_sha256(dataset: str) -> str | None:
+    """Return the hash of the code of *dataset*; None if its package is installed, which has a version."""
+    found = find_module(dataset.partition(":")[0])
+    if found is None or found.origin is None or INSTALLED.intersection(Path(found.origin).parts):
+        return None
+    try:
+        return source_sha256(dataset)
+    except ValueError as error:
+        raise SourceError(f"source.dataset {dataset}: {error}") from None
+
+
+def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and modification time of the file *path*, or of each file below the folder; nothing if neither.
+
+    Folders behind links are entered, as torchvision does.
+    """
+    folders = os.walk(path, followlinks=True) if path.is_dir() else [(str(path.parent), [], [path.name])]
+    for folder, inner, names in folders:
+        inner.sort()
+        place_in = os.path.relpath(folder, path)
+        for name in sorted(names):
+            place = os.path.join(folder, name)  # noqa: PTH118 - a Path for each of a million files takes long
+            if os.path.exists(place):  # noqa: PTH110
+                status = os.stat(place)  # noqa: PTH116
+                yield f"{place_in}/{name}", status.st_size, status.st_mtime_ns
 
 
 def _classes_of(made: Any) -> tuple[str, ...]:
