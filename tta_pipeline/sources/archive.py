@@ -80,9 +80,15 @@ class ArchivedImages:
         return tuple(other for other in among if self._has(having[0], other))
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and modification time of the archives, and of what determines the listing."""
+        """Return a digest of name, size and modification time of the archives, and of what determines the listing.
+
+        An md5 sum that is expected is part of it: one that is given later is then compared.
+        """
         stamps = [_stamp(path) for path in self.archives]
-        return _digest([stamps, cell.key, *self._what_decides_classes])
+        sums = sorted(
+            (path.name, self.expected_md5[path.name]) for path in self.archives if path.name in self.expected_md5
+        )
+        return _digest([stamps, cell.key, *self._what_decides_classes, *([{"md5": sums}] if sums else [])])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:

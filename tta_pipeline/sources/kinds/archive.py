@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.errors import BenchmarkFileError, SourceError
+from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
@@ -54,6 +55,12 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         if not found.archives:
             known = ", ".join(known for known, shift_set in shipped_sets().items() if shift_set.archives)
             raise ValueError(f"found {name}, of which no archive is known; expected one of {known}, or no `published`")
+        # The sums go by name: an archive with another name would not be compared with any.
+        if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
+            raise ValueError(
+                f"found the archives {some(unknown)}, which {name} has not; expected names among its "
+                f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
+            )
         return name
 
     @field_validator("md5")
@@ -63,6 +70,16 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             if len(digest) != 32 or set(digest.lower()) - set("0123456789abcdef"):
                 raise ValueError(f"found {digest!r} for {name}; expected 32 hexadecimal digits")
         return {name: digest.lower() for name, digest in md5.items()}
+
+    @model_validator(mode="after")
+    def _has_archives_of_sums(self) -> Self:
+        names = [path.name for path in self.archives]
+        if unknown := [name for name in self.md5 if name not in names]:
+            raise ValueError(
+                f"found md5 of {some(unknown)}; expected names among the archives {some(names)}: correct "
+                "the names, since the sum of no such archive is compared"
+            )
+        return self
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
