@@ -1,8 +1,11 @@
 """Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,17 +77,29 @@ class ExistingShards:
         Raises:
             ClassMapError: the devkit's file cannot be read.
         """
+        return self._names_by_id
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of names, sizes and modification times of the shards of *cell*, and of the devkit's ids.
+
+        Raises:
+            SourceError: there are no shards.
+            ClassMapError: the devkit's file cannot be read.
+        """
+        return version_with_ids(shards_version(self.shards(cell)), self.names_by_id())
+
+    @cached_property
+    def _names_by_id(self) -> Mapping[int, str] | None:
         from tta_pipeline.labels.label_files import devkit_ids
 
         return devkit_ids(self.devkit) if self.devkit else None
 
-    def version(self, cell: Cell) -> str:
-        """Return the digest of names, sizes and modification times of the shards of *cell*.
 
-        Raises:
-            SourceError: there are no shards.
-        """
-        return shards_version(self.shards(cell))
+def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str:
+    """Return the *version* of shards whose numbers stand for the classes *names_by_id*; None: they are labels."""
+    if names_by_id is None:
+        return version
+    return hashlib.sha256(json.dumps([version, sorted(names_by_id.items())]).encode()).hexdigest()
 
 
 def stated_class(member: str, said: Said) -> StatedClass | None:
