@@ -13,7 +13,7 @@ from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
-from tta_pipeline.sources.folder_tree import WRAPPERS
+from tta_pipeline.sources.class_folders import WRAPPERS
 from tta_pipeline.sources.shard_files import require_one_set, shard_files, shards_version
 from tta_pipeline.sources.shard_members import Members, Said, member_name
 from tta_pipeline.sources.tar_stream import Entry, TarStream, opened

@@ -214,7 +214,9 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             layout=self.layout,
             classes_by_file=self.classes_by_file(),
             folders=_folders(at),
+            may_be_whole=not self.is_one_set and len(at.shift_set.names) == 1 and not at.shift_set.severities,
             class_pattern=self.class_pattern,
+            named=at.classes,
             progress=at.progress,
         )
 
@@ -240,8 +242,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
 def _folders(at: SourceContext) -> dict[Cell, str]:
     """Return the folder of each cell, in an archive, that is not `<shift>/<severity>`."""
-    if len(at.shift_set.names) == 1 and not at.shift_set.severities:
-        return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
 
