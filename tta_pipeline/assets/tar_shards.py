@@ -74,7 +74,7 @@ def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
 def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
     from tta_pipeline.benchmarks.opening import observed_source
     from tta_pipeline.shards.belonging import belonging_of
-    from tta_pipeline.sources.existing_shards import ExistingShards
+    from tta_pipeline.sources.existing_shards import ExistingShards, version_with_ids
     from tta_pipeline.sources.remote_shards import RemoteShards
     from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 
@@ -95,7 +95,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
             "source": dg.MetadataValue.path(source.folder(cell)),
             "folder": dg.MetadataValue.path(folder),
         },
-        data_version=shards_version(shard_files(folder)),
+        data_version=version_with_ids(shards_version(shard_files(folder)), source.names_by_id()),
     )
 
 

@@ -43,7 +43,13 @@ from tta_pipeline.shards.manifest import (
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.stated_checksum import require_stated_checksum
-from tta_pipeline.sources.existing_shards import class_of, classes_in_label_order, with_name, wrapper_folders
+from tta_pipeline.sources.existing_shards import (
+    class_of,
+    classes_in_label_order,
+    version_with_ids,
+    with_name,
+    wrapper_folders,
+)
 from tta_pipeline.sources.shard_files import shard_files, shards_version, unpacked
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
@@ -191,7 +197,8 @@ def adopt(
         class_map: Labels; None: the sorted classes that are found.
         files: Patterns of the shards' names if others are in the folder too; if empty, all tars.
         names_by_id: Class of each number in the shards, if these are not labels, such as the devkit's `ILSVRC2012_ID`.
-        version: Version of the source in the manifest; None: a digest of the shards' hashes.
+        version: Version of the shards; None: a digest of their hashes. With *names_by_id*, the manifest has a digest of
+            both, so that a set that was adopted without these names is adopted anew.
         workers: Processes that each read one shard at a time, where that is faster; None: this process reads.
 
     Raises:
@@ -204,7 +211,7 @@ def adopt(
     stated = _stated_before(folder, Belonging(cell=cell, class_map_sha256=class_map.sha256 if class_map else None))
     shard_set = _described(folder, class_map) if stated else None
     is_of_these = shard_set is not None and files in ((), shard_set.manifest.files)
-    if shard_set is not None and is_of_these and version in (None, shard_set.manifest.source.version):
+    if shard_set is not None and is_of_these and _is_version(shard_set.manifest, version, names_by_id):
         return Published(shard_set=completed(shard_set), was_built=False, wall_s=time.perf_counter() - started)
     if stated is not None and (folder / WRITER_FILE).exists():
         raise ManifestError(
@@ -222,8 +229,8 @@ def adopt(
     if names_by_id is not None:
         contents = _named(folder, contents, names_by_id)
     return publish_adopted(
-        folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map, version=version,
-        files=files, started=started,
+        folder, cell, contents.shards, benchmark_name=benchmark_name, class_map=class_map,
+        version=_version(version, names_by_id, contents.facts), files=files, started=started,
     )  # fmt: skip
 
 
@@ -235,7 +242,7 @@ def publish_adopted(
     benchmark_name: str,
     class_map: ClassMap | None,
     started: float,
-    version: str | None = None,
+    version: str,
     files: tuple[str, ...] = (),
     like: Manifest | None = None,
 ) -> Published:
@@ -248,7 +255,7 @@ def publish_adopted(
         benchmark_name: Name of the data set in the manifest.
         class_map: Labels; None: the sorted classes that are found.
         started: `time.perf_counter()` when the work began.
-        version: Version of the source in the manifest; None: a digest of the shards' hashes.
+        version: Version of the source in the manifest.
         files: Patterns of the shards' names if others are beside them.
         like: Manifest that the shards already had; it says how they were made.
 
@@ -261,7 +268,6 @@ def publish_adopted(
     class_map = class_map or ClassMap(classes=classes_in_label_order(sample.stated for sample in contents.samples))
     left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
     contents = _labelled_contents(folder, contents, class_map)
-    version = version or hashlib.sha256("".join(shard.sha256 for shard in contents.facts).encode()).hexdigest()
     facts = {
         "benchmark": benchmark_name,
         "corruption": cell.corruption,
@@ -283,6 +289,18 @@ def publish_adopted(
     }
     shard_set = _publish(folder, contents, class_map, facts)
     return Published(shard_set=shard_set, was_built=True, wall_s=time.perf_counter() - started, left_out=left_out)
+
+
+def _is_version(manifest: Manifest, version: str | None, names_by_id: Mapping[int, str] | None) -> bool:
+    """Return whether *manifest* is of that version; without a version and names, any is."""
+    if version is None and names_by_id is None:
+        return True
+    return manifest.source.version == _version(version, names_by_id, manifest.shards)
+
+
+def _version(version: str | None, names_by_id: Mapping[int, str] | None, shards: Sequence[ShardFacts]) -> str:
+    version = version or hashlib.sha256("".join(shard.sha256 for shard in shards).encode()).hexdigest()
+    return version_with_ids(version, names_by_id)
 
 
 def _uncompressed(shards: Sequence[Path]) -> Sequence[Path]:

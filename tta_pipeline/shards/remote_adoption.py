@@ -1,11 +1,14 @@
 """The manifest of shards at URLs: made of the one that they have, or by one pass over every byte of them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
+
+import numpy as np
 
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.labels.class_map import ClassMap
@@ -16,10 +19,15 @@ from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.read_back import Published, publish_adopted
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.sources.existing_shards import classes_in_label_order
+from tta_pipeline.sources.existing_shards import classes_in_label_order, stated_in
 from tta_pipeline.sources.remote_shards import RemoteCell, RemoteShard, remote_cell
+from tta_pipeline.sources.tar_stream import TarStream
+from tta_pipeline.tar_format import BLOCK_BYTES
 
 _UNFINISHED = "unfinished-shards-"
+_NUM_COMPARED = 32
+_MAX_COMPARED_BYTES = 4 * 2**20
+"""Of a manifest on the server, so many samples of the first shard are compared, in so many bytes."""
 
 
 class PinClasses(Protocol):
@@ -35,8 +43,8 @@ def adopt_remote(
 ) -> Published:
     """Make the manifest of the shards that *folder* has the addresses of.
 
-    Their own manifest is fetched if they have one. Otherwise every byte is read once; *folder* then has two shards at a
-    time.
+    Their own manifest is fetched if they have one, and its labels are taken over if its class map is the benchmark's.
+    Otherwise every byte is read once; *folder* then has two shards at a time.
 
     Args:
         folder: Folder of `remote.json`; the manifest is published here.
@@ -46,7 +54,8 @@ def adopt_remote(
         pin_classes: Gives the labels.
 
     Raises:
-        ManifestError: there are no addresses, or a shard is damaged, or not what its manifest says.
+        ManifestError: there are no addresses, or a shard is damaged, or not what its manifest says. Or the manifest is
+            of another cell, or gives other labels than the first shard.
         ClassMapError: a sample's class is not in the class map.
         StreamError: a shard cannot be read.
     """
@@ -58,12 +67,14 @@ def adopt_remote(
         pinned = pin_classes(present.manifest.classes)
         if pinned.sha256 == present.manifest.class_map_sha256:
             return Published(shard_set=completed(present), was_built=False, wall_s=time.perf_counter() - started)
-    like = _own_manifest(remote)
-    shards = tuple(_as_described(like)) if like else tuple(_as_read(remote, folder, progress))
-    if like:
-        classes = like.manifest.classes
-    else:
+    like = _own_manifest(remote, cell)
+    if like is not None and pin_classes(like.manifest.classes).sha256 == like.manifest.class_map_sha256:
+        shards, classes = tuple(_as_described(like)), like.manifest.classes
+    else:  # labels of another class map say nothing about this one
+        shards = tuple(_as_read(remote, folder, progress))
         classes = classes_in_label_order(sample.stated for shard in shards for sample in shard.samples)
+        if like is not None:
+            _require_described(shards, like, remote)
     return publish_adopted(
         folder,
         cell,
@@ -85,11 +96,12 @@ def _described(folder: Path, remote: RemoteCell) -> ShardSet | None:
     return found if found.manifest.source.version == remote.version else None
 
 
-def _own_manifest(remote: RemoteCell) -> ShardSet | None:
+def _own_manifest(remote: RemoteCell, cell: Cell) -> ShardSet | None:
     """Return the set without its shards, as their own manifest describes it; None if they have none.
 
     Raises:
-        ManifestError: the manifest is damaged, or its shards have other sizes.
+        ManifestError: the manifest is damaged or of another cell, or its shards have other sizes or labels.
+        SourceError: the first shard is damaged.
     """
     if remote.manifest is None:
         return None
@@ -102,6 +114,11 @@ def _own_manifest(remote: RemoteCell) -> ShardSet | None:
             found = ShardSet.open(folder)
         except ManifestError as error:
             raise ManifestError(str(error).replace(str(folder), place)) from None
+    if found.manifest.cell != cell:
+        raise ManifestError(
+            f"{remote.manifest}: found the manifest of {found.manifest.cell.key}; expected {cell.key}: correct "
+            "the URL, or remove the manifest there, and the shards are read"
+        )
     stated = {shard.name: shard.shard_bytes for shard in found.manifest.shards}
     for shard in remote.shards:
         if stated.get(shard.name) != shard.size_bytes:
@@ -109,7 +126,48 @@ def _own_manifest(remote: RemoteCell) -> ShardSet | None:
                 f"{shard.url}: found {shard.size_bytes} bytes; expected {stated.get(shard.name)}, as in "
                 f"{remote.manifest}: put the shards there that it describes, or remove it"
             )
+    _require_labels(found, remote)
     return found
+
+
+def _require_labels(described: ShardSet, remote: RemoteCell) -> None:
+    """Refuse a manifest whose labels are others than those that the first samples of its first shard state."""
+    index, classes = described.index, described.manifest.classes
+    name = described.manifest.shards[0].name
+    shard = next(shard for shard in remote.shards if shard.name == name)
+    rows = sorted(np.flatnonzero(index.shards == 0).tolist(), key=index.offsets.__getitem__)
+    # Up to the end of an image that is not compared: the members of those before it are then all there.
+    ends = [int(index.offsets[row] + -(-index.sizes[row] // BLOCK_BYTES) * BLOCK_BYTES) for row in rows]
+    is_small = shard.size_bytes <= _MAX_COMPARED_BYTES
+    num_near = len(rows) if is_small else sum(end <= _MAX_COMPARED_BYTES for end in ends) - 1
+    num_compared = min(_NUM_COMPARED, max(1, num_near))
+    end = ends[num_compared] if num_compared < len(rows) else shard.size_bytes
+    data = waited_for(read_range(shard.url, 0, end, facts=shard.facts)) + bytes(2 * BLOCK_BYTES)
+    labels = {int(index.offsets[row]): int(index.labels[row]) for row in rows[:num_compared]}
+    for image, stated in stated_in(TarStream(BytesIO(data), shard.url, begins_at=0), shard.url):
+        if image.offset not in labels:
+            continue
+        label = labels[image.offset]
+        others = [each for each in (stated.name, stated.text) if each in classes and each != classes[label]]
+        if stated.label not in (None, label):
+            others.append(f"the label {stated.label}")
+        if others:
+            raise ManifestError(
+                f"{shard.url}: {image.name} is of {others[0]} by the shard, and of the label {label}, "
+                f"{classes[label]}, in {remote.manifest}; expected one class: put the manifest of these shards there, "
+                "or remove it, and the shards are read"
+            )
+
+
+def _require_described(shards: Sequence[ShardContents], described: ShardSet, remote: RemoteCell) -> None:
+    """Refuse shards, read in full, that are not those that their own manifest describes."""
+    hashes = {shard.name: shard.sha256 for shard in described.manifest.shards}
+    for shard in shards:
+        if shard.sha256 != hashes[shard.name]:
+            raise ManifestError(
+                f"{shard.name}: found sha256 {shard.sha256}; expected {hashes[shard.name]}, as in {remote.manifest}: "
+                "put the shards there that it describes, or remove it"
+            )
 
 
 def _as_described(shard_set: ShardSet) -> Iterator[ShardContents]:

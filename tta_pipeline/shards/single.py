@@ -41,7 +41,7 @@ def shard_split(
         SourceError, ClassMapError: an image or a class folder is not what it should be.
         ShardError: the shards cannot be written.
     """
-    tree = FolderTree(root=source, cells=(cell,), elsewhere=((cell, source),))
+    tree = FolderTree(root=source, cells=(cell,), elsewhere=((cell, source),), named=lambda: classes or ())
     conversion = Conversion(
         source=tree,
         source_kind="folder",

@@ -9,9 +9,9 @@ flat          <name> alone, with the classes given, as ILSVRC2012_img_val.tar
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import repeat
 from pathlib import Path, PurePosixPath
@@ -25,7 +25,15 @@ from tta_pipeline.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS
+from tta_pipeline.sources.class_folders import (
+    WRAPPERS,
+    Folders,
+    Named,
+    class_depth,
+    only_parent,
+    require_told_apart,
+)
+from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.sources.slices import Slices
 from tta_pipeline.sources.spill import SpillFolder, offered, prepared_for, spill_folder
@@ -54,7 +62,11 @@ class ArchivedImages:
     known_corruptions: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Corruptions in each published archive, by file name; any other archive is read once beforehand to find them."""
     folders: Mapping[Cell, str] = field(default_factory=dict)
-    """Folders of cells that are not in `<corruption>/<severity>`; empty: all class folders are the cell's."""
+    """Folders of cells that are not in `<corruption>/<severity>`."""
+    may_be_whole: bool = False
+    """Whether all class folders are those of the only cell, if its folder is missing and they lie in one folder."""
+    named: Named = tuple
+    """Gives the names in the class map, if one is named: a folder such as `train` is a class only if it has that."""
     progress: Reporter = field(default=quiet, repr=False, compare=False)
     """Reports the MiB read of each archive."""
     _prepared: dict[Cell, "_Found"] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -80,9 +92,15 @@ class ArchivedImages:
         return tuple(other for other in among if self._has(having[0], other))
 
     def version(self, cell: Cell) -> str:
-        """Return a digest of name, size and modification time of the archives, and of what determines the listing."""
+        """Return a digest of name, size and modification time of the archives, and of what determines the listing.
+
+        An md5 sum that is expected is part of it: one that is given later is then compared.
+        """
         stamps = [_stamp(path) for path in self.archives]
-        return _digest([stamps, cell.key, *self._what_decides_classes])
+        sums = sorted(
+            (path.name, self.expected_md5[path.name]) for path in self.archives if path.name in self.expected_md5
+        )
+        return _digest([stamps, cell.key, *self._what_decides_classes, *([{"md5": sums}] if sums else [])])
 
     @contextmanager
     def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
@@ -125,14 +143,22 @@ class ArchivedImages:
         # A cell in no archive is prepared too, without images; asking for it is another error.
         found = {cell: _Found(self.archives[0]) for cell in cells}
         for path, here in by_archive.items():
-            one_pass = _ArchivePass(path, here, layout=self._layout, spill=spill)
+            one_pass = _ArchivePass(path, here, layout=self._layout_of(path), spill=spill)
             found |= one_pass.found(expected_md5=self.expected_md5.get(path.name), progress=self.progress)
         return found
 
     @property
     def _what_decides_classes(self) -> list[object]:
         folders = sorted((cell.key, folder) for cell, folder in self.folders.items())
-        return [self.layout, self.class_pattern, sorted(self.classes_by_file.items()), *([folders] if folders else [])]
+        special = WRAPPERS.intersection(self.named())
+        return [
+            self.layout,
+            self.class_pattern,
+            sorted(self.classes_by_file.items()),
+            *([folders] if folders else []),
+            *(["may be whole"] if self.may_be_whole else []),
+            *([{"classes": sorted(special)}] if special else []),
+        ]
 
     @cached_property
     def _layout(self) -> "_Layout":
@@ -142,7 +168,12 @@ class ArchivedImages:
             folders=self.folders,
             classes_by_file=self.classes_by_file,
             class_pattern=self.class_pattern,
+            named=cache(lambda: frozenset(self.named())),
         )
+
+    def _layout_of(self, path: Path) -> "_Layout":
+        is_whole = self.may_be_whole and not self._index(path)["own"]
+        return replace(self._layout, takes_all=True) if is_whole else self._layout
 
     def _is_wholly_prepared(self) -> bool:
         return all(cell in self._prepared for cell in self.cells)
@@ -179,16 +210,27 @@ class ArchivedImages:
             known = {}
         # An edited index would shift labels, so an index contains its own hash.
         if key not in known or known[key] != _sealed(key, known[key]):
-            known[key] = _sealed(key, self._layout.index(path, self.progress))
+            known[key] = _sealed(key, self._indexed(path))
             write_atomically(index_path, json.dumps(known, indent=1).encode())
         index: Mapping[str, Sequence[str]] = known[key]
         return index
 
+    def _indexed(self, path: Path) -> dict[str, list[str]]:
+        index = self._layout.index(path, self.progress)
+        if index["own"] or not self.may_be_whole:
+            return index
+        return {**replace(self._layout, takes_all=True).index(path, self.progress), "own": []}
+
 
 def _sealed(key: str, index: Any) -> dict[str, Any]:
-    """Return cells and classes of *index*, which comes from a file and may be anything, with their hash."""
-    content = {name: index.get(name) for name in ("cells", "classes")} if isinstance(index, dict) else {}
+    """Return the lists of *index*, which comes from a file and may be anything, with their hash."""
+    content = {name: index.get(name) for name in ("cells", "classes", "own")} if isinstance(index, dict) else {}
     return {**content, "sha256": _digest([key, content])}
+
+
+def _is_image(file_name: str) -> bool:
+    """Return whether a file of this name is an image."""
+    return file_name.lower().endswith(IMAGE_SUFFIXES)
 
 
 class _Place(NamedTuple):
@@ -198,6 +240,8 @@ class _Place(NamedTuple):
     class_name: str
     """Class of the files in the folder; empty if they have none."""
     is_hidden: bool
+    below: Folders
+    """Folders below that of the cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +253,9 @@ class _Layout:
     folders: Mapping[Cell, str]
     classes_by_file: Mapping[str, str]
     class_pattern: str | None
+    named: Named
+    takes_all: bool = False
+    """Whether every folder is the only cell's."""
 
     def members(self, stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:
         """Return every file and link with the stream to read it from; those of inner archives are `<class>/<name>`."""
@@ -216,17 +263,35 @@ class _Layout:
 
     def place(self, folder: str) -> _Place | None:
         """Return cell and class of *folder*, None if it belongs to no cell."""
-        parts = [part for part in folder.split("/") if part and part not in WRAPPERS]
-        if self.kind != "corruptions":
-            return _place(self.cells[0], parts[-1:])
+        parts = tuple(part for part in folder.split("/") if part)
+        if self.kind != "corruptions" or self.takes_all:
+            return self._placed(self.cells[0], parts)
+        ends = [number for number, part in enumerate(parts, 1) if part not in self._wrappers]
         # From the end: there may be parent folders around the cells of an archive.
-        for end in range(len(parts), 0, -1):
+        for last in range(len(ends), 0, -1):
             for length in self._lengths:
-                cell = self._cells_by_parts.get(tuple(parts[end - length : end]))
-                if cell is not None:
-                    return _place(cell, parts[end:])
-        alone = self._cells_by_parts.get(())
-        return None if alone is None else _place(alone, parts[-1:])
+                names = tuple(parts[end - 1] for end in ends[max(0, last - length) : last])
+                if cell := self._cells_by_parts.get(names):
+                    return self._placed(cell, parts[ends[last - 1] :])
+        return None
+
+    def _placed(self, cell: Cell, below: Folders) -> _Place:
+        # An inner archive has the name of its class, whatever that is.
+        depth = len(below) if self.kind == "nested" else class_depth(below, self.named)
+        return _Place(cell, below[depth - 1] if depth else "", any(part.startswith(".") for part in below), below)
+
+    def require_told_apart(self, cell: Cell, found: Collection[Folders], path: Path) -> None:
+        """Refuse the folders of images of *cell* that may be classes or not.
+
+        Raises:
+            SourceError: see `class_folders.require_told_apart`, and `only_parent`.
+        """
+        if not self._is_by_file and self.kind != "nested":
+            require_told_apart(found, self.named, where=f"{path}, {cell.key},")
+        if self.takes_all:
+            folder = self.folders.get(cell, cell.path)
+            with_class = (below for below in found if self._is_by_file or class_depth(below, self.named))
+            only_parent(with_class, self.named, where=path, folder=folder)
 
     def image_class(self, place: _Place, file_name: str, *, path: Path) -> str:
         """Return the class of a file of the archive *path*, empty if it is not an image or has no class.
@@ -235,13 +300,13 @@ class _Layout:
             SourceError: its name is not UTF-8.
             ClassMapError: the ground truth lacks the file.
         """
-        if not file_name.lower().endswith(IMAGE_SUFFIXES):
+        if not _is_image(file_name):
             return ""
         require_unicode(f"{place.class_name}/{file_name}", of=path, error=SourceError)
         if self.class_pattern is not None:
             name = f"{place.class_name}/{file_name}" if place.class_name else file_name
             return class_by_pattern(self.class_pattern, name)
-        if not self.classes_by_file and self.kind != "flat":
+        if not self._is_by_file:
             return place.class_name
         return class_by_file(self.classes_by_file, file_name, where=path)
 
@@ -249,16 +314,32 @@ class _Layout:
         """Return the cells and classes of the archive *path*."""
         place_of = cache(self.place)
         found: set[tuple[Cell, str]] = set()
+        folders: dict[Cell, set[Folders]] = {}
         with opened(path, progress=progress) as stream:
             for entry, _ in self.members(stream, path):
                 folder, _, file_name = entry.name.rpartition("/")
                 place = place_of(folder)
                 if place is not None and not place.is_hidden and not file_name.startswith("."):
                     found.add((place.cell, self.image_class(place, file_name, path=path)))
+                    if _is_image(file_name):
+                        folders.setdefault(place.cell, set()).add(place.below)
+        for cell, below in folders.items():
+            self.require_told_apart(cell, below, path)
+        cells = sorted({cell.key for cell, class_name in found if class_name})
         return {
-            "cells": sorted({cell.key for cell, class_name in found if class_name}),
+            "cells": cells,
             "classes": sorted({class_name for _, class_name in found} - {""}),
+            "own": cells,
         }
+
+    @cached_property
+    def _is_by_file(self) -> bool:
+        return bool(self.classes_by_file) or self.class_pattern is not None or self.kind == "flat"
+
+    @cached_property
+    def _wrappers(self) -> frozenset[str]:
+        """Wrappers around cells; a folder of a cell may have such a name too."""
+        return WRAPPERS.difference(*self._cells_by_parts)
 
     @cached_property
     def _cells_by_parts(self) -> dict[tuple[str, ...], Cell]:
@@ -276,6 +357,7 @@ class _Home:
 
     place: _Place
     found: "_Found"
+    has_images: bool = False
 
 
 class _Found:
@@ -308,6 +390,8 @@ class _ArchivePass:
         if self._links:
             self._resolve_links(progress)
         for cell, found in self._found.items():
+            homes = (home for home in self._homes.values() if home and home.has_images and home.place.cell == cell)
+            self._layout.require_told_apart(cell, {home.place.below for home in homes}, self._path)
             found.images = self._spill.images(cell) or found.images
             self._require_each_once(cell, found.images)
         return self._found
@@ -329,13 +413,17 @@ class _ArchivePass:
             home.found.num_hidden += 1
         elif entry.link:
             self._links.setdefault(entry.link, []).append(entry)
+        elif not _is_image(file_name):
+            home.found.strays.append(self._path / entry.name)
         elif class_name := self._layout.image_class(home.place, file_name, path=self._path):
             self._require_bounded(entry)
+            home.has_images = True
             if entry.offset is None:
                 self._spill.file(home.place.cell).append(class_name, file_name, read())
             else:
                 home.found.images.append(class_name, file_name, size_bytes=entry.size_bytes, offset=entry.offset)
         else:
+            home.has_images = True
             home.found.strays.append(self._path / entry.name)
 
     def _resolve_links(self, progress: Reporter) -> None:
@@ -367,10 +455,6 @@ class _ArchivePass:
             raise SourceError(
                 f"{self._path}: {name} of {cell.key} appears twice; expected each name once: take one out"
             )
-
-
-def _place(cell: Cell, below: Sequence[str]) -> _Place:
-    return _Place(cell, below[-1] if below else "", any(part.startswith(".") for part in below))
 
 
 def _nested(stream: TarStream, path: Path) -> Iterator[tuple[Entry, TarStream]]:

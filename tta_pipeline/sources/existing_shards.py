@@ -1,8 +1,11 @@
 """Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
 
+import hashlib
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +13,10 @@ from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import Cell
-from tta_pipeline.sources.folder_tree import WRAPPERS
+from tta_pipeline.sources.class_folders import WRAPPERS
 from tta_pipeline.sources.shard_files import require_one_set, shard_files, shards_version
 from tta_pipeline.sources.shard_members import Members, Said, member_name
-from tta_pipeline.sources.tar_stream import opened
+from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
 _MAX_SAID_BYTES = 2**20 + 1
@@ -74,17 +77,29 @@ class ExistingShards:
         Raises:
             ClassMapError: the devkit's file cannot be read.
         """
+        return self._names_by_id
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of names, sizes and modification times of the shards of *cell*, and of the devkit's ids.
+
+        Raises:
+            SourceError: there are no shards.
+            ClassMapError: the devkit's file cannot be read.
+        """
+        return version_with_ids(shards_version(self.shards(cell)), self.names_by_id())
+
+    @cached_property
+    def _names_by_id(self) -> Mapping[int, str] | None:
         from tta_pipeline.labels.label_files import devkit_ids
 
         return devkit_ids(self.devkit) if self.devkit else None
 
-    def version(self, cell: Cell) -> str:
-        """Return the digest of names, sizes and modification times of the shards of *cell*.
 
-        Raises:
-            SourceError: there are no shards.
-        """
-        return shards_version(self.shards(cell))
+def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str:
+    """Return the *version* of shards whose numbers stand for the classes *names_by_id*; None: they are labels."""
+    if names_by_id is None:
+        return version
+    return hashlib.sha256(json.dumps([version, sorted(names_by_id.items())]).encode()).hexdigest()
 
 
 def stated_class(member: str, said: Said) -> StatedClass | None:
@@ -151,31 +166,40 @@ def class_names_in(shards: Iterable[Path], names_by_id: Mapping[int, str] | None
         SourceError: a shard is damaged.
         ClassMapError: see `classes_in_label_order` and `with_name`.
     """
-    found = ((path, stated) for path in shards for stated in set(_stated_in(path)))
+    found = ((path, stated) for path in shards for stated in _distinct_in(path))
     return classes_in_label_order(
         stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found
     )
 
 
-def _stated_in(path: Path) -> Iterator[StatedClass]:
-    """Yield what the shard *path* says about the classes of its samples, without reading images."""
-    samples: defaultdict[str, Members[str]] = defaultdict(Members)
+def _distinct_in(path: Path) -> set[StatedClass]:
     with opened(path) as stream:
-        for entry in stream:
-            name = member_name(entry.name)
-            if name.role == "image":
-                samples[name.key].images.append((name.extension, entry.name))
-            elif name.role == "class":
-                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
-            elif name.role == "json":
-                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+        return {stated for _, stated in stated_in(stream, path)}
+
+
+def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
+    """Yield each image of the shard *stream* with what the shard says about its class, without reading images.
+
+    Raises:
+        SourceError: the shard, which errors call *where*, is damaged.
+    """
+    samples: defaultdict[str, Members[Entry]] = defaultdict(Members)
+    for entry in stream:
+        name = member_name(entry.name)
+        if name.role == "image":
+            samples[name.key].images.append((name.extension, entry))
+        elif name.role == "class":
+            samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+        elif name.role == "json":
+            samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
     for key, members in samples.items():
         if not members.images:
             continue  # adoption reports it, and samples without a class
         try:
-            stated = stated_class(members.image(), members.said())
+            image = members.image()
+            stated = stated_class(image.name, members.said())
         except ValueError as error:
-            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+            raise SourceError(f"{where}: key {key} {error}; expected one image and one class: pack it again") from None
         if stated is not None:
-            require_unicode(stated.name, of=path, error=SourceError)
-            yield stated
+            require_unicode(stated.name, of=where, error=SourceError)
+            yield image, stated

@@ -13,11 +13,17 @@ from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.labels.label_files import class_by_file, class_by_pattern
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.sources.class_folders import (
+    WRAPPERS,
+    Folders,
+    Named,
+    class_depth,
+    only_parent,
+    require_told_apart,
+)
 from tta_pipeline.sources.listing import Listing, SourceImage
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-WRAPPERS = frozenset({"images", "val", "train", "test"})
-"""Folders that some copies of a data set put around or into the class folders; none of them is a class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,10 @@ class FolderTree:
     """Class of each file by its name; empty: the folder or the pattern says it."""
     suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     """Suffixes of the files that are images, in lower case."""
+    named: Named = tuple
+    """Gives the names in the class map, if one is named: a folder such as `train` is a class only if it has that."""
+    missing_folder: str = ""
+    """Folder of the only cell that the root lacks: the root is then taken as a whole, if it has no other cells."""
     _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The listing of the latest version, kept so that a tree is not walked twice in a row."""
 
@@ -47,8 +57,8 @@ class FolderTree:
         if self.class_pattern is not None or self.classes_by_file:
             there = [cell for cell in self.cells if self.folder(cell).is_dir()]
             return label_order({image.class_name for cell in there for image in self._walked(cell).images})
-        folders = (self.folder(cell) for cell in self.cells)
-        return label_order({name for folder in folders if folder.is_dir() for name in _class_names(folder)})
+        roots = (self._class_root(cell) for cell in self.cells if self.folder(cell).is_dir())
+        return label_order({name for root in roots for name in self._class_names(root)})
 
     def version(self, cell: Cell) -> str:
         """Return the digest of the listing of *cell*."""
@@ -74,17 +84,49 @@ class FolderTree:
         """
         return self._latest.pop(cell, None) or self._walked(cell)
 
-    @uncollected()
-    def _walked(self, cell: Cell) -> Listing:
+    def _class_root(self, cell: Cell) -> Path:
+        """Return the folder that holds the class folders of *cell*."""
+        folder = self.folder(cell)
+        return folder.joinpath(*self._only_parent(folder, self._found(cell))) if self.missing_folder else folder
+
+    def _class_names(self, folder: Path) -> set[str]:
+        found = set(_class_folders(folder, (), self.suffixes))
+        require_told_apart(found, self.named, where=str(folder))
+        depths = {folders: class_depth(folders, self.named) for folders in found}
+        return {folders[depth - 1] for folders, depth in depths.items() if depth}
+
+    def _only_parent(self, folder: Path, found: "_Found") -> Folders:
+        if other := _in_other_case(folder, self.missing_folder):
+            raise SourceError(
+                f"{folder} has {other.relative_to(folder)}; expected {self.missing_folder}: rename it, or give this "
+                "name in `folders` of the shift set"
+            )
+        return only_parent(found.class_folders, self.named, where=folder, folder=self.missing_folder)
+
+    def _found(self, cell: Cell) -> "_Found":
         folder = self.folder(cell)
         if not folder.is_dir():
             raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
-        found = _Found(class_pattern=self.class_pattern, classes_by_file=self.classes_by_file, suffixes=self.suffixes)
-        _walk(str(folder), None, found, ancestors=())
+        found = _Found(
+            class_pattern=self.class_pattern,
+            classes_by_file=self.classes_by_file,
+            suffixes=self.suffixes,
+            named=self.named,
+        )
+        _walk(str(folder), (), found, ancestors=())
+        return found
+
+    @uncollected()
+    def _walked(self, cell: Cell) -> Listing:
+        folder, found = self.folder(cell), self._found(cell)
         if not found.images:
             raise SourceError(
                 f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
             )
+        if not found.is_by_file:
+            require_told_apart(found.class_folders | found.loose_folders, self.named, where=str(folder))
+        if self.missing_folder:
+            self._only_parent(folder, found)
         return Listing(
             cell=cell,
             root=folder,
@@ -136,9 +178,19 @@ class _Found:
     class_pattern: str | None
     classes_by_file: Mapping[str, str]
     suffixes: tuple[str, ...]
+    named: Named
     images: list[SourceImage] = field(default_factory=list)
+    class_folders: set[Folders] = field(default_factory=set)
+    """Folders that images with a class are in."""
+    loose_folders: set[Folders] = field(default_factory=set)
+    """Folders that images without a class are in."""
     strays: list[Path] = field(default_factory=list)
     num_hidden: int = 0
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether the class of an image is not that of its folder."""
+        return bool(self.classes_by_file) or self.class_pattern is not None
 
     def class_of(self, folder: str | None, file_name: str) -> str | None:
         """Return the class of a file in the class folder *folder*, None if it has none."""
@@ -149,8 +201,10 @@ class _Found:
         return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
 
 
-def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
-    """Collect the images under *folder*; those directly in it are of class *class_name*."""
+def _walk(folder: str, parts: Folders, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
+    """Collect the images under *folder*, which *parts* lead to."""
+    depth = class_depth(parts, found.named)
+    class_name = parts[depth - 1] if depth else None
     with _opened(folder) as descriptor:
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) in ancestors:
@@ -161,11 +215,15 @@ def _walk(folder: str, class_name: str | None, found: _Found, *, ancestors: tupl
             if entry.name.startswith("."):
                 found.num_hidden += 1
             elif entry.is_dir():
-                _walk(path, class_name if entry.name in WRAPPERS else entry.name, found, ancestors=ancestors)
-            elif entry.name.lower().endswith(found.suffixes) and (named := found.class_of(class_name, entry.name)):
+                _walk(path, (*parts, entry.name), found, ancestors=ancestors)
+            elif not entry.name.lower().endswith(found.suffixes):
+                found.strays.append(Path(path))
+            elif named := found.class_of(class_name, entry.name):
                 found.images.append(_image(named, path, entry))
+                found.class_folders.add(parts)
             else:
                 found.strays.append(Path(path))
+                found.loose_folders.add(parts)
 
 
 def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
@@ -222,11 +280,27 @@ def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
     return Cell(corruption=names(parts[-1]), severity=0)
 
 
-def _class_names(folder: str | Path) -> Iterator[str]:
-    """Yield the class folders under *folder*, looking through wrappers around them."""
-    for entry in _folders(folder):
-        if entry.name in WRAPPERS:
-            yield from _class_names(entry.path)
+def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]) -> Iterator[Folders]:
+    """Yield the class folders under *folder*, looking through wrappers, and each wrapper that has images itself."""
+    for entry in _entries(folder, folder):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            if parts and entry.name.lower().endswith(suffixes):
+                yield parts
+        elif entry.name in WRAPPERS:
+            yield from _class_folders(entry.path, (*parts, entry.name), suffixes)
         else:
             require_unicode(entry.name, of=os.fspath(folder), error=SourceError)
-            yield entry.name
+            yield (*parts, entry.name)
+
+
+def _in_other_case(root: Path, folder: str) -> Path | None:
+    """Return the folder in *root* whose name differs from *folder* in upper and lower case alone, if there is one."""
+    at = root
+    for part in folder.split("/"):
+        names = [entry.name for entry in _folders(at) if entry.name.casefold() == part.casefold()]
+        if not names:
+            return None
+        at /= part if part in names else names[0]
+    return at

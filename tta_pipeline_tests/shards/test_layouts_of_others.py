@@ -247,6 +247,31 @@ def test_numbers_of_the_devkit_are_no_labels(tmp_path: Path):
     assert "found the number 0 in a label member; expected 1 to 3" in run(tmp_path / "wrong", "--devkit", devkit).output
 
 
+def test_a_devkit_that_is_given_later_counts(tmp_path: Path):
+    """The shards are adopted anew, with the classes that its numbers stand for, and anew when it is taken away."""
+    write_shard(tmp_path / "fog" / "5" / "0.tar", [{"jpg": jpeg(at), "cls": str(at)} for at in (1, 2)])
+    devkit = write_devkit(tmp_path / "meta.mat", [(1, "n03", 0), (2, "n02", 0), (3, "n01", 0)])
+    folder, given = tmp_path / "fog" / "5", {}
+    for path in (None, devkit, devkit, None):
+        source = ExistingShards(root=tmp_path, cells=(CELL,), devkit=path)
+        version = shards_version(source.shards(CELL))
+        result = adopted(folder, ("n01", "n02", "n03"), names_by_id=source.names_by_id(), version=version)
+        assert source.version(CELL) == result.shard_set.manifest.source.version
+        given[path] = [*given.get(path, ()), (result.was_built, labels(folder))]
+
+    assert {None: [(True, [1, 2]), (True, [1, 2])], devkit: [(True, [2, 1]), (False, [2, 1])]} == given
+
+
+def test_a_devkit_counts_without_a_version_too(tmp_path: Path):
+    """As the verb `adopt` gives none."""
+    write_shard(tmp_path / "0.tar", [{"jpg": jpeg(at), "cls": str(at)} for at in (1, 2)])
+    classes, ids = ("n01", "n02", "n03"), {1: "n03", 2: "n02"}
+
+    assert [True, False] == [adopted(tmp_path, classes).was_built for _ in range(2)]
+    assert [True, False] == [adopted(tmp_path, classes, names_by_id=ids).was_built for _ in range(2)]
+    assert [2, 1] == labels(tmp_path)
+
+
 def test_images_called_img(tmp_path: Path):
     """The default of AaltoRSE/ImageNetTools: what the bytes are is told by the bytes."""
     write_shard(tmp_path / "TestSet0.tar", [{"img": jpeg(0), "cls": "3"}, {"img": jpeg(1), "cls": "1"}])

@@ -612,3 +612,12 @@ def test_spill_files_are_one_for_each_cell_and_gone_afterwards(tmp_path: Path):
         assert 2 == len([path for path in (tmp_path / "spill").rglob("*") if path.is_file()])
 
     assert not [path for path in (tmp_path / "spill").rglob("*") if path.name != "archive_index.json"]
+
+
+def test_an_md5_that_is_given_later_makes_another_version(tmp_path: Path):
+    """Shards whose archive was not compared count as others; without a sum, the version is what it was."""
+    path = archive(tmp_path / "a.tar", IMAGES)
+    bare, other = source(path), source(path, expected_md5={"b.tar": "0" * 32})
+    compared = source(path, expected_md5={"a.tar": hashlib.md5(path.read_bytes()).hexdigest()})
+
+    assert bare.version(FOG) == other.version(FOG) != compared.version(FOG)

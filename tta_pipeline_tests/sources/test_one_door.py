@@ -197,3 +197,18 @@ def test_names_of_another_set_are_sharded(tmp_path: Path):
 
     assert 0 == taken.exit_code, taken.output
     assert 1000 == len(ShardSet.open(tmp_path / "out" / "plasma_noise" / "1").manifest.classes)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (f"md5: {{A.tar: {MD5}}}", "found md5 of A.tar; expected names among the archives a.tar, b.tar"),
+        ("published: imagenet_r", "which imagenet_r has not; expected names among its imagenet-r.tar"),
+    ],
+)  # fmt: skip
+def test_a_sum_that_would_be_compared_with_nothing_is_refused(tmp_path: Path, more: str, said: str):
+    """Sums go by the names of files, so that another name would check nothing."""
+    (tmp_path / "mine.yaml").write_text(f"{HEAD}source: {{kind: archive, archives: [a.tar, b.tar], {more}}}\n")
+
+    with pytest.raises(BenchmarkFileError, match=said):
+        load_benchmark(tmp_path / "mine.yaml")

@@ -1,5 +1,6 @@
 """Shards at URLs are streamed as those on disk are, or one error says what the server did."""
 
+import gc
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import webdataset
 from torch.utils.data import DataLoader
 
 from tta_pipeline import remote_files
@@ -15,6 +17,7 @@ from tta_pipeline.errors import ManifestError, PipelineError, SourceError, Strea
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import adopt as adopt_here
 from tta_pipeline.shards.remote_adoption import adopt_remote
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import shard_problems
@@ -27,6 +30,7 @@ from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.streaming.remote_blocks import BlockCache
 from tta_pipeline.streaming.staging import Stage
+from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 from tta_pipeline_tests.streaming.servers import Web, s3_server, web_server
 
@@ -96,7 +100,7 @@ def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, ad
     assert (shard_set.manifest.shards, "far") == (found.manifest.shards, found.manifest.benchmark)
     assert shard_set.index.labels.tolist() == found.index.labels.tolist()
     asked = len(web.requests())
-    assert 3 == asked  # what the server says of each shard
+    assert 4 == asked  # what the server says of each shard, and the first samples of the first
 
     np.testing.assert_array_equal(images(shard_set), images(found))
     blocks = [request for request in web.requests()[asked:] if not request.endswith("=0-0")]
@@ -130,6 +134,75 @@ def test_a_set_without_a_manifest_is_read_once(  # noqa: PLR0917
     assert shard_set.index.table.equals(found.index.table)
     np.testing.assert_array_equal(images(shard_set), images(found))
     assert not [path for path in found.folder.iterdir() if path.is_dir() or path.suffix == ".tar"]
+
+
+def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
+    """A folder that was copied under another name would give its images that name."""
+    snow = Cell(corruption="snow", severity=5)
+    shutil.copytree(served(tmp_path), tmp_path / "web" / "set" / "snow" / "5")
+    folder = tmp_path / "data" / "snow" / "5"
+    locate_shards(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
+
+    with pytest.raises(ManifestError, match=r"manifest\.json: found the manifest of fog\|5; expected snow\|5: correct"):
+        adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found))
+
+
+def write_labelled(folder: Path, *keys_and_labels: tuple[str, str]) -> None:
+    """Write a shard of webdataset's to *folder*."""
+    with webdataset.TarWriter(str(folder / "a-0.tar"), encoder=False) as writer:
+        for number, (key, label) in enumerate(keys_and_labels):
+            writer.write({"__key__": key, "jpg": jpeg(number), **({"cls": label.encode()} if label else {})})
+    gc.collect()
+
+
+def describe(folder: Path, *classes: str) -> None:
+    """Write the manifest of the shards in *folder*."""
+    adopt_here(folder, CELL, QUIET, benchmark_name="theirs", class_map=ClassMap(classes=classes))
+
+
+@pytest.fixture
+def emptied(web: Web, tmp_path: Path) -> Path:
+    """The folder that the server has at `/set/fog/5`, without shards."""
+    shutil.rmtree(served(tmp_path))
+    served(tmp_path).mkdir()
+    return served(tmp_path)
+
+
+def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, adopt: Adopt):
+    """The classes of the manifest are the benchmark's in another order, and the shard has labels alone."""
+    write_labelled(emptied, ("0", "0"), ("1", "1"), ("2", "1"))
+    describe(emptied, "bear", "ant")
+
+    found = adopt(f"{web.url}/set", class_map=ClassMap(classes=("ant", "bear")))
+
+    assert ([0, 1, 1], ("ant", "bear")) == (found.index.labels.tolist(), found.manifest.classes)
+
+
+@pytest.mark.parametrize(
+    ("truth", "now", "said"),
+    [
+        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg is of the label 0 by the shard"),
+        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg is of ant by the shard"),
+        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg is of ant by the shard"),
+    ],
+)
+@pytest.mark.parametrize("class_map", [None, ClassMap(classes=("bear", "ant"))])
+def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR0917
+    emptied: Path,
+    web: Web,
+    adopt: Adopt,
+    truth: list[tuple[str, str]],
+    now: list[tuple[str, str]],
+    said: str,
+    class_map: ClassMap | None,
+):
+    """The first samples are compared, before anything is pinned, and both labels are named."""
+    write_labelled(emptied, *truth)
+    describe(emptied, "ant", "bear")
+    write_labelled(emptied, *now)
+
+    with pytest.raises(ManifestError, match=f"{said}, and of the label 1, bear, in http.*manifest.json; expected one"):
+        adopt(f"{web.url}/set", class_map=class_map)
 
 
 def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adopt, tmp_path: Path):

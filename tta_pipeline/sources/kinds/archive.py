@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.errors import BenchmarkFileError, SourceError
+from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
@@ -54,6 +55,12 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         if not found.archives:
             known = ", ".join(known for known, shift_set in shipped_sets().items() if shift_set.archives)
             raise ValueError(f"found {name}, of which no archive is known; expected one of {known}, or no `published`")
+        # The sums go by name: an archive with another name would not be compared with any.
+        if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
+            raise ValueError(
+                f"found the archives {some(unknown)}, which {name} has not; expected names among its "
+                f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
+            )
         return name
 
     @field_validator("md5")
@@ -63,6 +70,16 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             if len(digest) != 32 or set(digest.lower()) - set("0123456789abcdef"):
                 raise ValueError(f"found {digest!r} for {name}; expected 32 hexadecimal digits")
         return {name: digest.lower() for name, digest in md5.items()}
+
+    @model_validator(mode="after")
+    def _has_archives_of_sums(self) -> Self:
+        names = [path.name for path in self.archives]
+        if unknown := [name for name in self.md5 if name not in names]:
+            raise ValueError(
+                f"found md5 of {some(unknown)}; expected names among the archives {some(names)}: correct "
+                "the names, since the sum of no such archive is compared"
+            )
+        return self
 
     @model_validator(mode="after")
     def _says_classes(self) -> Self:
@@ -197,7 +214,9 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
             layout=self.layout,
             classes_by_file=self.classes_by_file(),
             folders=_folders(at),
+            may_be_whole=not self.is_one_set and len(at.shift_set.names) == 1 and not at.shift_set.severities,
             class_pattern=self.class_pattern,
+            named=at.classes,
             progress=at.progress,
         )
 
@@ -223,8 +242,6 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
 
 def _folders(at: SourceContext) -> dict[Cell, str]:
     """Return the folder of each cell, in an archive, that is not `<shift>/<severity>`."""
-    if len(at.shift_set.names) == 1 and not at.shift_set.severities:
-        return dict.fromkeys(at.cells, "")
     below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
     return {cell: folder for cell, folder in below.items() if folder != cell.path}
 

@@ -109,6 +109,7 @@ class CleanImages(ClassesOfFiles):
                 layout=self.layout,
                 classes_by_file=self.classes_by_file(),
                 class_pattern=self.class_pattern,
+                named=at.classes,
                 progress=at.progress,
             )
         # torchvision's ImageNet keeps the training images next to the validation images.
@@ -119,6 +120,7 @@ class CleanImages(ClassesOfFiles):
             elsewhere=((CLEAN, folder),),
             classes_by_file=self.classes_by_file(),
             class_pattern=self.class_pattern,
+            named=at.classes,
         )
 
 

@@ -38,7 +38,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        return with_clean(numbered(self._with_classes(self._tree(at)), at), self.clean, at)
+        return with_clean(numbered(self._with_classes(self._tree(at), at), at), self.clean, at)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""
@@ -78,7 +78,7 @@ class FolderSource(ClassesOfFiles, ImagesSection):
             return
         root = self.root.expanduser()
         tree = discover(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_at)
-        yield numbered(self._with_classes(tree), at), tree.cells
+        yield numbered(self._with_classes(tree, at), at), tree.cells
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":
@@ -111,8 +111,9 @@ class FolderSource(ClassesOfFiles, ImagesSection):
         else:
             yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
 
-    def _with_classes(self, tree: "FolderTree") -> "FolderTree":
-        return replace(tree, class_pattern=self.class_pattern, classes_by_file=self.classes_by_file())
+    def _with_classes(self, tree: "FolderTree", at: SourceContext) -> "FolderTree":
+        by_file = self.classes_by_file()
+        return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
 
     def _tree(self, at: SourceContext) -> "FolderTree":
         from tta_pipeline.sources.folder_tree import FolderTree, discover
@@ -127,7 +128,10 @@ class FolderSource(ClassesOfFiles, ImagesSection):
                 "depth 2 with severities: correct group_depth, or name a single cell"
             )
         elsewhere = tuple((cell, path) for cell, path in folders.items() if path != root / cell.path)
-        return FolderTree(root=root, cells=at.cells, elsewhere=elsewhere)
+        published = at.shift_set.folder_of(at.cells[0].corruption)
+        is_whole = self.group_depth == 2 and root in folders.values()
+        missing = published if is_whole and not (root / published).is_dir() else ""
+        return FolderTree(root=root, cells=at.cells, elsewhere=elsewhere, missing_folder=missing)
 
     def _folder(self, cell: Cell, shift_set: ShiftSet) -> Path:
         root, shift = self.root.expanduser(), shift_set.folder_of(cell.corruption)

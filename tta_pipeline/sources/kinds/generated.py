@@ -103,7 +103,8 @@ def to_be_corrupted(path: Path, num_classes: int, image_size: tuple[int, int] | 
 
 def _in_folder(place: "Place") -> tuple[int, tuple[int, int] | None] | None:
     """Return number of classes and size of uncorrupted images in class folders."""
-    from tta_pipeline.sources.folder_tree import WRAPPERS, discover
+    from tta_pipeline.sources.class_folders import WRAPPERS
+    from tta_pipeline.sources.folder_tree import discover
     from tta_pipeline.sources.kinds.looking import first_file, size_of
     from tta_pipeline.sources.kinds.survey import is_shift
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY
-from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, WRAPPERS, FolderTree, discover
+from tta_pipeline.sources.class_folders import WRAPPERS
+from tta_pipeline.sources.folder_tree import IMAGE_SUFFIXES, FolderTree, discover
 from tta_pipeline.sources.kinds.survey import Chosen, FoundCell, Place, chosen, whole_set
 from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 from tta_pipeline.tar_format import BLOCK_BYTES, FILE_KINDS, read_header
