@@ -79,7 +79,7 @@ def test_each_set_has_its_mean_in_one_leaderboard(several: Project):
     """A shift that is kept for tuning is a cell and enters no mean of its set; no set but ImageNet-C has an mCE."""
     rows = answer(
         several,
-        "SELECT shift_set, num_cells, num_shifts, num_in_mean, mce FROM leaderboard JOIN shift_set_means "
+        "SELECT shift_set, leaderboard.num_cells, num_shifts, num_in_mean, mce FROM leaderboard JOIN shift_set_means "
         "USING (benchmark, shift_set, experiment, subset) WHERE experiment = 'norm' ORDER BY 1",
     )
 

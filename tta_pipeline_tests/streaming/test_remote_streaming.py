@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -38,15 +39,16 @@ Adopt = Callable[..., ShardSet]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks smaller than a shard, short pauses and little patience, and a $TMPDIR of its own."""
     monkeypatch.setattr(remote_blocks, "BLOCK_BYTES", 3000)
     monkeypatch.setattr(remote_blocks, "_NUM_AHEAD", 3)
     monkeypatch.setattr(remote_files, "_PIECE_BYTES", 5000)
     monkeypatch.setattr(remote_files, "_PAUSES_S", (0.0, 0.01, 0.02))
     monkeypatch.setattr(remote_files, "_SILENCE_S", 0.7)
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    with TemporaryDirectory(prefix="tta-") as folder:  # short: torch's workers make sockets in it
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield
 
 
 @pytest.fixture
