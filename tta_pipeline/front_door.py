@@ -9,12 +9,12 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ShardError
 from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import Verdict, find_shard_sets
 from tta_pipeline.shards.verification import verify as verify_folders
-from tta_pipeline.shifts.loading import is_known_shift
+from tta_pipeline.shifts.loading import named_cell
 from tta_pipeline.streaming.dataset import Shards, open_shards
 
 
@@ -58,9 +58,9 @@ def shard(
     shard_split(
         source,
         output,
-        cell=_cell(output) or _cell(source) or CLEAN,
+        cell=named_cell(output) or named_cell(source) or CLEAN,
         settings=settings,
-        benchmark_name=output.absolute().parts[-3] if _cell(output) else output.absolute().name,
+        benchmark_name=output.absolute().parts[-3] if named_cell(output) else output.absolute().name,
         classes=read_classes(Path(class_map)) if class_map else None,
         jobs=jobs or len(os.sched_getaffinity(0)),
         progress=progress,
@@ -75,10 +75,3 @@ def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, .
         ManifestError: there is no shard set under one of the folders.
     """
     return tuple(verify_folders(find_shard_sets(map(Path, folders)), progress))
-
-
-def _cell(folder: Path) -> Cell | None:
-    """Return the cell that the path of *folder* names; None if it names none."""
-    corruption, severity = folder.absolute().parts[-2:]
-    is_cell = is_known_shift(corruption) and severity.isdecimal()
-    return Cell(corruption=corruption, severity=int(severity)) if is_cell else None

@@ -54,7 +54,7 @@ def _context(benchmark: Benchmark, locations: Locations, progress: Reporter) -> 
     return SourceContext(
         cells=benchmark.cells,
         shift_set=benchmark.shift_set,
-        spill_root=locations.root / benchmark.name,
+        spill_root=locations.spilled(benchmark.name),
         generated_root=locations.generated_source(benchmark.name),
         image_size=benchmark.image_size,
         classes=lambda: _classes(benchmark, locations),

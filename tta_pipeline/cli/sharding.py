@@ -18,7 +18,7 @@ from tta_pipeline.progress import Reporter, Step, quiet
 from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.read_back import Published
 from tta_pipeline.shards.single import write_cell
-from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.shifts.loading import named_cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
 from tta_pipeline.sources.listing import Source
@@ -53,7 +53,9 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
     context = SourceContext(
-        cells=(_only_cell(order),) if order.source.is_one_set else _cells(order.shift_set),
+        cells=(named_cell(order.output, order.shift_set) or CLEAN,)
+        if order.source.is_one_set
+        else _cells(order.shift_set),
         shift_set=order.shift_set,
         spill_root=order.output,
         generated_root=order.output,
@@ -96,13 +98,6 @@ def _classes(order: ShardOrder, source: Source) -> tuple[str, ...]:
 
 def _cells(shift_set: ShiftSet) -> tuple[Cell, ...]:
     return cells(shift_set.names, shift_set.cell_severities)
-
-
-def _only_cell(order: ShardOrder) -> Cell:
-    """Return the cell that the output folder's last two names say, and else clean images."""
-    shift, severity = order.output.absolute().parts[-2:]
-    known = {cell.path: cell for each in (order.shift_set, *shipped_sets().values()) for cell in _cells(each)}
-    return known.get(f"{shift}/{severity}", CLEAN)
 
 
 def _where(source: ImagesSection) -> str:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.mistakes import mistakes
+from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import RESERVED, ShiftSet
 from tta_pipeline.yaml_document import read_document
 
@@ -36,6 +37,15 @@ def shipped_sets() -> dict[str, ShiftSet]:
 def is_known_shift(name: str) -> bool:
     """Return whether *name* is that of a shift in a set that comes with the project, or of clean or training images."""
     return name in RESERVED or any(name in shift_set.names for shift_set in shipped_sets().values())
+
+
+def named_cell(folder: Path, *sets: ShiftSet) -> Cell | None:
+    """Return the cell of *sets*, or of the sets that come with the project, that the last two names of *folder* say."""
+    shift, severity = folder.absolute().parts[-2:]
+    for shift_set in (*sets, *shipped_sets().values()):
+        if shift in shift_set.names and severity in map(str, shift_set.cell_severities):
+            return Cell(corruption=shift, severity=int(severity))
+    return None
 
 
 def own_sets(folder: Path) -> Iterator[ShiftSet]:

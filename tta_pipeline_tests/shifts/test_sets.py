@@ -1,11 +1,13 @@
 """The shift sets that come with the project."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from tta_pipeline.labels.shipped import shipped_classes
-from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shifts.loading import named_cell, shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
 
@@ -144,3 +146,12 @@ def test_the_streams_of_ccc_are_named_as_their_folders():
     assert "baseline_20_transition+speed_1000_seed_44" in ccc.names
     assert {"hard": 9, "medium": 9, "easy": 9} == {family: len(names) for family, names in ccc.families.items()}
     assert "easy" == ccc.family_of("baseline_40_transition+speed_5000_seed_45")
+
+
+@pytest.mark.parametrize(("folder", "cell"), [
+    ("out/fog/5", Cell(corruption="fog", severity=5)), ("imagenet_r/0", Cell(corruption="imagenet_r", severity=0)),
+    ("fog/7", None), ("clean/5", None), ("train/0", None), ("fog/05", None),
+])  # fmt: skip
+def test_a_folder_names_a_cell_that_a_set_has(folder: str, cell: Cell | None):
+    """Any other name is the user's own: no cell that no set has comes of it."""
+    assert cell == named_cell(Path(folder))
