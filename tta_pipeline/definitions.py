@@ -67,8 +67,8 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
         for transform in benchmark.transforms:
             yield transformed_shards(scope, transform)
     yield loader_benchmark(cells)
-    if benchmark.trained_model:
-        yield source_model(cells, benchmark.trained_model)
+    for model in benchmark.trained_models:
+        yield source_model(cells, model)
     for streams, experiment in _experiments(benchmark):
         yield evaluation(streams, experiment)
     yield robustness_report(cells)

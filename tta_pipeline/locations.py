@@ -9,6 +9,8 @@ from tta_pipeline.partitions import Cell
 
 RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
 """Kinds of result records, each a folder of its own."""
+STOP_FILE = "stop"
+"""Name of the file in the folder of a training with which the user ends it after the present epoch."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
 
@@ -67,9 +69,13 @@ class Locations:
         """Folder of the shard set that a transform makes from one cell."""
         return self._of(benchmark_name, f"transformed/{transform}") / cell.path
 
-    def source_model(self, benchmark_name: str) -> Path:
-        """File with the weights of the source model that a benchmark trains; a description lies beside it."""
-        return self._of(benchmark_name, "source_model.safetensors")
+    def source_model(self, benchmark_name: str, model: str) -> Path:
+        """File with the weights of a model that a benchmark trains; a description lies beside it."""
+        return self._of(benchmark_name, "source_models") / f"{model}.safetensors"
+
+    def training(self, benchmark_name: str, model: str) -> Path:
+        """Folder of a training: its checkpoints, the last and the best weights, and the request to stop."""
+        return self._of(benchmark_name, "training") / model
 
     def results(self, benchmark_name: str) -> Path:
         """Folder of the result records, the truth from which the database is made."""

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
-from tta_pipeline.assets.launching import launch
+from tta_pipeline.assets.launching import launch_evaluation
 from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
-from tta_pipeline.assets.scope import Scope, SetScope
+from tta_pipeline.assets.scope import Scope, SetScope, source_model_key
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation
@@ -88,7 +88,9 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
             ):
                 left = _left_to_evaluate(run, runner, results)
                 if compute.launch and left:
-                    launch(context, compute.launch, results, left, compute.machine(), config=config.model_dump())
+                    launch_evaluation(
+                        context, compute.launch, results, left, compute.machine(), config=config.model_dump()
+                    )
                 for key in run.keys:
                     with run.reporting(key) as report:
                         if key not in results.keys:
@@ -225,7 +227,7 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
     cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
     others = []
     if isinstance(benchmark.models[spec.model], TrainedModel):
-        others.append(dg.AssetKey([*benchmark.name.split("/"), "source_model"]))
+        others.append(source_model_key(benchmark, spec.model))
     if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from tta_pipeline.assets.scope import CellScope, Scope, SetScope
+from tta_pipeline.assets.scope import CellScope, Scope, SetScope, source_model_key
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import stream_keys
 from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, StreamKey
@@ -79,7 +79,7 @@ def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
 def _evaluation_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     cells = CellScope(benchmark=benchmark)
     return [
-        *([cells.key("source_model")] if benchmark.trained_model else []),
+        *(source_model_key(benchmark, model) for model in benchmark.trained_models),
         *(scope.key("evaluation", name) for name in benchmark.experiments_by_cell for scope in _evaluated(benchmark)),
         cells.key("robustness_report"),
     ]

@@ -16,13 +16,17 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks, ranks_of_torchrun
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import parse_key
+from tta_pipeline.training.source_model import SourceTraining
 
 
 def main() -> None:
-    """Evaluate the streams that Dagster names, together with the other processes if there are any."""
+    """Evaluate or train what Dagster names, together with the other processes if there are any."""
     is_alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     with nullcontext(ALONE) if is_alone else ranks_of_torchrun() as ranks, _order(ranks) as order:
-        _evaluate(order, ranks)
+        if "experiment" in order.extras:
+            _evaluate(order, ranks)
+        else:
+            _train(order, ranks)
 
 
 class _Order(NamedTuple):
@@ -69,6 +73,15 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
             runner.evaluate(key)
             if ranks.is_first:
                 order.tell(f"{key.key}: error {fmean(row.error for row in runner.rows(key)):.1%}")
+
+
+def _train(order: _Order, ranks: Ranks) -> None:
+    training = SourceTraining(
+        benchmark=Benchmark.model_validate(order.extras["benchmark"]),
+        model=order.extras["model"],
+        locations=Locations(root=Path(order.extras["data_root"])),
+    )
+    training.train(machine=Machine(**order.extras["machine"]), ranks=ranks, say=order.tell)
 
 
 if __name__ == "__main__":

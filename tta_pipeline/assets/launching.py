@@ -1,6 +1,6 @@
-"""Evaluation by processes that a launcher such as `torchrun` or `srun` starts, over Dagster Pipes.
+"""Work by processes that a launcher such as `torchrun` or `srun` starts, over Dagster Pipes.
 
-They write result records, which are the truth; Dagster receives their log, and passes cancellation on to them.
+They write results, which are the truth; Dagster receives their log, and passes cancellation on to them.
 """
 
 import shlex
@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.evaluation.experiment import ExperimentResults
     from tta_pipeline.evaluation.machine import Machine
+    from tta_pipeline.locations import Locations
     from tta_pipeline.partitions import PartitionKey
+    from tta_pipeline.training.source_model import SourceTraining
 
 
-def launch(
+def launch_evaluation(
     context: dg.AssetExecutionContext,
     prefix: str,
     results: "ExperimentResults",
@@ -26,15 +29,32 @@ def launch(
     config: dict[str, bool],
 ) -> None:
     """Evaluate the streams at *keys* in the processes that *prefix* starts, and return when all are recorded."""
+    order = {"experiment": results.experiment_name, "keys": [key.key for key in keys], "config": config}
+    _launch(context, prefix, results.benchmark, results.locations, machine, order)
+
+
+def launch_training(
+    context: dg.AssetExecutionContext, prefix: str, training: "SourceTraining", machine: "Machine"
+) -> None:
+    """Train in the processes that *prefix* starts, and return when the weights are there."""
+    _launch(context, prefix, training.benchmark, training.locations, machine, {"model": training.model})
+
+
+def _launch(
+    context: dg.AssetExecutionContext,
+    prefix: str,
+    benchmark: "Benchmark",
+    locations: "Locations",
+    machine: "Machine",
+    order: dict[str, object],
+) -> None:
     dg.PipesSubprocessClient().run(
         command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
         context=context,
         extras={
-            "benchmark": results.benchmark.model_dump(mode="json"),
-            "experiment": results.experiment_name,
-            "data_root": str(results.locations.root),
-            "keys": [key.key for key in keys],
-            "config": config,
+            "benchmark": benchmark.model_dump(mode="json"),
+            "data_root": str(locations.root),
             "machine": asdict(machine),
+            **order,
         },
     )

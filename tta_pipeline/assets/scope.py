@@ -140,6 +140,12 @@ class StreamScope(Scope[StreamKey]):
         return dg.AssetDep(key, partition_mapping=mapping)
 
 
+def source_model_key(benchmark: Benchmark, model: str) -> dg.AssetKey:
+    """Return `<benchmark>/source_model`, or `<benchmark>/source_model/<model>` where several are trained."""
+    which = [model] if len(benchmark.trained_models) > 1 else []
+    return dg.AssetKey([*benchmark.name.split("/"), "source_model", *which])
+
+
 def partition_of(key: PartitionKey) -> str | None:
     """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
     if isinstance(key, StreamKey):

@@ -1,62 +1,99 @@
-"""`<benchmark>/source_model`: a small classifier trained on the benchmark's clean training images."""
+"""`<benchmark>/source_model`: a network trained on the benchmark's training images."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from tta_pipeline.assets.launching import launch_training
 from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
-from tta_pipeline.assets.scope import CellScope, SetScope
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.locations import Locations
+from tta_pipeline.assets.scope import CellScope, SetScope, source_model_key
 from tta_pipeline.partitions import CLEAN, TRAIN
-from tta_pipeline.resources import ShardStore
+from tta_pipeline.resources import Compute, MetricsStore, ShardStore
+
+if TYPE_CHECKING:
+    from tta_pipeline.models.trained import SourceModelFacts
+    from tta_pipeline.training.source_model import SourceTraining
+
+_SHOWN = (
+    "num_samples", "num_parameters", "epochs_done", "train_error", "validation_error", "validated_on", "stopped",
+    "images_per_s", "data_wait_s", "wall_s", "num_resumed", "device", "weights_sha256",
+)  # fmt: skip
 
 
-def source_model(scope: CellScope, settings: TrainedModel) -> dg.AssetsDefinition:
-    """Return the asset of the trained source model."""
-    whole = SetScope(benchmark=scope.benchmark, cell=CLEAN)
+def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
+    """Return the asset of the trained source model *model*."""
+    benchmark = scope.benchmark
+    settings = benchmark.trained_models[model]
+    train, clean = (SetScope(benchmark=benchmark, cell=cell) for cell in (TRAIN, CLEAN))
+    validates_on_clean = benchmark.has_clean and not settings.held_out
 
     @dg.asset(
-        key=scope.key("source_model"),
+        key=source_model_key(benchmark, model),
         group_name=scope.group(),
         backfill_policy=dg.BackfillPolicy.single_run(),
-        deps=[SetScope(benchmark=scope.benchmark, cell=TRAIN).key("shard_manifest")],
+        deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
         kinds={"pytorch"},
         code_version="1",
-        description="A small convolutional network with batch norm, trained on uncorrupted images only; saved as "
-        "safetensors with its hash. Every experiment starts from it.",
+        description=f"`{model}`: {_called(settings.network.kind)}, trained for {settings.epochs} epochs on uncorrupted "
+        "images only. Cancel the run to pause it: the next goes on from the last checkpoint.",
     )
-    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
-        with PartitionRun(context, whole) as run:
-            for cell in run.keys:
-                with run.reporting(cell) as report:
-                    report(_train(context, scope, settings, store.locations))
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore, compute: Compute
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from tta_pipeline.training.source_model import SourceTraining
+
+        training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
+        with PartitionRun(context, train) as run:
+            for key in run.keys:
+                with run.reporting(key) as report:
+                    report(_trained(context, training, metrics, compute))
             yield run.result()
+        metrics.publish(context.log)
 
     return asset
 
 
-def _train(
-    context: dg.AssetExecutionContext, scope: CellScope, settings: TrainedModel, locations: Locations
+def _trained(
+    context: dg.AssetExecutionContext, training: "SourceTraining", metrics: MetricsStore, compute: Compute
 ) -> PartitionReport:
-    from tta_pipeline.shards.belonging import belonging_of
-    from tta_pipeline.shards.manifest import ShardSet
-    from tta_pipeline.training.source_model import train_source_model
+    """Train unless the same training has ended, and record it unless it is recorded."""
+    from tta_pipeline.records.files import now
 
-    benchmark = scope.benchmark
-    shard_set = ShardSet.open(locations.shards(benchmark.name, TRAIN), belonging_of(locations, benchmark.name, TRAIN))
-    shard_set.require_intact()
-    path = locations.source_model(benchmark.name)
-    facts = train_source_model(path, shard_set, settings, image_size=benchmark.image_size, say=context.log.info)
+    started_at = now()
+    if compute.launch and training.finished() is None:
+        launch_training(context, compute.launch, training, compute.machine())
+        facts = training.require_finished()
+    else:
+        facts = training.train(machine=compute.machine(), say=context.log.info)
+    if not training.is_recorded(facts):
+        metrics.record(
+            training.benchmark.name,
+            kind="trainings",
+            name=training.model,
+            run_id=context.run.run_id,
+            started_at=started_at,
+            facts=facts.run,
+        )
+    return _report(facts, training)
+
+
+def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
+    from tta_pipeline.reports.pictures import as_data_uri
+    from tta_pipeline.reports.training_figures import learning_curves
+
+    against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
+    picture = as_data_uri(learning_curves(facts.run))
     return PartitionReport(
-        summary=f"trained on {facts.num_samples:,} images, training error {facts.train_error:.1%}",
+        summary=f"trained on {facts.num_samples:,} images, training error {facts.train_error:.1%}{against}",
         metadata={
-            "num_samples": facts.num_samples,
-            "train_error": facts.train_error,
-            "wall_s": facts.wall_s,
-            "weights_sha256": facts.weights_sha256,
-            "path": dg.MetadataValue.path(path),
+            **{name: facts.run[name] for name in _SHOWN if facts.run[name] is not None},
+            "learning_curves": dg.MetadataValue.md(f"![error and loss of each epoch]({picture})"),
+            "path": dg.MetadataValue.path(training.path),
         },
         data_version=facts.weights_sha256,
     )
+
+
+def _called(kind: str) -> str:
+    return "a small convolutional network with batch norm" if kind == "small" else f"a network of kind {kind}"

@@ -92,11 +92,9 @@ class Benchmark(Section):
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
             yield from self._inconsistent_experiment(name, experiment)
-        trained = [name for name, model in self.models.items() if isinstance(model, TrainedModel)]
-        if len(trained) > 1:
-            yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
-        if trained and not self.has_train:
-            yield f"models.{trained[0]}.kind is 'trained' but source.kind {self.source.kind!r} has no training images"
+        if self.trained_models and not self.has_train:
+            name = next(iter(self.trained_models))
+            yield f"models.{name}.kind is 'trained' but source.kind {self.source.kind!r} has no training images"
         yield from self._inconsistent_shards()
 
     def _confusable_names(self) -> Iterator[str]:
@@ -213,9 +211,9 @@ class Benchmark(Section):
         return self.source.is_generated
 
     @property
-    def trained_model(self) -> TrainedModel | None:
-        """Model that the asset `source_model` trains; None if there is none."""
-        return next((model for model in self.models.values() if isinstance(model, TrainedModel)), None)
+    def trained_models(self) -> dict[str, TrainedModel]:
+        """Models that assets `source_model` train, by name."""
+        return {name: model for name, model in self.models.items() if isinstance(model, TrainedModel)}
 
 
 def _shift_set(content: dict[str, Any], *, folder: Path) -> ShiftSet:

@@ -1,0 +1,38 @@
+"""The verb `stop-training`."""
+
+import click
+
+from tta_pipeline.cli.common import plain_errors
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.locations import STOP_FILE, Locations
+
+
+@click.command("stop-training")
+@click.argument("benchmark")
+@click.argument("model", required=False)
+@plain_errors
+def stop_training(*, benchmark: str, model: str | None) -> None:
+    r"""End a training after its present epoch, and keep what it has learnt.
+
+    The weights so far become the source model, and its record says that the user ended the training. To pause a
+    training instead, cancel its run: the next run goes on from the last checkpoint.
+
+    \b
+    Examples:
+      tta-pipeline stop-training cifar
+      tta-pipeline stop-training cifar resnet20
+    """
+    from tta_pipeline.benchmarks.loading import load_all
+
+    locations = Locations.from_environment()
+    trained = tuple(load_all(locations).benchmark(benchmark).trained_models)
+    chosen = model or (trained[0] if len(trained) == 1 else None)
+    if chosen not in trained:
+        raise BenchmarkFileError(
+            f"{benchmark} trains {', '.join(trained) or 'no model'}; expected the name of one of them, found {model}"
+        )
+    folder = locations.training(benchmark, chosen)
+    if not folder.is_dir():
+        raise BenchmarkFileError(f"{folder} does not exist; expected a training of {chosen} that has begun")
+    (folder / STOP_FILE).touch()
+    click.echo(f"{chosen} of {benchmark} ends after its present epoch")

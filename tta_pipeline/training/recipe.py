@@ -1,0 +1,75 @@
+"""Optimiser, learning rate and moving average, made from the settings in a benchmark file."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torchvision.transforms import v2
+
+from tta_pipeline.benchmarks.training import Recipe
+
+_WARM_UP_FROM = 0.01
+"""Share of the learning rate at which a linear warm-up begins."""
+
+
+def optimizer_of(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
+    """Return the optimiser of *network*; only weights of two or more dimensions decay."""
+    trained = [weights for weights in network.parameters() if weights.requires_grad]
+    groups = [
+        {"params": [weights for weights in trained if weights.ndim > 1], "weight_decay": settings.weight_decay},
+        {"params": [weights for weights in trained if weights.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=settings.lr)
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0)
+
+
+def schedule_of(
+    optimizer: torch.optim.Optimizer, settings: Recipe, *, steps_per_epoch: int
+) -> lr_scheduler.LRScheduler:
+    """Return the learning rate of *optimizer* by step."""
+    num_steps = settings.epochs * steps_per_epoch
+    if settings.schedule == "one_cycle":
+        return lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=num_steps)
+    warm_up = round(settings.warmup_epochs * steps_per_epoch)
+    after = _after_warm_up(optimizer, settings, steps_per_epoch=steps_per_epoch, num_steps=num_steps - warm_up)
+    if not warm_up:
+        return after
+    rise = lr_scheduler.LinearLR(optimizer, start_factor=_WARM_UP_FROM, total_iters=warm_up)
+    return lr_scheduler.SequentialLR(optimizer, [rise, after], milestones=[warm_up])
+
+
+def _after_warm_up(
+    optimizer: torch.optim.Optimizer, settings: Recipe, *, steps_per_epoch: int, num_steps: int
+) -> lr_scheduler.LRScheduler:
+    if settings.schedule == "cosine":
+        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=num_steps)
+    if settings.schedule == "constant":
+        return lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=0)
+    warm_up = settings.epochs * steps_per_epoch - num_steps
+    milestones = [epoch * steps_per_epoch - warm_up for epoch in settings.step_epochs]
+    return lr_scheduler.MultiStepLR(optimizer, milestones, gamma=settings.step_factor)
+
+
+def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
+    """Return the moving average of the weights of *network*, whose buffers are the newest; None if none is asked for."""
+    if settings.ema is None:
+        return None
+    average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call] # torch has no types for it
+    return AveragedModel(network, multi_avg_fn=average)
+
+
+def mixing_of(settings: Recipe, *, num_classes: int) -> v2.Transform | None:
+    """Return the transform that mixes images (B, 3, H, W) and labels (B,) of a batch; None if none is asked for."""
+    found: list[Any] = []
+    if settings.mixup:
+        found.append(v2.MixUp(alpha=settings.mixup, num_classes=num_classes))
+    if settings.cutmix:
+        found.append(v2.CutMix(alpha=settings.cutmix, num_classes=num_classes))
+    if len(found) < 2:
+        return found[0] if found else None
+    return v2.RandomChoice(found)
+
