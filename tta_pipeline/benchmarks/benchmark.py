@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.errors import BenchmarkFileError
@@ -49,6 +50,9 @@ class Benchmark(Section):
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
+    matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
+    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. Beside
+    it, `experiments` may be missing."""
 
     @model_validator(mode="before")
     @classmethod
