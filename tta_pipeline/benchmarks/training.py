@@ -5,14 +5,14 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.benchmarks.training_input import InputSettings
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["one_cycle", "cosine", "step", "constant"]
 
 
-class Recipe(InputSettings):
+class Recipe(TrainingInputSettings):
     """How a network is trained.
 
     The defaults are for the small network on small images. What the field uses for a ResNet on CIFAR-10:

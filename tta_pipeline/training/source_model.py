@@ -1,180 +1,310 @@
-"""Training of the source model, and its weights on disk."""
+"""The training of a benchmark's source model: from its training shards to weights that prove themselves."""
 
 import hashlib
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
-from torch import nn
-from torch.nn.functional import cross_entropy
 
+from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import write_atomically
-from tta_pipeline.sections import Section
-from tta_pipeline.shards.manifest import Manifest, ShardSet
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.training.network import Normalized, SmallConvNet
-
-TRAINING_VERSION = "2"
-
-
-class SourceModelFacts(Section):
-    """Inputs and results of the training of a source model."""
-
-    fingerprint: str
-    """sha256 of everything that determines the weights."""
-    weights_sha256: str
-    classes: tuple[str, ...]
-    width: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    num_samples: int
-    train_error: float
-    """Top-1 error on the training images after the last epoch, in [0, 1]."""
-    wall_s: float
-
-
-def train_source_model(
-    path: Path, shard_set: ShardSet, settings: TrainedModel, *, image_size: int, say: Callable[[str], None]
-) -> SourceModelFacts:
-    """Train on the clean images of *shard_set* and save to *path*, unless the result of the same training is there."""
-    fingerprint = _fingerprint(shard_set.manifest, settings)
-    existing = _existing(path)
-    if existing is not None and existing[0].fingerprint == fingerprint:
-        return existing[0]
-    started = time.perf_counter()
-    images, labels = training_images(shard_set, image_size)
-    mean, std = _channel_statistics(images)
-    network = _train(images, labels, mean, std, settings, num_classes=len(shard_set.manifest.classes), say=say)
-    weights = save({name: tensor.contiguous() for name, tensor in network.network.state_dict().items()})
-    facts = SourceModelFacts(
-        fingerprint=fingerprint,
-        weights_sha256=hashlib.sha256(weights).hexdigest(),
-        classes=shard_set.manifest.classes,
-        width=settings.width,
-        mean=mean,
-        std=std,
-        num_samples=len(labels),
-        train_error=_error(network, images, labels),
-        wall_s=time.perf_counter() - started,
-    )
-    write_atomically(path, weights)
-    content = facts.model_dump(mode="json")
-    write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
-    return facts
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.errors import EvaluationError, RecordError
+from tta_pipeline.evaluation.accelerator import leased_device, pins_memory
+from tta_pipeline.evaluation.machine import Machine, machine_facts
+from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.files import locked, own_folder, write_atomically
+from tta_pipeline.locations import STOP_FILE, Locations
+from tta_pipeline.models.networks import architecture_of
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.trained import (
+    SourceModelFacts,
+    encoded_weights,
+    facts_of_source_model,
+    training_fingerprint,
+    write_source_model,
+)
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.records.files import latest_record
+from tta_pipeline.records.training import TrainingRun
+from tta_pipeline.shards import ordering
+from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.training.checkpoints import Checkpoints
+from tta_pipeline.training.input import TrainingInput
+from tta_pipeline.training.learner import Weights
+from tta_pipeline.training.loop import Trained, Training
+from tta_pipeline.training.starting import starting_network
 
 
-def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
-    """Return the trained model and its facts.
+@dataclass(frozen=True, kw_only=True)
+class SourceTraining:
+    """The training of one model of a benchmark, and where its files lie."""
 
-    Raises:
-        EvaluationError: the model is missing, or its weights, mean, std or classes are not those of the training.
-    """
-    found = _existing(path)
-    if found is None:
-        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
-    facts, weights = found
-    network = SmallConvNet(num_classes=len(facts.classes), width=facts.width)
-    network.load_state_dict(load(weights))
-    return Normalized(network, mean=facts.mean, std=facts.std), facts
+    benchmark: Benchmark
+    model: str
+    locations: Locations
 
+    @property
+    def settings(self) -> TrainedModel:
+        """The training in the benchmark file."""
+        return self.benchmark.trained_models[self.model]
 
-def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -> None:
-    """Check that the model at *path* was trained on the images of *manifest* with *settings*.
+    @property
+    def path(self) -> Path:
+        """File of the weights that are evaluated."""
+        return self.locations.source_model(self.benchmark.name, self.model)
 
-    Raises:
-        EvaluationError: the model was not, or it is missing.
-    """
-    found = _existing(path)
-    if found is None or found[0].fingerprint != _fingerprint(manifest, settings):
-        raise EvaluationError(
-            f"{path} was trained on other images or with other settings than the benchmark has now; expected "
-            f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
+    @property
+    def folder(self) -> Path:
+        """Folder of the checkpoints, of the last and the best weights, and of the request to stop."""
+        return self.locations.training(self.benchmark.name, self.model)
+
+    def shard_set(self, cell: Cell) -> ShardSet:
+        """Return the shards of *cell*, the training or the clean images, compared with their manifest.
+
+        Raises:
+            ManifestError: they are missing, or not those of the manifest.
+        """
+        belonging = belonging_of(self.locations, self.benchmark.name, cell)
+        shard_set = ShardSet.open(self.locations.shards(self.benchmark.name, cell), belonging)
+        shard_set.require_intact()
+        return shard_set
+
+    def finished(self) -> SourceModelFacts | None:
+        """Return the facts of the model if it was trained on the shards as the benchmark file says now.
+
+        Raises:
+            ManifestError: the training shards are missing, or not those of their manifest.
+        """
+        return self._finished(self.shard_set(TRAIN))
+
+    def is_recorded(self, facts: SourceModelFacts) -> bool:
+        """Return whether the newest record of a training is that of *facts*."""
+        try:
+            newest = latest_record(self.locations.results(self.benchmark.name), kind="trainings", name=self.model)
+        except RecordError:  # damaged; it is set aside when records are published
+            return False
+        return newest is not None and newest.facts.get("weights_sha256") == facts.weights_sha256
+
+    def _finished(self, shard_set: ShardSet) -> SourceModelFacts | None:
+        facts = facts_of_source_model(self.path)
+        return facts if facts and facts.fingerprint == self._fingerprint(shard_set) else None
+
+    def train(self, *, machine: Machine, ranks: Ranks = ALONE, say: Callable[[str], None]) -> SourceModelFacts | None:
+        """Train the model, or go on with its training, unless the same training has ended; save and return its facts.
+
+        Processes other than the first return None.
+
+        Raises:
+            EvaluationError: the network or its weights cannot be had, the loss is no number, or memory is short.
+            StreamError: an image cannot be read.
+        """
+        shard_set = self.shard_set(TRAIN)
+        with self._alone(ranks):
+            ranks.wait_for_all()  # until no other run trains this model
+            return self._finished(shard_set) or self._trained(shard_set, machine, ranks, say)
+
+    @contextmanager
+    def _alone(self, ranks: Ranks) -> Iterator[None]:
+        """Keep other runs from training the same model meanwhile."""
+        if not ranks.is_first:
+            yield
+            return
+        own_folder(self.folder)
+        with locked(self.folder / ".lock"):
+            (self.folder / STOP_FILE).unlink(missing_ok=True)  # a request to an earlier run
+            yield
+
+    def _trained(
+        self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]
+    ) -> SourceModelFacts | None:
+        settings = self.settings
+        learnt, validating = self._split(shard_set)
+        with ExitStack() as stack:
+            device = ranks.device or stack.enter_context(leased_device(machine.device, say))
+            inputs = _Inputs(
+                image_size=self.benchmark.image_size, settings=settings, machine=machine, ranks=ranks, device=device,
+                loose_files=self._loose_files(),
+            )  # fmt: skip
+            num_classes = len(shard_set.manifest.classes)
+            network = starting_network(settings, inputs.mixed(learnt), num_classes=num_classes)
+            images = inputs.training(learnt)
+            checkpoints = Checkpoints(folder=self.folder, fingerprint=self._fingerprint(shard_set))
+            trained = Training(
+                network,
+                settings,
+                num_classes=num_classes,
+                images=images,
+                validation=inputs.plain(validating, ranks) if validating else None,
+                device=device,
+                ranks=ranks,
+                checkpoints=checkpoints,
+                must_stop=(self.folder / STOP_FILE).exists,
+                say=say,
+            ).run()
+            if not ranks.is_first:
+                return None
+            run = self._run(shard_set, images, network, trained, num_ranks=ranks.num_ranks, device=device)
+            facts = self._facts(shard_set, network, run)
+            self._save(facts, trained)
+        checkpoints.remove()
+        (self.folder / STOP_FILE).unlink(missing_ok=True)
+        return facts
+
+    def _loose_files(self) -> Path | None:
+        """Return the folder of the training images, if they are loose files in class folders."""
+        train = getattr(self.benchmark.source, "train", None)
+        folder = train.folder(TRAIN) if train is not None else None
+        return folder if folder is not None and folder.is_dir() else None
+
+    def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
+        """Return the images to learn, and those that validate: a share held out by the seed, or the clean test images.
+
+        Raises:
+            EvaluationError: one part would be empty.
+        """
+        share, num_samples = self.settings.held_out, len(shard_set.index)
+        if not share:
+            return shard_set, self.shard_set(CLEAN) if self.benchmark.has_clean else None
+        num_held_out = round(share * num_samples)
+        if not 0 < num_held_out < num_samples:
+            raise EvaluationError(
+                f"held_out is {share} of {num_samples} images, which is {num_held_out}; expected at least one, and one "
+                "to learn: correct held_out"
+            )
+        ranked = ordering.permuted(shard_set.index.keys, seed=self.settings.seed)
+        held_out, learnt = np.sort(ranked[:num_held_out]), np.sort(ranked[num_held_out:])
+        return shard_set.of(learnt), shard_set.of(held_out)
+
+    def _save(self, facts: SourceModelFacts, trained: Trained) -> None:
+        """Write the last and the best weights, then the ones to evaluate with the facts that prove them."""
+        for name, weights in (("last", trained.last), ("best", trained.best)):
+            if weights is not None:
+                write_atomically(self.folder / f"{name}.safetensors", _encoded(weights))
+        write_source_model(self.path, _encoded(self._selected(trained)), facts)
+
+    def _selected(self, trained: Trained) -> Weights:
+        return trained.best if self.settings.select == "best" and trained.best is not None else trained.last
+
+    def _fingerprint(self, shard_set: ShardSet) -> str:
+        return training_fingerprint(self.settings, shard_set.manifest, image_size=self.benchmark.image_size)
+
+    def _run(
+        self,
+        shard_set: ShardSet,
+        images: TrainingInput,
+        network: Normalized,
+        trained: Trained,
+        *,
+        num_ranks: int,
+        device: torch.device,
+    ) -> TrainingRun:
+        """Return the record of the training."""
+        settings, totals = self.settings, trained.totals
+        validated_on = "held_out" if settings.held_out else "clean" if self.benchmark.has_clean else None
+        same = ("accumulate", "batch_size", "optimizer", "lr", "weight_decay", "schedule", "loader", "shuffle",
+                "precision", "compile", "seed")  # fmt: skip
+        return TrainingRun.of_epochs(
+            trained.epochs,
+            selected=settings.select,
+            benchmark=self.benchmark.file,
+            shift_set=self.benchmark.shift_set.name,
+            model=self.model,
+            architecture=architecture_of(settings.network).name,
+            num_parameters=sum(weights.numel() for weights in network.parameters()),
+            fine_tuned=settings.fine_tune,
+            fingerprint=self._fingerprint(shard_set),
+            weights_sha256=hashlib.sha256(_encoded(self._selected(trained))).hexdigest(),
+            manifest_sha256=shard_set.manifest.sha256,
+            num_samples=sum(images.sizes(0)),
+            settings=settings.model_dump_json(),
+            num_epochs=settings.epochs,
+            augmentation=_augmentation(settings),
+            **{name: getattr(settings, name) for name in same},
+            **machine_facts(device),
+            num_ranks=num_ranks,
+            torch_version=torch.__version__,
+            stopped=trained.stopped,
+            validated_on=validated_on,
+            wall_s=totals.wall_s,
+            time_to_first_batch_s=totals.time_to_first_batch_s,
+            checkpoint_s=totals.checkpoint_s,
+            num_checkpoints=totals.num_checkpoints,
+            num_resumed=totals.num_resumed,
+            num_inodes=sum(images.sizes(0)) if settings.loader == "imagefolder" else len(shard_set.manifest.shards),
+        )
+
+    def _facts(self, shard_set: ShardSet, network: Normalized, run: TrainingRun) -> SourceModelFacts:
+        return SourceModelFacts(
+            fingerprint=run.fingerprint,
+            weights_sha256=run.weights_sha256,
+            network=self.settings.network,
+            classes=shard_set.manifest.classes,
+            mean=_triple(network.mean),
+            std=_triple(network.std),
+            num_samples=run.num_samples,
+            train_error=run.train_error,
+            validation_error=run.validation_error,
+            wall_s=run.wall_s,
+            run=run.facts(),
         )
 
 
-def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
-    """Return the facts and weights of the model at *path*; None if either is missing or changed."""
-    try:
-        content = json.loads(_facts_path(path).read_bytes())
-        sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
-        if sha256 != _content_sha256(content):
-            return None
-        facts = SourceModelFacts.model_validate(content)
-        weights = path.read_bytes()
-    except (OSError, ValueError, RecursionError):
-        return None
-    return (facts, weights) if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """Makes the streams of a training."""
+
+    image_size: int
+    settings: TrainedModel
+    machine: Machine
+    ranks: Ranks
+    device: torch.device
+    loose_files: Path | None
+    """Folder of the training images as loose files, for the loader that reads them."""
+
+    def training(self, shard_set: ShardSet) -> TrainingInput:
+        """Return the images to learn, shuffled and augmented."""
+        return self._input(shard_set, self.settings, self.ranks)
+
+    def plain(self, shard_set: ShardSet, ranks: Ranks) -> TrainingInput:
+        """Return images as they are evaluated."""
+        return self._input(shard_set, TrainingInputSettings(augmentation="none", shuffle="stored"), ranks)
+
+    def mixed(self, shard_set: ShardSet) -> TrainingInput:
+        """Return images as they are evaluated, in random order."""
+        return self._input(shard_set, TrainingInputSettings(augmentation="none"), ALONE)
+
+    def _input(self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks) -> TrainingInput:
+        return TrainingInput(
+            shard_set=shard_set,
+            settings=settings,
+            image_size=self.image_size,
+            batch_size=self.settings.batch_size,
+            seed=self.settings.seed,
+            num_threads=self.machine.num_threads,
+            rank=ranks.rank,
+            num_ranks=ranks.num_ranks,
+            pin_memory=pins_memory(self.device),
+            folder=self.loose_files,
+        )
 
 
-def _content_sha256(content: object) -> str:
-    """Return the hash of a model's facts, stored with them: mean and std determine predictions too."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _encoded(weights: Weights) -> bytes:
+    """Return the file of *weights* without the normalisation around the network, which is in the facts."""
+    own = "network."
+    return encoded_weights({name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)})
 
 
-def _facts_path(path: Path) -> Path:
-    return path.with_suffix(".json")
+def _triple(channels: torch.Tensor) -> tuple[float, float, float]:
+    first, second, third = channels.flatten().tolist()
+    return first, second, third
 
 
-def _fingerprint(manifest: Manifest, settings: TrainedModel) -> str:
-    decisive = [TRAINING_VERSION, manifest.sha256, settings.model_dump(mode="json")]
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-
-def training_images(shard_set: ShardSet, image_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return all images, float (N, 3, H, W) in [0, 1], and labels (N,); a training set of this size fits in memory."""
-    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=256, image_size=image_size)
-    images, labels = zip(*((batch.images.clone(), batch.labels) for batch in stream), strict=True)  # buffers are reused
-    return torch.cat(images).permute(0, 3, 1, 2).float() / 255, torch.cat(labels)
-
-
-def _channel_statistics(images: torch.Tensor) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-    mean, std = images.mean((0, 2, 3)).tolist(), images.std((0, 2, 3)).tolist()
-    return (mean[0], mean[1], mean[2]), (std[0], std[1], std[2])
-
-
-def _train(
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    mean: tuple[float, float, float],
-    std: tuple[float, float, float],
-    settings: TrainedModel,
-    *,
-    num_classes: int,
-    say: Callable[[str], None],
-) -> Normalized:
-    """Train with Adam and a one-cycle learning rate; small random shifts are the only augmentation."""
-    with torch.random.fork_rng():
-        torch.manual_seed(settings.seed)
-        model = Normalized(SmallConvNet(num_classes=num_classes, width=settings.width), mean=mean, std=std)
-    rng = np.random.default_rng(settings.seed)
-    num_batches = max(len(labels) // settings.batch_size, 1)
-    optimizer = torch.optim.Adam(model.parameters(), lr=settings.lr)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=settings.epochs * num_batches)
-    model.train()
-    for epoch in range(settings.epochs):
-        for chosen in np.array_split(rng.permutation(len(labels)), num_batches):
-            loss = cross_entropy(model(_shifted(images[chosen], rng)), labels[chosen])
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-        say(f"training: epoch {epoch + 1} of {settings.epochs}, loss {loss.item():.4f}")
-    return model.eval()
-
-
-def _shifted(images: torch.Tensor, rng: np.random.Generator, *, max_shift: int = 2) -> torch.Tensor:
-    down, right = rng.integers(-max_shift, max_shift + 1, 2).tolist()
-    return images.roll((down, right), (2, 3))
-
-
-def _error(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
-    with torch.inference_mode():
-        predictions = torch.cat([model(part).argmax(1) for part in torch.split(images, 256)])
-    return float((predictions != labels).float().mean())
+def _augmentation(settings: TrainedModel) -> str:
+    """Return what is done to the images, in the words of the benchmark file, such as `full + augmix + mixup`."""
+    more = [name for name in ("randaugment", "augmix", "mixup", "cutmix") if getattr(settings, name)]
+    return " + ".join([settings.augmentation, *more])
