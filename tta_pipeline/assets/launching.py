@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from tta_pipeline.json_values import JsonObject
+
 if TYPE_CHECKING:
-    from tta_pipeline.benchmarks.benchmark import Benchmark
     from tta_pipeline.evaluation.experiment import ExperimentResults
     from tta_pipeline.evaluation.machine import Machine
-    from tta_pipeline.locations import Locations
     from tta_pipeline.partitions import PartitionKey
     from tta_pipeline.training.source_model import SourceTraining
 
@@ -29,31 +29,32 @@ def launch_evaluation(
     config: dict[str, bool],
 ) -> None:
     """Evaluate the streams at *keys* in the processes that *prefix* starts, and return when all are recorded."""
-    order = {"experiment": results.experiment_name, "keys": [key.key for key in keys], "config": config}
-    _launch(context, prefix, results.benchmark, results.locations, machine, order)
+    keys_of_streams = [key.key for key in keys]
+    order: JsonObject = {"experiment": results.experiment_name, "keys": keys_of_streams, "config": config}
+    _launch(context, prefix, machine, order, of=results)
 
 
 def launch_training(
     context: dg.AssetExecutionContext, prefix: str, training: "SourceTraining", machine: "Machine"
 ) -> None:
     """Train in the processes that *prefix* starts, and return when the weights are there."""
-    _launch(context, prefix, training.benchmark, training.locations, machine, {"model": training.model})
+    _launch(context, prefix, machine, {"model": training.model}, of=training)
 
 
 def _launch(
     context: dg.AssetExecutionContext,
     prefix: str,
-    benchmark: "Benchmark",
-    locations: "Locations",
     machine: "Machine",
-    order: dict[str, object],
+    order: JsonObject,
+    *,
+    of: "ExperimentResults | SourceTraining",
 ) -> None:
     dg.PipesSubprocessClient().run(
         command=[*shlex.split(prefix), "-m", "tta_pipeline.assets.launched"],
         context=context,
         extras={
-            "benchmark": benchmark.model_dump(mode="json"),
-            "data_root": str(locations.root),
+            "benchmark": of.benchmark.model_dump(mode="json"),
+            "data_root": str(of.locations.root),
             "machine": asdict(machine),
             **order,
         },

@@ -1,6 +1,6 @@
 """`<benchmark>/source_model`: a network trained on the benchmark's training images."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tta_pipeline.training.source_model import SourceTraining
 
 _SHOWN = (
-    "num_samples", "num_parameters", "epochs_done", "train_error", "validation_error", "validated_on", "stopped",
+    "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on", "stopped",
     "images_per_s", "data_wait_s", "wall_s", "num_resumed", "device", "weights_sha256",
 )  # fmt: skip
 
@@ -61,11 +61,11 @@ def _trained(
     from tta_pipeline.records.files import now
 
     started_at = now()
-    if compute.launch and training.finished() is None:
+    if not compute.launch:
+        training.train(machine=compute.machine(), say=context.log.info)
+    elif training.finished() is None:
         launch_training(context, compute.launch, training, compute.machine())
-        facts = training.require_finished()
-    else:
-        facts = training.train(machine=compute.machine(), say=context.log.info)
+    facts = training.require_finished()
     if not training.is_recorded(facts):
         metrics.record(
             training.benchmark.name,
@@ -82,12 +82,14 @@ def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionR
     from tta_pipeline.reports.pictures import as_data_uri
     from tta_pipeline.reports.training_figures import learning_curves
 
+    learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
     against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
+    run: Mapping[str, Any] = facts.run
     picture = as_data_uri(learning_curves(facts.run))
     return PartitionReport(
-        summary=f"trained on {facts.num_samples:,} images, training error {facts.train_error:.1%}{against}",
+        summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
         metadata={
-            **{name: facts.run[name] for name in _SHOWN if facts.run[name] is not None},
+            **{name: run[name] for name in _SHOWN if run[name] is not None},
             "learning_curves": dg.MetadataValue.md(f"![error and loss of each epoch]({picture})"),
             "path": dg.MetadataValue.path(training.path),
         },

@@ -1,30 +1,24 @@
 """The models in a benchmark file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from tta_pipeline.benchmarks.training import Recipe
 from tta_pipeline.naming import Name
-from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
+from tta_pipeline.sections import Section
 
 Mean = Annotated[float, Field(ge=0, le=1)]
 Deviation = Annotated[float, Field(gt=0, le=1)]
 
 
-class TrainedModel(Section):
-    """A small convolutional network with batch norm, trained on the benchmark's own training images."""
+class SmallNetwork(Section):
+    """A small convolutional network with batch norm, for images of 8 pixels and more."""
 
-    kind: Literal["trained"]
-    epochs: int = Field(default=20, ge=1, le=100_000)
-    """Training epochs, 1 to 100,000."""
-    batch_size: int = Field(default=64, ge=2, le=LARGEST_BATCH)
-    """Samples in a training batch, 2 to 100,000."""
-    lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
-    """Learning rate."""
+    kind: Literal["small"]
     width: int = Field(default=16, ge=1, le=4_096)
     """Channels of the first stage, at most 4,096; the two later ones have two and four times as many."""
-    seed: Seed = 0
 
 
 class TorchvisionModel(Section):
@@ -68,4 +62,37 @@ class CheckpointModel(Section):
     """Names of the model's classes, as for a torchvision model."""
 
 
+AnyNetwork = Annotated[SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+"""A network to train, from scratch or from its weights."""
+
+
+class TrainedModel(Recipe):
+    """A network that is trained on the benchmark's own training images."""
+
+    kind: Literal["trained"]
+    network: AnyNetwork = SmallNetwork(kind="small")
+    """Network to train: `small`, or any other kind of model. `width: 8` in its place is short for the small network of
+    this width."""
+    fine_tune: bool = False
+    """Whether training starts from the weights of `network`, whose last layer is made anew if it has another number of
+    classes. If not, it starts from random weights."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_width(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "width" not in value:
+            return value
+        if "network" in value:
+            raise ValueError("found width beside network; expected one of them: width is that of the small network")
+        rest = {name: content for name, content in value.items() if name != "width"}
+        return {**rest, "network": {"kind": "small", "width": value["width"]}}
+
+    @model_validator(mode="after")
+    def _has_weights_to_start_from(self) -> Self:
+        if self.fine_tune and isinstance(self.network, SmallNetwork):
+            raise ValueError("found fine_tune with the small network, which has no weights; expected another network")
+        return self
+
+
 AnyModel = Annotated[TrainedModel | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+"""A model to evaluate."""

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
+from tta_pipeline.sections import LARGEST_BATCH, Seed
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["one_cycle", "cosine", "step", "constant"]
@@ -74,7 +74,7 @@ class Recipe(TrainingInputSettings):
 
     def _inconsistencies(self) -> Iterator[str]:
         if self.schedule == "one_cycle" and self.warmup_epochs:
-            yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0, as it has its own rise"
+            yield f"found warmup_epochs {self.warmup_epochs} with schedule one_cycle; expected 0: it has its own rise"
         if (self.schedule == "step") != bool(self.step_epochs):
             yield (
                 f"found schedule {self.schedule} and step_epochs {list(self.step_epochs)}; expected both a step "

@@ -20,7 +20,6 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
@@ -28,6 +27,9 @@ from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import load_model
+from tta_pipeline.models.trained import require_trained_so
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
@@ -37,7 +39,6 @@ from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.remote_blocks import BlockCache
 from tta_pipeline.streaming.staging import Stage, node_local_folder
-from tta_pipeline.training.source_model import require_trained_so
 
 
 class _Held(NamedTuple):
@@ -369,11 +370,12 @@ class ExperimentRunner:
         experiment, locations = self._experiment, self._experiment.locations
         name = experiment.spec.model
         spec = experiment.benchmark.models[name]
-        source_model = locations.source_model(experiment.benchmark.name)
+        source_model = locations.source_model(experiment.benchmark.name, name)
         train = locations.shards(experiment.benchmark.name, TRAIN)
         # Weights without a recorded training are evaluated as they are.
         if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
-            require_trained_so(source_model, read_manifest(train, experiment.belonging(TRAIN)), spec)
+            manifest = read_manifest(train, experiment.belonging(TRAIN))
+            require_trained_so(source_model, manifest, spec, image_size=experiment.benchmark.image_size)
         class_map = benchmark_class_map(experiment.benchmark, locations)
         return load_model(name, spec, source_model=source_model, classes=class_map.classes)
 

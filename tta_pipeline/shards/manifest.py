@@ -268,6 +268,11 @@ class ShardSet:
         remote = remote_cell(folder)
         return cls(folder=folder, manifest=manifest, index=index, checksums=checksums, remote=remote)
 
+    def of(self, positions: npt.NDArray[np.int64]) -> Self:
+        """Return the same set with only the samples at *positions*, shape (M,), in its index."""
+        checksums = None if self.checksums is None else self.checksums[positions]
+        return replace(self, index=SampleIndex(table=self.index.table.take(positions)), checksums=checksums)
+
     def sample_check(self) -> SampleCheck:
         """Return the check that every sample's bytes must pass when they are read."""
         return SampleCheck.of(self.index.table["sha256"], self.checksums)

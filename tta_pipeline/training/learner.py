@@ -32,7 +32,7 @@ class Learner:
     ) -> None:
         """Prepare *network*, a classifier of images (B, 3, H, W) in [0, 1] with logits (B, num_classes)."""
         layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self.network = network.to(device, memory_format=layout)
+        self.network = network.to(device).to(memory_format=layout)
         self._settings = settings
         self._device = device
         self._num_ranks = ranks.num_ranks
@@ -70,7 +70,7 @@ class Learner:
                 logits.float(), targets, label_smoothing=self._settings.label_smoothing, reduction="sum"
             )
             # Processes exchange the mean of their gradients, and may have a sample more or less.
-            (loss * (self._num_ranks / step_samples)).backward()
+            (loss * (self._num_ranks / step_samples)).backward()  # type: ignore[no-untyped-call]
         if is_last:
             self._step()
         with torch.no_grad():

@@ -177,8 +177,8 @@ class Training:
                 asked = time.perf_counter()
         except torch.OutOfMemoryError as error:
             raise EvaluationError(
-                f"{name_of(self._device)} is out of memory at batches of {self._settings.batch_size} ({error}); expected "
-                "memory for one: lower batch_size, and raise accumulate for the same step"
+                f"{name_of(self._device)} is out of memory at batches of {self._settings.batch_size} ({error}); "
+                "expected memory for one: lower batch_size, and raise accumulate for the same step"
             ) from error
         self._end_epoch(lr)
 
@@ -211,7 +211,7 @@ class Training:
             epoch=place.epoch + 1,
             num_samples=num_samples,
             train_loss=loss / num_samples,
-            train_error=num_wrong / num_samples,
+            train_error=None if self._settings.mixup or self._settings.cutmix else num_wrong / num_samples,
             validation_loss=found.loss if found else None,
             validation_error=found.error if found else None,
             lr=lr,
@@ -222,10 +222,10 @@ class Training:
             validation_s=found.wall_s if found else 0.0,
             peak_memory_mib=(peak_rss_gib() if peak_gib is None else peak_gib) * _MIB_PER_GIB,
         )
-        if not math.isfinite(epoch.train_loss):
+        if not math.isfinite(loss):
             raise EvaluationError(
-                f"found a loss of {epoch.train_loss} in epoch {epoch.epoch}; expected a number: lower lr, set clip_norm, "
-                "or lengthen warmup_epochs"
+                f"found a loss of {loss} in epoch {epoch.epoch}; expected a number: lower lr, set "
+                "clip_norm, or lengthen warmup_epochs"
             )
         self._remember(epoch)
         place.epoch, place.batch, place.sums = epoch.epoch, 0, _Sums()
@@ -236,12 +236,13 @@ class Training:
         place.epochs.append(epoch)
         if epoch.validation_error is not None and epoch.validation_error < lowest:
             place.best, place.best_epoch = self._learner.weights(), epoch.epoch
+        learnt = "" if epoch.train_error is None else f", training error {epoch.train_error:.1%}"
         against = "" if epoch.validation_error is None else f", validation error {epoch.validation_error:.1%}"
         spent_s = sum(each.wall_s + each.validation_s for each in place.epochs)
         left_s = spent_s / len(place.epochs) * (self._settings.epochs - len(place.epochs))
         self._say(
-            f"epoch {epoch.epoch} of {self._settings.epochs}: loss {epoch.train_loss:.4f}, training error "
-            f"{epoch.train_error:.1%}{against}, {epoch.images_per_s:,.0f} images/s, {left_s:,.0f} s left"
+            f"epoch {epoch.epoch} of {self._settings.epochs}: loss {epoch.train_loss:.4f}{learnt}{against}, "
+            f"{epoch.images_per_s:,.0f} images/s, {left_s:,.0f} s left"
         )
 
     def _reason_to_stop(self) -> str | None:
@@ -285,8 +286,10 @@ class Training:
         loss, num_wrong = self._counted.tolist()
         self._counted.zero_()
         sums, now = self._place.sums, time.perf_counter()
-        sums.loss, sums.num_wrong, sums.wall_s = sums.loss + loss, sums.num_wrong + num_wrong, (
-            sums.wall_s + now - self._lap_began
+        sums.loss, sums.num_wrong, sums.wall_s = (
+            sums.loss + loss,
+            sums.num_wrong + num_wrong,
+            (sums.wall_s + now - self._lap_began),
         )
         self._lap_began = now
 

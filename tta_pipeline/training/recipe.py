@@ -55,7 +55,7 @@ def _after_warm_up(
 
 
 def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
-    """Return the moving average of the weights of *network*, whose buffers are the newest; None if none is asked for."""
+    """Return the moving average of the weights of *network*, with its newest buffers; None if none is asked for."""
     if settings.ema is None:
         return None
     average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call] # torch has no types for it
@@ -72,4 +72,3 @@ def mixing_of(settings: Recipe, *, num_classes: int) -> v2.Transform | None:
     if len(found) < 2:
         return found[0] if found else None
     return v2.RandomChoice(found)
-

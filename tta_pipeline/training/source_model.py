@@ -94,10 +94,20 @@ class SourceTraining:
         facts = facts_of_source_model(self.path)
         return facts if facts and facts.fingerprint == self._fingerprint(shard_set) else None
 
-    def train(self, *, machine: Machine, ranks: Ranks = ALONE, say: Callable[[str], None]) -> SourceModelFacts | None:
-        """Train the model, or go on with its training, unless the same training has ended; save and return its facts.
+    def require_finished(self) -> SourceModelFacts:
+        """Return the facts of the model, trained as the benchmark file says now.
 
-        Processes other than the first return None.
+        Raises:
+            EvaluationError: it was not.
+            ManifestError: see `finished`.
+        """
+        found = self.finished()
+        if found is None:
+            raise EvaluationError(f"{self.path} is missing or of another training; expected a training that has ended")
+        return found
+
+    def train(self, *, machine: Machine, ranks: Ranks = ALONE, say: Callable[[str], None]) -> None:
+        """Train the model, or go on with its training, unless the same training has ended; the first process saves it.
 
         Raises:
             EvaluationError: the network or its weights cannot be had, the loss is no number, or memory is short.
@@ -106,7 +116,8 @@ class SourceTraining:
         shard_set = self.shard_set(TRAIN)
         with self._alone(ranks):
             ranks.wait_for_all()  # until no other run trains this model
-            return self._finished(shard_set) or self._trained(shard_set, machine, ranks, say)
+            if self._finished(shard_set) is None:
+                self._train(shard_set, machine, ranks, say)
 
     @contextmanager
     def _alone(self, ranks: Ranks) -> Iterator[None]:
@@ -119,9 +130,7 @@ class SourceTraining:
             (self.folder / STOP_FILE).unlink(missing_ok=True)  # a request to an earlier run
             yield
 
-    def _trained(
-        self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]
-    ) -> SourceModelFacts | None:
+    def _train(self, shard_set: ShardSet, machine: Machine, ranks: Ranks, say: Callable[[str], None]) -> None:
         settings = self.settings
         learnt, validating = self._split(shard_set)
         with ExitStack() as stack:
@@ -147,13 +156,11 @@ class SourceTraining:
                 say=say,
             ).run()
             if not ranks.is_first:
-                return None
+                return
             run = self._run(shard_set, images, network, trained, num_ranks=ranks.num_ranks, device=device)
-            facts = self._facts(shard_set, network, run)
-            self._save(facts, trained)
+            self._save(self._facts(shard_set, network, run), trained)
         checkpoints.remove()
         (self.folder / STOP_FILE).unlink(missing_ok=True)
-        return facts
 
     def _loose_files(self) -> Path | None:
         """Return the folder of the training images, if they are loose files in class folders."""
