@@ -279,7 +279,9 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         yield _Part(path=path, name=name, content={**shared, **of_a_set}, origins=origins)
 
 
-_OF_A_SET = frozenset({"source", "own", "corruptions", "severities", "class_map", "classes", "image_size", "shards"})
+_OF_A_SET = frozenset({
+    "source", "own", "corruptions", "severities", "class_map", "classes", "image_size", "shards", "train_shards",
+})  # fmt: skip
 """Fields that a section of `sets` can have."""
 
 
