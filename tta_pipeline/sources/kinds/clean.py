@@ -87,6 +87,11 @@ class CleanImages(ClassesOfFiles):
             )
         return self
 
+    @property
+    def is_archive(self) -> bool:
+        """Whether the images are in a tar."""
+        return self.path.suffix in (".tar", ".gz", ".tgz")
+
     def open(self, at: SourceContext) -> "Source":
         """Return the images, as the cell of clean images; class folders may be numbers of the classes."""
         from tta_pipeline.sources.numbered import NumberedClasses
@@ -101,7 +106,7 @@ class CleanImages(ClassesOfFiles):
         from tta_pipeline.sources.folder_tree import FolderTree
 
         path = self.path.expanduser()
-        if path.suffix in (".tar", ".gz", ".tgz"):
+        if self.is_archive:
             return ArchivedImages(
                 archives=(path,),
                 cells=(CLEAN,),

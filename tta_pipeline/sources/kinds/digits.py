@@ -32,6 +32,11 @@ class DigitsSource(MadeHere):
         """Whether there are uncorrupted test images: always."""
         return True
 
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file: always, since the digits are drawn into folders."""
+        return True
+
     def open(self, at: SourceContext) -> "Source":
         """Return the digits that have been drawn."""
         from tta_pipeline.sources.digits import digit_tree
