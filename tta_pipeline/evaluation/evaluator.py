@@ -17,13 +17,13 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Clock, pins_memory, reset_peak_memory
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
-from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import Precision, run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.shifts.shift_set import ShiftSet

@@ -20,7 +20,6 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
@@ -28,6 +27,8 @@ from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import load_model
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
