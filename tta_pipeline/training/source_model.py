@@ -33,6 +33,7 @@ from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.belonging import belonging_of
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.sources.kinds.clean import CleanImages
 from tta_pipeline.training.checkpoints import Checkpoints
 from tta_pipeline.training.input import TrainingInput
 from tta_pipeline.training.learner import Weights
@@ -165,8 +166,7 @@ class SourceTraining:
     def _loose_files(self) -> Path | None:
         """Return the folder of the training images, if they are loose files in class folders."""
         train = getattr(self.benchmark.source, "train", None)
-        folder = train.folder(TRAIN) if train is not None else None
-        return folder if folder is not None and folder.is_dir() else None
+        return train.path.expanduser() if isinstance(train, CleanImages) and train.path.is_dir() else None
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
         """Return the images to learn, and those that validate: a share held out by the seed, or the clean test images.
