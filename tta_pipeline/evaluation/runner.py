@@ -376,7 +376,8 @@ class ExperimentRunner:
         if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
             require_trained_so(source_model, read_manifest(train, experiment.belonging(TRAIN)), spec)
         class_map = benchmark_class_map(experiment.benchmark, locations)
-        return load_model(name, spec, source_model=source_model, classes=class_map.classes)
+        image_size = experiment.benchmark.image_size_of(experiment.experiment_name)
+        return load_model(name, spec, source_model=source_model, classes=class_map.classes, image_size=image_size)
 
     @cached_property
     def _code_sha256(self) -> str:
