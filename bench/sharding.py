@@ -102,7 +102,7 @@ def _compare_archive(table: Table, archive: Path, size: int) -> None:
         conversion = Conversion(
             source=ArchivedImages(archives=(archive,), cells=ARCHIVE_CELLS, spill_root=folder), source_kind="archive",
             generated=False, benchmark="bench", class_map=class_map,
-            settings=ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path, progress=quiet,
+            settings=lambda _: ShardSettings(num_shards=1), folder=lambda cell: folder / cell.path, progress=quiet,
         )  # fmt: skip
         with Workers(NUM_CORES) as workers:
             workers.start(convert)

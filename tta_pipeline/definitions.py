@@ -45,7 +45,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             for benchmark in benchmarks.values()
             for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
         ],
-        sensors=[automation(), *(new_cells_sensor(each) for each in benchmarks.values() if not each.has_train)],
+        sensors=[automation(), *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn)],
         resources={
             "store": ShardStore(data_root=data_root),
             "metrics": MetricsStore(data_root=data_root),

@@ -167,7 +167,7 @@ def write(tree: FolderTree, tmp_path: Path) -> Callable[..., Converted]:
             generated=False,
             benchmark_name="test",
             class_map=class_map,
-            settings=settings,
+            settings=lambda _: settings,
             folder=lambda _: target,
             progress=quiet,
         )

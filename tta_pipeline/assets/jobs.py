@@ -69,7 +69,7 @@ def _shard_keys(benchmark: Benchmark) -> list[dg.AssetKey]:
     evaluated = _evaluated(benchmark)
     scopes = [*evaluated, *([SetScope(benchmark=benchmark, cell=TRAIN)] if benchmark.has_train else [])]
     # Images that are already on disk are observed, which cannot be a step of a run that materializes.
-    names = (*(["source_split"] if benchmark.has_train else []), "tar_shards", "shard_manifest")
+    names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     return [
         *(scope.key(name) for scope in scopes for name in names),
         *(scope.key("transformed_shards", name) for scope in evaluated for name in benchmark.transforms),

@@ -15,7 +15,7 @@ from tta_pipeline.sources.kinds.digits import DigitsSource
 
 def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
     """Return the asset of the source images: materialized if drawn here, observed if already on disk."""
-    return _generated(scope) if scope.benchmark.has_train else _observed(scope)
+    return _generated(scope) if scope.benchmark.is_drawn else _observed(scope)
 
 
 def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
-from tta_pipeline.partitions import Cell, cells
+from tta_pipeline.partitions import TRAIN, Cell, cells
 from tta_pipeline.sections import Section
 from tta_pipeline.shifts.loading import find_shift_set, shipped_names
 from tta_pipeline.shifts.shift_set import ShiftSet
@@ -41,11 +42,17 @@ class Benchmark(Section):
     """Height and width of every image, in pixels: 16 to 16,384."""
     shards: ShardSettings | None = None
     """How shards are made; None for a source that consists of shards."""
+    train_shards: ShardSettings | None = None
+    """How shards of training images are made; by default as the others, but permuted and with the images as they are:
+    training crops them itself."""
     transforms: dict[Name, Transform] = Field(default_factory=dict)
     """Further shard sets, made from the first by changing each image."""
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
+    matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
+    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. Beside
+    it, `experiments` may be missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -96,7 +103,7 @@ class Benchmark(Section):
         if len(trained) > 1:
             yield f"models {', '.join(trained)} are both of kind trained; expected one, since there is one source_model"
         if trained and not self.has_train:
-            yield f"models.{trained[0]}.kind is 'trained' but source.kind {self.source.kind!r} has no training images"
+            yield f"models.{trained[0]}.kind is 'trained' and there are no training images; expected source.train"
         yield from self._inconsistent_shards()
 
     def _confusable_names(self) -> Iterator[str]:
@@ -118,16 +125,38 @@ class Benchmark(Section):
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
             )
+        yield from self._unreadable_by(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+
+    def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
+        """Yield why the loader of *experiment*, which *found* names, cannot read what the others read."""
+        if experiment.loader == "webdataset" and self.source.is_remote:
+            yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
+        if experiment.loader != "imagefolder":
+            return
+        if experiment.shards is not None:
+            yield f"{found} with shards {experiment.shards}; expected no shards, since no loose files are transformed"
+        if not self.source.has_loose_files:
+            yield (
+                f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
+                "indexed or webdataset, or everything unpacked into folders, with kind folder"
+            )
+        if self.shards is not None and self.shards.changes_images:
+            yield (
+                f"{found}, but shards changes the images (format, resize, center_crop or function); expected loader "
+                "indexed or webdataset, since the loose files have other pixels"
+            )
 
     def _inconsistent_shards(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:
             yield "shards is missing"
         if self.shards is not None and self.has_shards:
             yield "shards is given, but source.kind is 'shards', which exist; expected transforms to change them"
+        if self.train_shards is not None and (self.has_shards or not self.has_train):
+            yield "train_shards is given, but there are no training images to write as shards; expected source.train"
         if self.transforms and self.source.is_remote:
             yield "transforms is given, but source.root is a URL; expected shards that are here: fetch them first"
         if "shards" in self.transforms:
@@ -178,6 +207,17 @@ class Benchmark(Section):
         """Names of the experiments whose streams have several cells."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
+    def group_of(self, experiment_name: str) -> str:
+        """Return the group of the assets of *experiment_name*; streams over several cells are in one of their own."""
+        experiment = self.experiments[experiment_name]
+        streams = "" if experiment.protocol.partitioned_by == "cell" else "_streams"
+        return (f"{self.dagster_name}_{experiment.group}" if experiment.group else self.dagster_name) + streams
+
+    def origin_of(self, experiment_name: str) -> str:
+        """Return the field of the file that makes *experiment_name*: `matrix` or `experiments`."""
+        made = any(each.name == experiment_name for matrix in self.matrix for each in matrix.combinations)
+        return "matrix" if made else "experiments"
+
     def image_size_of(self, experiment_name: str) -> int:
         """Return height and width, in pixels, of the images that *experiment_name* evaluates."""
         transform = self.experiments[experiment_name].shards
@@ -195,8 +235,18 @@ class Benchmark(Section):
 
     @property
     def has_train(self) -> bool:
-        """Whether there are images to train a source model on."""
+        """Whether there are images to train source models on."""
         return self.source.has_train
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether this project makes all images, the clean ones too."""
+        return self.source.is_drawn
+
+    def settings_of(self, cell: Cell) -> ShardSettings:
+        """Return how the shards of *cell* are made."""
+        assert self.shards is not None, "shards that exist are not made"
+        return (self.train_shards or self.shards.for_training()) if cell == TRAIN else self.shards
 
     @property
     def has_shards(self) -> bool:

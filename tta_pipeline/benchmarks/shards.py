@@ -110,6 +110,12 @@ class ShardSettings(_ShardFields):
             raise ValueError(f"found limits none; expected one of {', '.join(_LIMITS)}")
         return self
 
+    def for_training(self) -> Self:
+        """Return the settings for training images: in random order, and as they are."""
+        return self.model_copy(
+            update={"order": "permuted", "format": "raw", "function": None, "resize": None, "center_crop": None}
+        )
+
 
 class Transform(_ShardFields):
     """How a shard set becomes another one; without a limit, the number of shards stays the same."""

@@ -86,7 +86,7 @@ def _conversion(order: ShardOrder, source: Source, found: Sequence[Cell], progre
         generated=False,
         benchmark_name=order.output.absolute().name,
         class_map=pin_class_map(order.output / "class_map.json", partial(_classes, order, source)),
-        settings=order.settings,
+        settings=lambda _: order.settings,
         folder=lambda cell: order.output if is_one_set else order.output / cell.path,
         progress=progress,
     )

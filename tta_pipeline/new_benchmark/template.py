@@ -81,6 +81,8 @@ def _source(found: Survey) -> Iterator[str]:
         yield f"  # The uncorrupted images: {found.source.clean_layout}."
         yield from _comment(f"They give the clean error, and these methods use them: {using}.", "  # ", "  # ")
         yield "  # clean: /path/to/val"
+    yield f"  # The images to train source models on: {found.source.train_layout}."
+    yield "  # train: /path/to/train"
 
 
 def _cells(found: Survey) -> Iterator[str]:

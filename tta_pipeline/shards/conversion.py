@@ -52,7 +52,8 @@ class Conversion:
     generated: bool
     benchmark_name: str
     class_map: ClassMap
-    settings: ShardSettings
+    settings: Callable[[Cell], ShardSettings]
+    """How the shards of a cell are made."""
     folder: Callable[[Cell], Path]
     """The folder of a cell's shards."""
     progress: Reporter
@@ -70,12 +71,12 @@ class Conversion:
             target=self._target(cell),
             version=version,
             class_map=self.class_map,
-            settings=self.settings,
+            settings=self.settings(cell),
         )
 
     def unchanged(self, cell: Cell, version: str) -> WriterRecord | None:
         """Return the record of the shards of *cell* if they are what a conversion would give, else None."""
-        return unchanged(self._target(cell), cell, version, self.class_map, self.settings)
+        return unchanged(self._target(cell), cell, version, self.class_map, self.settings(cell))
 
     def _target(self, cell: Cell) -> Target:
         return Target(
@@ -171,14 +172,13 @@ def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> C
 def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
     """Return the conversion that *benchmark*'s file describes."""
     source = open_source(benchmark, locations, progress)
-    assert benchmark.shards is not None
     return Conversion(
         source=source,
         source_kind=benchmark.source.kind,
         generated=benchmark.is_generated,
         benchmark_name=benchmark.name,
         class_map=benchmark_class_map(benchmark, locations, source),
-        settings=benchmark.shards,
+        settings=benchmark.settings_of,
         folder=lambda cell: locations.shards(benchmark.name, cell),
         progress=progress,
     )

@@ -48,7 +48,7 @@ def shard_split(
         generated=False,
         benchmark_name=benchmark_name,
         class_map=ClassMap(classes=classes or tree.class_names()),
-        settings=settings,
+        settings=lambda _: settings,
         folder=lambda _: output,
         progress=progress,
     )

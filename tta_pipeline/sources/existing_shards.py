@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.names import require_unicode
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import TRAIN, Cell
 from tta_pipeline.sources.class_folders import WRAPPERS
 from tta_pipeline.sources.shard_files import require_one_set, shard_files, shards_version
 from tta_pipeline.sources.shard_members import Members, Said, member_name
@@ -44,6 +44,8 @@ class ExistingShards:
     """Cells whose folders are not at `<root>/<shift>/<severity>`, such as clean images."""
     files: tuple[str, ...] = ()
     """Patterns of the names of the shards; if empty, all tars of a folder."""
+    train_files: tuple[str, ...] = ()
+    """Patterns of the names of the shards of training images."""
     devkit: Path | None = None
     """The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels."""
 
@@ -57,8 +59,9 @@ class ExistingShards:
         Raises:
             SourceError: there are none, or those of several sets side by side.
         """
-        shards = shard_files(self.folder(cell), self.files)
-        if not self.files:
+        files = self.train_files if cell == TRAIN else self.files
+        shards = shard_files(self.folder(cell), files)
+        if not files:
             require_one_set(shards)
         return shards
 

@@ -51,7 +51,7 @@ def shard_set(source: GeneratedImages, tmp_path: Path) -> ShardSet:
     """The shards of fog."""
     conversion = Conversion(
         source=source, source_kind="generated", generated=True, benchmark_name="test", class_map=CLASS_MAP,
-        settings=LIMITS, folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
+        settings=lambda _: LIMITS, folder=lambda _: tmp_path / "shards", progress=lambda *_: QUIET,
     )  # fmt: skip
     with conversion.session([CELL]) as session:
         convert(session.task(CELL), conversion.progress)

@@ -13,7 +13,7 @@ from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.loading import find_shift_set, shipped_sets
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
-from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_clean
+from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
 from tta_pipeline.sources.kinds.npy import arrays, surveyed
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
@@ -42,6 +42,8 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
     """Layout of the archives: those of corruptions, or one set that is laid out as clean images can be."""
     clean: Clean | None = None
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
 
     @field_validator("published")
     @classmethod
@@ -190,7 +192,7 @@ class ArchiveSource(ClassesOfFiles, ImagesSection):
         from tta_pipeline.sources.numbered import numbered
 
         images = self._arrays(at) if self.has_arrays else numbered(self.images(at), at)
-        return with_clean(images, self.clean, at)
+        return with_sets(images, at, clean=self.clean, train=self.train)
 
     def _arrays(self, at: SourceContext) -> "NpyImages":
         path = self.archives[0].expanduser()

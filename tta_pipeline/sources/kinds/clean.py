@@ -1,4 +1,4 @@
-"""The uncorrupted images of a source, and other fields that several kinds of source have."""
+"""The clean and the training images of a source, and other fields that several kinds of source have."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from tta_pipeline.partitions import CLEAN
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.sources.kinds.section import SourceContext
 
@@ -65,10 +65,11 @@ class ClassesOfFiles(Section):
 
 
 class CleanImages(ClassesOfFiles):
-    """The uncorrupted images, in a folder or an archive. A path alone is short for `{path: ...}`."""
+    """Uncorrupted images, to test or to train on, in a folder or archive. A path alone is short for `{path: ...}`."""
 
     path: Path
-    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used), tar or tar.gz."""
+    """Folder of class folders, root of torchvision's `ImageNet` (its `val` is used, or its `train` for training
+    images), tar or tar.gz."""
     layout: Literal["classes", "nested", "flat"] = "classes"
     """Layout of an archive or folder: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as
     in ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
@@ -87,25 +88,30 @@ class CleanImages(ClassesOfFiles):
             )
         return self
 
-    def open(self, at: SourceContext) -> "Source":
-        """Return the images, as the cell of clean images; class folders may be numbers of the classes."""
+    @property
+    def is_archive(self) -> bool:
+        """Whether the images are in a tar."""
+        return self.path.suffix in (".tar", ".gz", ".tgz")
+
+    def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
+        """Return the images, as *cell*, clean or training images; class folders may be numbers of the classes."""
         from tta_pipeline.sources.numbered import NumberedClasses
 
-        images = self._images(at)
+        images = self._images(at, cell)
         # Numbers of a ground truth may count from 1, in the devkit's order.
         is_by_folder = self.layout != "flat" and self.class_pattern is None
         return NumberedClasses(source=images, classes=at.classes, must=False) if is_by_folder else images
 
-    def _images(self, at: SourceContext) -> "Source":
+    def _images(self, at: SourceContext, cell: Cell) -> "Source":
         from tta_pipeline.sources.archive import ArchivedImages
         from tta_pipeline.sources.folder_tree import FolderTree
 
         path = self.path.expanduser()
-        if path.suffix in (".tar", ".gz", ".tgz"):
+        if self.is_archive:
             return ArchivedImages(
                 archives=(path,),
-                cells=(CLEAN,),
-                spill_root=at.spill_root / "clean",
+                cells=(cell,),
+                spill_root=at.spill_root / cell.corruption,
                 layout=self.layout,
                 classes_by_file=self.classes_by_file(),
                 class_pattern=self.class_pattern,
@@ -113,11 +119,12 @@ class CleanImages(ClassesOfFiles):
                 progress=at.progress,
             )
         # torchvision's ImageNet keeps the training images next to the validation images.
-        folder = path / "val" if (path / "val").is_dir() else path
+        part = path / ("train" if cell == TRAIN else "val")
+        folder = part if part.is_dir() else path
         return FolderTree(
             root=folder,
-            cells=(CLEAN,),
-            elsewhere=((CLEAN, folder),),
+            cells=(cell,),
+            elsewhere=((cell, folder),),
             classes_by_file=self.classes_by_file(),
             class_pattern=self.class_pattern,
             named=at.classes,
@@ -131,8 +138,11 @@ def _as_clean_images(value: Any) -> Any:
 Clean = Annotated[CleanImages, BeforeValidator(_as_clean_images)]
 
 
-def with_clean(images: "Source", clean: CleanImages | None, at: SourceContext) -> "Source":
-    """Return *images* with the *clean* images beside them, if there are any."""
+def with_sets(
+    images: "Source", at: SourceContext, *, clean: CleanImages | None = None, train: CleanImages | None = None
+) -> "Source":
+    """Return *images* with the *clean* images and those to *train* on beside them, if there are any."""
     from tta_pipeline.sources.routed import Routed
 
-    return images if clean is None else Routed(source=images, elsewhere={CLEAN: clean.open(at)})
+    sets = {cell: found.open(at, cell) for cell, found in ((CLEAN, clean), (TRAIN, train)) if found is not None}
+    return Routed(source=images, elsewhere=sets) if sets else images

@@ -25,11 +25,21 @@ class DigitsSource(MadeHere):
     """Seed of the split into training and test images, and of the corruptions."""
     num_test: int = Field(default=600, ge=10, le=1700)
     """Number of test images; the rest trains the source model."""
-    has_train: ClassVar[bool] = True
+    is_drawn: ClassVar[bool] = True
 
     @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images: always."""
+        return True
+
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file: always, since the digits are drawn into folders."""
+        return True
+
+    @property
+    def has_train(self) -> bool:
+        """Whether there are images to train source models on: always."""
         return True
 
     def open(self, at: SourceContext) -> "Source":

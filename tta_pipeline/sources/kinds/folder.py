@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_clean
+from tta_pipeline.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import Cells, ImagesSection, SourceContext, quoted
 
@@ -33,12 +33,19 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     of the only cell are in the root."""
     clean: Clean | None = None
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether clean images, if there are any, are no archive either."""
+        return self.clean is None or not self.clean.is_archive
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered
 
-        return with_clean(numbered(self._with_classes(self._tree(at), at), at), self.clean, at)
+        return with_sets(numbered(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
         """Return the folder of *cell*."""

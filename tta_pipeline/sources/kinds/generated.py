@@ -12,7 +12,7 @@ from tta_pipeline.processes import MOST_PROCESSES
 from tta_pipeline.sections import Seed
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.clean import Clean, CleanImages
+from tta_pipeline.sources.kinds.clean import Clean, CleanImages, with_sets
 from tta_pipeline.sources.kinds.made_here import MadeHere
 from tta_pipeline.sources.kinds.section import SourceContext, quoted
 
@@ -34,6 +34,8 @@ class GeneratedSource(MadeHere):
     kind: Literal["generated"]
     clean: Clean
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
     seed: Seed = 0
     """Seed of the corruptions."""
     jobs: int = Field(default=1, ge=1, le=MOST_PROCESSES)
@@ -65,7 +67,7 @@ class GeneratedSource(MadeHere):
         from tta_pipeline.sources.generated import GeneratedImages
         from tta_pipeline.sources.generator import Encoding
 
-        return GeneratedImages(
+        made = GeneratedImages(
             clean=self.clean.open(at),
             cells=at.cells,
             table=self.severity_table,
@@ -75,6 +77,7 @@ class GeneratedSource(MadeHere):
             spill_root=at.spill_root,
             jobs=self.jobs,
         )
+        return with_sets(made, at, train=self.train)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - all are made of the same
         """Return the clean images."""

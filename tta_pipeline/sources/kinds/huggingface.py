@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.clean import Clean, with_clean
+from tta_pipeline.sources.kinds.clean import Clean, with_sets
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, quoted, shared
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class HuggingFaceSource(ImagesSection):
     """Column of the labels in Parquet files: numbers of the classes, or their names."""
     clean: Clean | None = None
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
 
     @model_validator(mode="after")
     def _is_pinned(self) -> Self:
@@ -76,7 +78,7 @@ class HuggingFaceSource(ImagesSection):
             are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
-        return with_clean(images, self.clean, at)
+        return with_sets(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield a part that several of *cells* are."""

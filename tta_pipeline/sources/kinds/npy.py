@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
-from tta_pipeline.sources.kinds.clean import Clean, with_clean
+from tta_pipeline.sources.kinds.clean import Clean, with_sets
 from tta_pipeline.sources.kinds.options import SourceOptions
 from tta_pipeline.sources.kinds.section import (
     Cells,
@@ -38,10 +38,12 @@ class NpySource(ImagesSection):
     root: Path
     clean: Clean | None = None
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
-        return with_clean(arrays(self.root.expanduser(), at), self.clean, at)
+        return with_sets(arrays(self.root.expanduser(), at), at, clean=self.clean, train=self.train)
 
     @classmethod
     def from_options(cls, options: SourceOptions) -> Self | None:

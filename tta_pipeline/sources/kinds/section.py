@@ -46,15 +46,17 @@ class SourceSection(Section, ABC):
     """A section that says where images or shards come from."""
 
     kind: str
-    has_train: ClassVar[bool] = False
-    """Whether there are images to train a source model on."""
     is_generated: ClassVar[bool] = False
     """Whether this project makes the corrupted images."""
+    is_drawn: ClassVar[bool] = False
+    """Whether this project makes all images, the clean ones too, so that none are there to be observed."""
     has_shards: ClassVar[bool] = False
     """Whether there are shards already, which are linked to and adopted."""
 
     clean_layout: ClassVar[str] = "a folder of class folders, or a tar"
     """What `clean` can be, in words; empty: there is no such field to fill in."""
+    train_layout: ClassVar[str] = clean_layout
+    """What `train` can be, in words."""
 
     @property
     def is_remote(self) -> bool:
@@ -62,9 +64,19 @@ class SourceSection(Section, ABC):
         return False
 
     @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file of its own that stays where it is."""
+        return False
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
         return getattr(self, "clean", None) is not None
+
+    @property
+    def has_train(self) -> bool:
+        """Whether there are images to train source models on."""
+        return getattr(self, "train", None) is not None
 
     @abstractmethod
     def open(self, at: SourceContext) -> "Observed":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
-from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.shard_places import ShardsPlace, is_root_of_cells, url_for
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import SourceContext, SourceSection, quoted, shared
@@ -40,14 +40,22 @@ class ShardsSource(SourceSection):
     """The devkit's `meta.mat`, if the numbers in `.cls` members are its `ILSVRC2012_ID` and not labels."""
     clean: ShardsPlace | None = None
     """Folder or URL of shards with the uncorrupted images."""
+    train: ShardsPlace | None = None
+    """Folder or URL of shards with the images to train source models on."""
+    train_files: ShardFiles = ()
+    """Names of the shards of training images, as in `files`; by default all tars of their folder."""
     has_shards: ClassVar[bool] = True
     clean_layout: ClassVar[str] = "a folder of shards"
+    train_layout: ClassVar[str] = clean_layout
 
     @model_validator(mode="after")
     def _in_one_place(self) -> Self:
-        if self.clean is not None and isinstance(self.clean, Path) != isinstance(self.root, Path):
-            raise ValueError("found a folder and a URL; expected root and clean both here, or both at URLs")
-        if self.is_remote and self.files:
+        for field, place in (("clean", self.clean), ("train", self.train)):
+            if place is not None and isinstance(place, Path) != isinstance(self.root, Path):
+                raise ValueError(f"found a folder and a URL; expected root and {field} both here, or both at URLs")
+        if self.train_files and self.train is None:
+            raise ValueError(f"found train_files {list(self.train_files)} without train; expected the folder as train")
+        if self.is_remote and (self.files or self.train_files):
             raise ValueError("found files beside a URL; expected the names in the URL itself, with braces")
         if self.is_remote and self.devkit:
             raise ValueError("found devkit beside a URL; expected labels in shards at URLs: fetch these shards first")
@@ -70,15 +78,25 @@ class ShardsSource(SourceSection):
         from tta_pipeline.sources.remote_shards import RemoteShards
 
         if not isinstance(self.root, Path):
-            return RemoteShards(
-                urls=self.root, elsewhere=((CLEAN, self.clean),) if isinstance(self.clean, tuple) else ()
-            )
+            urls = tuple((cell, place) for cell, place in self._sets if isinstance(place, tuple))
+            return RemoteShards(urls=self.root, elsewhere=urls)
         root = self.root.expanduser()
         folders = ((cell, self._folder(root, cell, at.shift_set)) for cell in at.cells)
         elsewhere = [(cell, path) for cell, path in folders if path != root / cell.path]
-        elsewhere += [(CLEAN, self.clean.expanduser())] if isinstance(self.clean, Path) else []
-        devkit = self.devkit.expanduser() if self.devkit else None
-        return ExistingShards(root=root, cells=at.cells, elsewhere=tuple(elsewhere), files=self.files, devkit=devkit)
+        elsewhere += [(cell, place.expanduser()) for cell, place in self._sets if isinstance(place, Path)]
+        return ExistingShards(
+            root=root,
+            cells=at.cells,
+            elsewhere=tuple(elsewhere),
+            files=self.files,
+            train_files=self.train_files,
+            devkit=self.devkit.expanduser() if self.devkit else None,
+        )
+
+    @property
+    def _sets(self) -> tuple[tuple[Cell, ShardsPlace | None], ...]:
+        """The places of the sets beside the cells."""
+        return ((CLEAN, self.clean), (TRAIN, self.train))
 
     @classmethod
     def recognised(cls, place: "Place") -> "Survey | None":

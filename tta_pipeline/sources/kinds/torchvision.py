@@ -17,7 +17,7 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.source_code import INSTALLED, find_module, import_from_here, source_sha256
-from tta_pipeline.sources.kinds.clean import Clean, with_clean
+from tta_pipeline.sources.kinds.clean import Clean, with_sets
 from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext, shared
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class TorchvisionSource(ImagesSection):
     """Arguments of the class by name, such as `{root: /data, train: false}`; it downloads nothing unless told to."""
     clean: Clean | None = None
     """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
 
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
@@ -53,7 +55,7 @@ class TorchvisionSource(ImagesSection):
             are_numbers=at.shift_set.class_folders == "numbers",
             spill_root=at.spill_root,
         )
-        return with_clean(images, self.clean, at)
+        return with_sets(images, at, clean=self.clean, train=self.train)
 
     def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
         """Yield arguments that several of *cells* have."""
