@@ -125,10 +125,30 @@ class Benchmark(Section):
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
             )
+        yield from self._unreadable_by(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+
+    def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
+        """Yield why the loader of *experiment*, which *found* names, cannot read what the others read."""
+        if experiment.loader == "webdataset" and self.source.is_remote:
+            yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
+        if experiment.loader != "imagefolder":
+            return
+        if experiment.shards is not None:
+            yield f"{found} with shards {experiment.shards}; expected no shards, since no loose files are transformed"
+        if not self.source.has_loose_files:
+            yield (
+                f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
+                "indexed or webdataset, or everything unpacked into folders, with kind folder"
+            )
+        if self.shards is not None and self.shards.changes_images:
+            yield (
+                f"{found}, but shards changes the images (format, resize, center_crop or function); expected loader "
+                "indexed or webdataset, since the loose files have other pixels"
+            )
 
     def _inconsistent_shards(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:

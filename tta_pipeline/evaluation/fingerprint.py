@@ -66,6 +66,8 @@ def fingerprint(
         source: Clean images that the method sees.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
+    if experiment.loader == "indexed":
+        del settings["loader"]  # as before there were others: results keep their fingerprints
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
     return Fingerprint(
