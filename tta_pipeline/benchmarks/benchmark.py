@@ -207,6 +207,17 @@ class Benchmark(Section):
         """Names of the experiments whose streams have several cells."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
 
+    def group_of(self, experiment_name: str) -> str:
+        """Return the group of the assets of *experiment_name*; streams over several cells are in one of their own."""
+        experiment = self.experiments[experiment_name]
+        streams = "" if experiment.protocol.partitioned_by == "cell" else "_streams"
+        return (f"{self.dagster_name}_{experiment.group}" if experiment.group else self.dagster_name) + streams
+
+    def origin_of(self, experiment_name: str) -> str:
+        """Return the field of the file that makes *experiment_name*: `matrix` or `experiments`."""
+        made = any(each.name == experiment_name for matrix in self.matrix for each in matrix.combinations)
+        return "matrix" if made else "experiments"
+
     def image_size_of(self, experiment_name: str) -> int:
         """Return height and width, in pixels, of the images that *experiment_name* evaluates."""
         transform = self.experiments[experiment_name].shards

@@ -252,11 +252,12 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         BenchmarkFileError: `sets` is no mapping of sections, or a field is in the wrong place.
     """
     try:
-        content, origins = with_matrices(content)
+        expanded, origins = with_matrices(content)
     except ValidationError as error:
         raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, "matrix"))) from None
     except ValueError as error:
         raise BenchmarkFileError(f"{path}: {error}") from None
+    content = dict(expanded)
     if "sets" not in content:
         yield _Part(path=path, name=None, content=content, origins=origins)
         return

@@ -25,7 +25,7 @@ class Combination:
     protocol: Protocol
     names_model: bool
     """Whether the experiment is named after its model too."""
-    content: Mapping[str, Any]
+    content: Mapping[str, object]
     """The experiment as a benchmark file would have it."""
 
     @property
@@ -124,7 +124,7 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-def with_matrices(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], Mapping[str, str]]:
     """Return *content* of a benchmark file with the experiments of its matrices, and the origin of each of these.
 
     Origins are the names of fields: `matrix`, or `matrix.0` and so on where there are several.
@@ -135,10 +135,10 @@ def with_matrices(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     """
     given = content.get("experiments", {})
     if "matrix" not in content or not isinstance(given, dict):
-        return dict(content), {}
+        return content, {}
     matrices = _MATRICES.validate_python(as_list(content["matrix"]))
     origins = {name: "experiments" for each in given.items() for name in _names_of(*each)}
-    made: dict[str, Mapping[str, Any]] = {}
+    made: dict[str, Mapping[str, object]] = {}
     for position, matrix in enumerate(matrices):
         origin = f"matrix.{position}" if len(matrices) > 1 else "matrix"
         for each in matrix.combinations:
@@ -155,7 +155,7 @@ def with_matrices(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 _MATRICES = TypeAdapter(tuple[Matrix, ...])
 
 
-def _named(method: Any) -> tuple[str, str, Mapping[str, Any]]:
+def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
     """Return the name of a variant in *methods*, its method and its hyperparameters."""
     if isinstance(method, str):
         method = {method: {}}
