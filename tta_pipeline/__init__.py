@@ -17,7 +17,7 @@ _HOME = {
     "Shards": "streaming.dataset",
     "build": "adaptation",
     "evaluate": "evaluation.alone",
-    "load_model": "evaluation.named_models",
+    "load_model": "models.named",
     "open_shards": "streaming.dataset",
     "query": "reports.frames",
     "shard": "front_door",

@@ -1,9 +1,9 @@
 from tta_pipeline.adaptation import build as build
 from tta_pipeline.errors import PipelineError as PipelineError
 from tta_pipeline.evaluation.alone import evaluate as evaluate
-from tta_pipeline.evaluation.named_models import load_model as load_model
 from tta_pipeline.front_door import shard as shard
 from tta_pipeline.front_door import verify as verify
+from tta_pipeline.models.named import load_model as load_model
 from tta_pipeline.records.evaluation import Evaluation as Evaluation
 from tta_pipeline.reports.frames import query as query
 from tta_pipeline.streaming.dataset import Shards as Shards

@@ -22,24 +22,26 @@ BELOW = {
     "sources": ("corruptions", "labels", "shifts"),
     "benchmarks": ("adaptation", "labels", "shifts", "sources"),
     "shards": ("benchmarks", "labels", "shifts", "sources"),
+    "models": ("benchmarks", "labels", "shards"),
     "streaming": ("shards", "sources"),
-    "training": ("benchmarks", "shards", "streaming"),
+    "training": ("benchmarks", "models", "shards", "streaming"),
     "evaluation": (
-        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "training", "records",
+        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "training",
+        "records",
     ),
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
-    "doctor": ("benchmarks", "labels", "sources", "shards", "evaluation", "records", "metrics"),
+    "doctor": ("benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics"),
     "resources": ("evaluation", "records", "metrics"),
     "assets": (
         "benchmarks", "labels", "sources", "shards", "training", "evaluation", "records", "metrics", "reports",
         "loader_bench", "resources",
     ),
     "cli": (
-        "adaptation", "benchmarks", "labels", "shifts", "sources", "shards", "streaming", "evaluation", "records",
-        "metrics", "reports", "loader_bench", "new_benchmark", "doctor",
+        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "evaluation",
+        "records", "metrics", "reports", "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip
 """What each room may import."""

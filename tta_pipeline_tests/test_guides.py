@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.models import CheckpointModel
 from tta_pipeline.cli import main
 from tta_pipeline.resources import Compute
@@ -54,11 +55,21 @@ def test_every_configuration_of_the_recipes_is_one():
 
 def test_the_model_of_the_recipe_is_one():
     """The section is read as it stands, but for the hash."""
-    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "models:" in text]
+    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "models:\n" in text]
 
     section = yaml.safe_load(text)["models"]["mine"]
 
     assert "resnet50" == CheckpointModel.model_validate({**section, "sha256": 64 * "0"}).architecture
+
+
+def test_the_matrix_of_the_recipe_is_one():
+    """Its experiments have the names that the text says."""
+    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "matrix:" in text]
+
+    names = [each.name for each in Matrix.model_validate(yaml.safe_load(text)["matrix"]).combinations]
+
+    assert {"vit_tent_continual", "resnet50_eata_slow"} < set(names)
+    assert 18 == len(names)
 
 
 def test_the_source_of_the_recipe_is_one():

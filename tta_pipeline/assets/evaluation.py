@@ -52,7 +52,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
     @scope.asset(
         "evaluation",
         experiment_name,
-        group_name=scope.group(spec.group),
+        group_name=scope.benchmark.group_of(experiment_name),
         deps=_dependencies(scope, experiment_name),
         kinds={"pytorch"},
         code_version="1",

@@ -43,9 +43,9 @@ class Scope(ABC, Generic[K_co]):
         """Return the asset key `<benchmark>/<parts>`."""
         return dg.AssetKey([*self.benchmark.name.split("/"), *parts])
 
-    def group(self, name: str | None = None) -> str:
-        """Return the group of its assets, or of those that the benchmark file puts into the group *name*."""
-        return f"{self.benchmark.dagster_name}_{name}" if name else self.benchmark.dagster_name
+    def group(self) -> str:
+        """Return the group of its assets; those of experiments are in `Benchmark.group_of`."""
+        return self.benchmark.dagster_name
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on everything that the asset *key* has for a partition of this scope."""
@@ -129,10 +129,6 @@ class StreamScope(Scope[StreamKey]):
                 f"found a partition range without any stream; expected some of {', '.join(key.key for key in known)}"
             )
         return tuple(parse_key(key, known) for key in found)
-
-    def group(self, name: str | None = None) -> str:
-        """Return the group of its assets, or of those that the benchmark file puts into the group *name*."""
-        return f"{super().group(name)}_streams"
 
     def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
         """Return the dependency on all cells that a stream is made of."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.errors import BenchmarkFileError
@@ -49,6 +50,9 @@ class Benchmark(Section):
     models: dict[Name, AnyModel]
     experiments: Annotated[dict[Name, Experiment], BeforeValidator(one_for_each_protocol)]
     """Experiments by name; `protocols: [reset_each_shift, mixed]` in one makes two, `<name>` and `<name>_mixed`."""
+    matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
+    """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. Beside
+    it, `experiments` may be missing."""
 
     @model_validator(mode="before")
     @classmethod
@@ -121,10 +125,30 @@ class Benchmark(Section):
                 f"experiments.{name}.severities is {list(experiment.severities or ())}; expected some of "
                 f"{list(self.severities)}"
             )
+        yield from self._unreadable_by(experiment, f"experiments.{name}.loader is {experiment.loader}")
         if experiment.protocol.clean != "never" and not self.has_clean:
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+
+    def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
+        """Yield why the loader of *experiment*, which *found* names, cannot read what the others read."""
+        if experiment.loader == "webdataset" and self.source.is_remote:
+            yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
+        if experiment.loader != "imagefolder":
+            return
+        if experiment.shards is not None:
+            yield f"{found} with shards {experiment.shards}; expected no shards, since no loose files are transformed"
+        if not self.source.has_loose_files:
+            yield (
+                f"{found}, but source.kind {self.source.kind!r} has no loose file for every image; expected loader "
+                "indexed or webdataset, or everything unpacked into folders, with kind folder"
+            )
+        if self.shards is not None and self.shards.changes_images:
+            yield (
+                f"{found}, but shards changes the images (format, resize, center_crop or function); expected loader "
+                "indexed or webdataset, since the loose files have other pixels"
+            )
 
     def _inconsistent_shards(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:
@@ -182,6 +206,17 @@ class Benchmark(Section):
     def experiments_of_streams(self) -> tuple[str, ...]:
         """Names of the experiments whose streams have several cells."""
         return tuple(name for name in self.experiments if name not in self.experiments_by_cell)
+
+    def group_of(self, experiment_name: str) -> str:
+        """Return the group of the assets of *experiment_name*; streams over several cells are in one of their own."""
+        experiment = self.experiments[experiment_name]
+        streams = "" if experiment.protocol.partitioned_by == "cell" else "_streams"
+        return (f"{self.dagster_name}_{experiment.group}" if experiment.group else self.dagster_name) + streams
+
+    def origin_of(self, experiment_name: str) -> str:
+        """Return the field of the file that makes *experiment_name*: `matrix` or `experiments`."""
+        made = any(each.name == experiment_name for matrix in self.matrix for each in matrix.combinations)
+        return "matrix" if made else "experiments"
 
     def image_size_of(self, experiment_name: str) -> int:
         """Return height and width, in pixels, of the images that *experiment_name* evaluates."""

@@ -10,6 +10,8 @@ from tta_pipeline.mistakes import mistakes
 from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
+LoaderName = Literal["indexed", "imagefolder", "webdataset"]
+
 
 class Experiment(Section):
     """A model, an adaptation method and a protocol."""
@@ -28,6 +30,10 @@ class Experiment(Section):
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
     """Samples of each cell to evaluate; None: all."""
+    loader: LoaderName = "indexed"
+    """What reads the samples: `indexed`, the shards at the manifest's offsets; `webdataset`, the shards front to back,
+    for streams in stored order; `imagefolder`, the loose files that the shards were made of. Pixels and order are the
+    same; the speed is not."""
     severities: tuple[int, ...] | None = None
     """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
@@ -50,6 +56,11 @@ class Experiment(Section):
             )
         if self.seeds is not None and len(set(self.seeds)) != len(self.seeds):
             raise ValueError(f"found seeds {list(self.seeds)}; expected each once")
+        if self.loader == "webdataset" and self.stream_order != "stored":
+            raise ValueError(
+                f"found loader webdataset with samples in the order {self.stream_order}; expected loader indexed or "
+                "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
+            )
         try:
             self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
             self.configured()
@@ -64,6 +75,17 @@ class Experiment(Section):
     def all_seeds(self) -> tuple[int, ...]:
         """Seeds of the experiment; each has its own stream."""
         return self.seeds or (self.seed,)
+
+    @property
+    def stream_order(self) -> str:
+        """Order of the samples in a segment: stored, shuffled, by_class, dirichlet or slow.
+
+        Mixed cells and several seeds imply a shuffled order.
+        """
+        if self.protocol.shift == "slow":
+            return "slow"
+        is_shuffled = self.protocol.shift == "mixed" or self.seeds is not None
+        return "shuffled" if is_shuffled and self.protocol.order == "stored" else self.protocol.order
 
     @property
     def entry(self) -> MethodEntry:

@@ -1,7 +1,8 @@
 """Loads all benchmark files; faulty files and experiments are reported and left out."""
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.matrix import with_matrices
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.locations import RESULT_KINDS, Locations
 from tta_pipeline.mistakes import mistakes, shortened
@@ -185,6 +187,8 @@ class _Part:
     name: str | None
     """Name of the set; None if the file has one set only."""
     content: dict[str, Any]
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Matrix of each experiment that a matrix makes."""
 
     def validated(self, **instead: Any) -> Benchmark:
         """Return the benchmark, with the fields *instead* of those in the file."""
@@ -200,7 +204,15 @@ class _Part:
                 {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
             )
         except ValidationError as error:
-            raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(mistakes(error, ""))) from None
+            raise BenchmarkFileError(
+                f"{where}: " + f"\n{where}: ".join(map(self._located, mistakes(error, "")))
+            ) from None
+
+    def _located(self, mistake: str) -> str:
+        """Return the sentence *mistake* about an experiment with the field of the file that makes it."""
+        return re.sub(
+            r"^experiments\.(\w+)", lambda found: f"{self.origins.get(found[1], 'experiments')}.{found[1]}", mistake
+        )
 
     def what_is_right(self) -> tuple[Benchmark, tuple[Fault, ...]]:
         """Return the benchmark without its faulty experiments, and their faults."""
@@ -239,8 +251,15 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     Raises:
         BenchmarkFileError: `sets` is no mapping of sections, or a field is in the wrong place.
     """
+    try:
+        expanded, origins = with_matrices(content)
+    except ValidationError as error:
+        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, "matrix"))) from None
+    except ValueError as error:
+        raise BenchmarkFileError(f"{path}: {error}") from None
+    content = dict(expanded)
     if "sets" not in content:
-        yield _Part(path=path, name=None, content=content)
+        yield _Part(path=path, name=None, content=content, origins=origins)
         return
     sets, shared = content["sets"], {name: value for name, value in content.items() if name != "sets"}
     if not isinstance(sets, dict) or not sets or not all(isinstance(each, dict) for each in sets.values()):
@@ -257,7 +276,7 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
         if twice := sorted({"source", "shift_set", "own"} & set(shared)):
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
         of_a_set = section if "own" in section else {**section, "shift_set": name}
-        yield _Part(path=path, name=name, content={**shared, **of_a_set})
+        yield _Part(path=path, name=name, content={**shared, **of_a_set}, origins=origins)
 
 
 _OF_A_SET = frozenset({

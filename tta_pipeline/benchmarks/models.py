@@ -27,6 +27,14 @@ class TrainedModel(Section):
     seed: Seed = 0
 
 
+class SmallNetwork(Section):
+    """A small convolutional network with batch norm, for images of 8 pixels and more."""
+
+    kind: Literal["small"]
+    width: int = Field(default=16, ge=1, le=4_096)
+    """Channels of the first stage, at most 4,096; the two later ones have two and four times as many."""
+
+
 class TorchvisionModel(Section):
     """A classifier of torchvision with the preprocessing that its weights were trained with."""
 
@@ -69,3 +77,6 @@ class CheckpointModel(Section):
 
 
 AnyModel = Annotated[TrainedModel | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+"""A model to evaluate."""
+AnyNetwork = Annotated[SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+"""A network to train, from scratch or from its weights."""

@@ -8,6 +8,7 @@ from tta_pipeline.cli.clean import clean
 from tta_pipeline.cli.doctor import doctor
 from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
+from tta_pipeline.cli.experiments import experiments
 from tta_pipeline.cli.fetch import fetch
 from tta_pipeline.cli.loader_bench import loader_bench
 from tta_pipeline.cli.metrics import metrics
@@ -21,7 +22,7 @@ from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, shard, verify, adopt, fetch, download, repartition, transform, loader_bench, evaluate,
-    doctor, new_benchmark, why, clean,
+    doctor, new_benchmark, experiments, why, clean,
 )  # fmt: skip
 
 

@@ -69,7 +69,7 @@ def evaluate(
     from tta_pipeline.adaptation import build
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
-    from tta_pipeline.evaluation.named_models import load_model
+    from tta_pipeline.models.named import load_model
     from tta_pipeline.naming import is_benchmark_name
     from tta_pipeline.progress import log_reporter
     from tta_pipeline.records.files import now

@@ -19,10 +19,10 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
         if model.library == "timm" and not is_installed("timm"):
             yield fault(benchmark.name, f"model {name} is of timm, which is not installed", "pip install -e '.[timm]'")
             continue
-        from tta_pipeline.evaluation.models import require_fitting  # imports torch
+        from tta_pipeline.models.checkpoints import checkpoint_state  # imports torch
 
         try:
-            require_fitting(model, num_classes=_num_classes(model, benchmark, locations))
+            checkpoint_state(model, num_classes=_num_classes(model, benchmark, locations))
         except PipelineError as error:
             yield fault(benchmark.name, f"model {name}: {error}", "until then its experiments fail")
 

@@ -14,13 +14,14 @@ from tta_pipeline.evaluation.accelerator import arithmetic_flags, pins_memory
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
-from tta_pipeline.evaluation.models import state_sha256
 from tta_pipeline.evaluation.one_pass import Precision
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest
@@ -29,7 +30,6 @@ from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.dataset import Shards, open_shards
 from tta_pipeline.streaming.joined import JoinedSets
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.training.network import Normalized
 
 _NO_SET = "own"
 """Shift set of such a pass: a manifest names none."""

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from typing import TypedDict
 
 import torch
 from torch import nn
@@ -16,18 +17,20 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Clock, pins_memory, reset_peak_memory
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
-from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.one_pass import Precision, run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.device import as_floats, on_device
 from tta_pipeline.streaming.joined import JoinedPixels
+from tta_pipeline.streaming.loose_files import LooseFileLoader
 from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import Pixels, StoredPixels
 from tta_pipeline.streaming.reader import Stream
@@ -56,6 +59,14 @@ class CleanBatches:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
         for batch in on_device(self.stream, self.device):
             yield as_floats(batch.images), batch.labels.to(self.device)
+
+
+class _LoaderSettings(TypedDict):
+    order: StreamOrder
+    batch_size: int
+    image_size: int
+    num_threads: int
+    pin_memory: bool
 
 
 class Evaluator:
@@ -126,13 +137,15 @@ class Evaluator:
         The method continues from its current state; call `start` before the first segment of a stream.
 
         Raises:
-            StreamError: a sample cannot be read or decoded.
+            StreamError: a sample cannot be read or decoded, or its loose file has other bytes than the manifest.
+            ManifestError: a shard was changed while webdataset read it.
             EvaluationError: not every sample was seen exactly once, or the device is out of memory.
         """
         assert self._driver is not None, "call start before a stream"
         load = load_average()
         with timed() as setup:
-            stream = self._stream(opened, self._ranks.share(opened.order, self._experiment.batch_size))
+            order = self._ranks.share(opened.order, self._experiment.batch_size)
+            stream = self._loader(opened, order)
         self._ranks.require_stateless(self._driver)
         measured = measure(
             self._driver,
@@ -142,6 +155,7 @@ class Evaluator:
             advance=advance,
             ranks=self._ranks,
         )
+        self._require_unchanged(opened, order)
         if self._ranks.is_first:
             require_every_sample_once(measured.collected.samples.indices, opened)
         return tuple(
@@ -173,6 +187,35 @@ class Evaluator:
     def device(self) -> torch.device:
         """Device that the evaluator computes on."""
         return self._device
+
+    def _loader(self, opened: OpenStream, order: StreamOrder) -> Stream | BatchLoader:
+        """Return the samples of *order* by the experiment's loader; all loaders give the same batches."""
+        settings = _LoaderSettings(
+            order=order,
+            batch_size=self._experiment.batch_size,
+            image_size=self._image_size,
+            num_threads=self._num_threads,
+            pin_memory=pins_memory(self._device),
+        )
+        if opened.loose_files:
+            return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
+        if self._experiment.loader == "webdataset":
+            from tta_pipeline.streaming.front_to_back import FrontToBackLoader
+
+            (shard_set,) = opened.joined.sets  # an order that is stored has one
+            return FrontToBackLoader(shard_set=shard_set, **settings)
+        return self._stream(opened, order)
+
+    def _require_unchanged(self, opened: OpenStream, order: StreamOrder) -> None:
+        """Make sure that a loader that compared nothing while it read has read the bytes of the manifests.
+
+        It comes after the pass, so that no time of the loader has the cost of it.
+        """
+        if opened.loose_files:
+            opened.loose_files.require_unchanged(order.indices)
+        elif self._experiment.loader == "webdataset":
+            for shard_set in opened.joined.sets:
+                shard_set.require_intact()
 
     def _stream(self, opened: OpenStream, order: StreamOrder) -> Stream:
         return Stream(
@@ -235,6 +278,7 @@ class Evaluator:
             batch_size=experiment.batch_size,
             precision=experiment.precision,
             compile=experiment.compile,
+            loader=experiment.loader,
             pinned_memory=pins_memory(self._device),
             **machine_facts(self._device),
         )
@@ -242,7 +286,7 @@ class Evaluator:
 
 def measure(
     driver: ProtocolDriver,
-    stream: Stream,
+    stream: Stream | BatchLoader,
     *,
     device: torch.device,
     precision: Precision,

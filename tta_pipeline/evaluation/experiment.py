@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
 from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record, latest_record
+from tta_pipeline.records.files import Record, latest_record, numbers
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
 
@@ -83,6 +83,11 @@ class ExperimentResults:
     def places(self, key: PartitionKey) -> tuple[Place, ...]:
         """Return each cell of each stream at *key*, in the order of the streams."""
         return tuple(place for plan in self.plans(key) for place in places_of(plan))
+
+    def is_recorded(self, plan: Plan) -> bool:
+        """Return whether each cell of *plan* has a record; none is read, so it may be of other data or settings."""
+        folder = self.folder_of_records / "evaluations"
+        return all(numbers(folder / self.record_name(place)) for place in places_of(plan))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
         """Return the newest evaluation of each cell in each stream at *key*.

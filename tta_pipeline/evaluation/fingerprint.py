@@ -11,14 +11,14 @@ from functools import cached_property
 from typing import Any
 
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.shards.manifest import Manifest, file_sha256
 from tta_pipeline.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
 """Version of the code that no part names: streams, feeding, the wrapping of models."""
-_NETWORK_CODE = "tta_pipeline.training.network:Normalized"
+_NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
 _UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters")
 """Settings that have their own part, name something that has one, or only list other streams."""
 
@@ -66,6 +66,8 @@ def fingerprint(
         source: Clean images that the method sees.
     """
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
+    if experiment.loader == "indexed":
+        del settings["loader"]  # as before there were others: results keep their fingerprints
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
     return Fingerprint(

@@ -14,6 +14,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Clock, Mark, name_of
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
+from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.device import DeviceBatch, as_floats, on_device
 from tta_pipeline.streaming.reader import Stream
 
@@ -48,7 +49,7 @@ class Pass:
 
 def run_pass(
     driver: ProtocolDriver,
-    stream: Stream,
+    stream: Stream | BatchLoader,
     *,
     device: torch.device,
     precision: Precision,
@@ -77,7 +78,7 @@ def run_pass(
 
 
 def _log_probabilities(
-    driver: ProtocolDriver, images: torch.Tensor, stream: Stream, precision: Precision
+    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> torch.Tensor:
     """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels."""
     # Compiled code is for one shape; the last batch may have another.

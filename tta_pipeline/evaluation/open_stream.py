@@ -14,8 +14,10 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.sources.listing import Listing
 from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.joined import JoinedSets
+from tta_pipeline.streaming.loose_files import LooseFiles
 from tta_pipeline.streaming.order import StreamOrder
 
 
@@ -31,6 +33,8 @@ class OpenStream:
     order_name: str = "stored"
     """Name of the order within a segment: stored, shuffled, by_class, dirichlet or slow."""
     staging_s: float = 0.0
+    loose_files: LooseFiles | None = None
+    """Files that the samples are read from; None: they are read from the shards."""
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
@@ -50,6 +54,7 @@ def open_stream(
     experiment: Experiment | None = None,
     seed: int = 0,
     staging_s: float = 0.0,
+    list_files: Callable[[Cell], Listing] | None = None,
 ) -> OpenStream:
     """Read the manifests and indices in *folders*, check the shards, and plan their stream.
 
@@ -61,10 +66,13 @@ def open_stream(
         experiment: Experiment that selects the samples and their order.
         seed: Seed of that order.
         staging_s: Seconds that copying the sets to *folders* took.
+        list_files: Function that lists the loose files of a cell, to read them; None: the shards are read.
 
     Raises:
         ManifestError: a manifest and its shards disagree, or the manifest belongs to something else.
-        StreamError: the subset names missing samples, or cells lack images that the order needs.
+        SourceError: loose files cannot be listed.
+        StreamError: the subset names missing samples, cells lack images that the order needs, or a sample has no loose
+            file.
     """
     with timed() as scan:
         sets = tuple(
@@ -76,6 +84,7 @@ def open_stream(
         chosen = experiment.subset if experiment else None
         positions = [_chosen(shard_set, chosen) for shard_set in sets]
         found = _ordered(joined, positions, experiment, seed)
+        loose_files = list_files and LooseFiles.of([(each, list_files(each.manifest.cell)) for each in sets])
     return OpenStream(
         joined=joined,
         order=found,
@@ -86,6 +95,7 @@ def open_stream(
         metadata_scan_s=scan.wall_s,
         order_name=_order_name(experiment),
         staging_s=staging_s,
+        loose_files=loose_files,
     )
 
 
@@ -119,14 +129,7 @@ def _ordered(joined: JoinedSets, positions: Sequence[Indices], experiment: Exper
 
 
 def _order_name(experiment: Experiment | None) -> str:
-    """Return the order within a segment; mixed cells and several seeds imply a shuffled order."""
-    if experiment is None:
-        return "stored"
-    protocol = experiment.protocol
-    if protocol.shift == "slow":
-        return "slow"
-    is_shuffled = protocol.shift == "mixed" or experiment.seeds is not None
-    return "shuffled" if is_shuffled and protocol.order == "stored" else protocol.order
+    return experiment.stream_order if experiment else "stored"
 
 
 def _delta(experiment: Experiment | None) -> float:

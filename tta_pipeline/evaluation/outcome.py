@@ -74,7 +74,7 @@ def cell_results(
         num_before += part.num_own
         positions = own.indices - opened.joined.starts[number]
         row = describe(manifest)(
-            **_data_facts(opened, number),
+            **_data_facts(opened, number, positions),
             **_outcome(own, num_classes=len(manifest.classes)),
             load_average=load,
             first_samples=_first(own, positions),
@@ -97,14 +97,19 @@ def cell_results(
         yield CellResult(row=row, samples=samples)
 
 
-def _data_facts(opened: OpenStream, number: int) -> dict[str, Any]:
-    """Return the facts of the data: the opened set at position *number*, and the order of its samples."""
+def _data_facts(opened: OpenStream, number: int, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return the facts of the data: the opened set at position *number*, and the order of its samples.
+
+    *positions*, shape (M,), are those of the samples that were read of it.
+    """
+    index = opened.joined.sets[number].index
     manifest, stored = opened.manifests[number], opened.manifests[number].order
     return {
         "manifest_sha256": manifest.sha256,
         "num_images": manifest.num_samples,
-        "num_classes_found": len(np.unique(opened.joined.sets[number].index.labels)),
+        "num_classes_found": len(np.unique(index.labels)),
         "num_shards": len(manifest.shards),
+        "num_inodes": len(positions) if opened.loose_files else len(np.unique(index.shards[positions])),
         "payload_bytes": manifest.payload_bytes,
         "shard_bytes": manifest.shard_bytes,
         "stored_order": f"{stored.name}, seed {stored.seed}",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.opening import benchmark_class_map
+from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic_flags, device_type, leased_device
@@ -20,7 +20,6 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.evaluation.models import LoadedModel, load_model
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
@@ -28,11 +27,14 @@ from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import load_model
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, now, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tta_pipeline.sources.listing import Listing
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.remote_blocks import BlockCache
@@ -345,16 +347,18 @@ class ExperimentRunner:
         experiment = self._experiment
         folders = [experiment.folder(cell) for cell in step.segment.cells]
         with ExitStack() as stack:
+            stage = None if self._list_files else self._stage
             with timed() as staging:
-                if self._stage:
-                    sets = [stack.enter_context(self._stage.shard_set(str(folder))) for folder in folders]
+                if stage:
+                    sets = [stack.enter_context(stage.shard_set(str(folder))) for folder in folders]
                     folders = [shard_set.folder for shard_set in sets]
             opened = open_stream(
                 folders,
                 belonging=[experiment.belonging(cell) for cell in step.segment.cells],
                 experiment=experiment.spec,
                 seed=step.plan.seed,
-                staging_s=staging.wall_s if self._stage else 0.0,
+                staging_s=staging.wall_s if stage else 0.0,
+                list_files=self._list_files,
             )
             return _Held(opened, stack.pop_all())
 
@@ -363,6 +367,13 @@ class ExperimentRunner:
         following = self._to_come[self._to_come.index(step) + 1 :] if step in self._to_come else []
         for other in following[:1]:
             self._opening[other] = self._thread.submit(self._open, other)
+
+    @cached_property
+    def _list_files(self) -> Callable[[Cell], Listing] | None:
+        """Function that lists the loose files of a cell, if the experiment reads them; else None."""
+        if self._experiment.spec.loader != "imagefolder":
+            return None
+        return open_source(self._experiment.benchmark, self._experiment.locations).listing
 
     @cached_property
     def _model(self) -> LoadedModel:

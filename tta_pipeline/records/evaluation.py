@@ -212,6 +212,11 @@ class Evaluation:
     num_shards: Annotated[
         int | None, Column("Tar files of the shard set; NULL in older records", sql="INTEGER", above=0)
     ]
+    num_inodes: Annotated[
+        int | None,
+        Column("Files that hold the samples evaluated, as its loader reads them: shards or loose files; NULL in older "
+               "records", above=0),
+    ] = None  # fmt: skip
     payload_bytes: Annotated[int | None, Column("Size of the shard set's image files; NULL in older records", above=0)]
     shard_bytes: Annotated[int | None, Column("Size of the shard set's tar files; NULL in older records", above=0)]
     stored_order: Annotated[
@@ -333,6 +338,13 @@ class Evaluation:
             choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
         ),
     ]  # fmt: skip
+    loader: Annotated[
+        str,
+        Column(
+            "What read the samples: indexed in records from before there were others",
+            choices=("indexed", "imagefolder", "webdataset"), shown=True, alike=True,
+        ),
+    ] = "indexed"  # fmt: skip
     pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]
     load_average: Annotated[
         float | None,

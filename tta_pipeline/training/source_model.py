@@ -1,4 +1,4 @@
-"""Training of the source model, and its weights on disk."""
+"""Training of the source model."""
 
 import hashlib
 import json
@@ -8,36 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load, save
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.models import SmallNetwork, TrainedModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import write_atomically
-from tta_pipeline.sections import Section
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.small import SmallConvNet
+from tta_pipeline.models.trained import SourceModelFacts, encoded_weights, facts_of_source_model, write_source_model
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.training.network import Normalized, SmallConvNet
 
 TRAINING_VERSION = "2"
-
-
-class SourceModelFacts(Section):
-    """Inputs and results of the training of a source model."""
-
-    fingerprint: str
-    """sha256 of everything that determines the weights."""
-    weights_sha256: str
-    classes: tuple[str, ...]
-    width: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    num_samples: int
-    train_error: float
-    """Top-1 error on the training images after the last epoch, in [0, 1]."""
-    wall_s: float
 
 
 def train_source_model(
@@ -45,44 +28,27 @@ def train_source_model(
 ) -> SourceModelFacts:
     """Train on the clean images of *shard_set* and save to *path*, unless the result of the same training is there."""
     fingerprint = _fingerprint(shard_set.manifest, settings)
-    existing = _existing(path)
-    if existing is not None and existing[0].fingerprint == fingerprint:
-        return existing[0]
+    existing = facts_of_source_model(path)
+    if existing is not None and existing.fingerprint == fingerprint:
+        return existing
     started = time.perf_counter()
     images, labels = training_images(shard_set, image_size)
     mean, std = _channel_statistics(images)
     network = _train(images, labels, mean, std, settings, num_classes=len(shard_set.manifest.classes), say=say)
-    weights = save({name: tensor.contiguous() for name, tensor in network.network.state_dict().items()})
+    weights = encoded_weights(network.network.state_dict())
     facts = SourceModelFacts(
         fingerprint=fingerprint,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
+        network=SmallNetwork(kind="small", width=settings.width),
         classes=shard_set.manifest.classes,
-        width=settings.width,
         mean=mean,
         std=std,
         num_samples=len(labels),
         train_error=_error(network, images, labels),
         wall_s=time.perf_counter() - started,
     )
-    write_atomically(path, weights)
-    content = facts.model_dump(mode="json")
-    write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
+    write_source_model(path, weights, facts)
     return facts
-
-
-def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
-    """Return the trained model and its facts.
-
-    Raises:
-        EvaluationError: the model is missing, or its weights, mean, std or classes are not those of the training.
-    """
-    found = _existing(path)
-    if found is None:
-        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
-    facts, weights = found
-    network = SmallConvNet(num_classes=len(facts.classes), width=facts.width)
-    network.load_state_dict(load(weights))
-    return Normalized(network, mean=facts.mean, std=facts.std), facts
 
 
 def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -> None:
@@ -91,35 +57,12 @@ def require_trained_so(path: Path, manifest: Manifest, settings: TrainedModel) -
     Raises:
         EvaluationError: the model was not, or it is missing.
     """
-    found = _existing(path)
-    if found is None or found[0].fingerprint != _fingerprint(manifest, settings):
+    facts = facts_of_source_model(path)
+    if facts is None or facts.fingerprint != _fingerprint(manifest, settings):
         raise EvaluationError(
             f"{path} was trained on other images or with other settings than the benchmark has now; expected "
             f"{settings.model_dump_json(exclude={'kind'})} on {manifest.num_samples} images: materialize source_model"
         )
-
-
-def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
-    """Return the facts and weights of the model at *path*; None if either is missing or changed."""
-    try:
-        content = json.loads(_facts_path(path).read_bytes())
-        sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
-        if sha256 != _content_sha256(content):
-            return None
-        facts = SourceModelFacts.model_validate(content)
-        weights = path.read_bytes()
-    except (OSError, ValueError, RecursionError):
-        return None
-    return (facts, weights) if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
-
-
-def _content_sha256(content: object) -> str:
-    """Return the hash of a model's facts, stored with them: mean and std determine predictions too."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _facts_path(path: Path) -> Path:
-    return path.with_suffix(".json")
 
 
 def _fingerprint(manifest: Manifest, settings: TrainedModel) -> str:

@@ -10,8 +10,8 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
-from tta_pipeline.evaluation.models import LoadedModel
 from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shifts.loading import shipped_sets
@@ -42,7 +42,7 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, *
         experiment=Experiment(model="small", method=method, batch_size=6, **changes),
         model=LoadedModel(
             name="small",
-            make=make,
+            make_network=make,
             num_classes=3,
             weights="random",
             weights_sha256="0" * 64,

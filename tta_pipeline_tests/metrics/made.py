@@ -109,7 +109,7 @@ _SINCE_VERSION_2 = (
     "architecture", "fingerprint_parts", "code_sha256", "copied_from", "samples_sha256", "num_images",
     "num_classes_found", "num_shards", "payload_bytes", "shard_bytes", "stored_order", "stream_order", "gpu_name",
     "cpu_model", "num_cores", "decode_threads", "compute_threads", "num_processes", "pinned_memory", "load_average",
-    "first_samples",
+    "first_samples", "loader", "num_inodes",
 )  # fmt: skip
 _SINCE_METRICS_VERSION_2 = (
     "metrics_version", "num_correct_top5", "top5_error", "nll", "brier", "max_calibration_error",

@@ -9,9 +9,10 @@ import pytest
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.images import decode_with_pillow
+from tta_pipeline.models.trained import load_source_model
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.stored_images import stored_images
-from tta_pipeline.training.source_model import load_source_model, train_source_model, training_images
+from tta_pipeline.training.source_model import train_source_model, training_images
 from tta_pipeline_tests.conftest import Project
 
 

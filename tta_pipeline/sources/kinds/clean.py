@@ -88,6 +88,11 @@ class CleanImages(ClassesOfFiles):
             )
         return self
 
+    @property
+    def is_archive(self) -> bool:
+        """Whether the images are in a tar."""
+        return self.path.suffix in (".tar", ".gz", ".tgz")
+
     def open(self, at: SourceContext, cell: Cell = CLEAN) -> "Source":
         """Return the images, as *cell*, clean or training images; class folders may be numbers of the classes."""
         from tta_pipeline.sources.numbered import NumberedClasses
@@ -102,7 +107,7 @@ class CleanImages(ClassesOfFiles):
         from tta_pipeline.sources.folder_tree import FolderTree
 
         path = self.path.expanduser()
-        if path.suffix in (".tar", ".gz", ".tgz"):
+        if self.is_archive:
             return ArchivedImages(
                 archives=(path,),
                 cells=(cell,),

@@ -33,6 +33,11 @@ class DigitsSource(MadeHere):
         return True
 
     @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file: always, since the digits are drawn into folders."""
+        return True
+
+    @property
     def has_train(self) -> bool:
         """Whether there are images to train source models on: always."""
         return True

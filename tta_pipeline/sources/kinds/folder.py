@@ -36,6 +36,11 @@ class FolderSource(ClassesOfFiles, ImagesSection):
     train: Clean | None = None
     """The images to train source models on."""
 
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether clean images, if there are any, are no archive either."""
+        return self.clean is None or not self.clean.is_archive
+
     def open(self, at: SourceContext) -> "Source":
         """Return the images."""
         from tta_pipeline.sources.numbered import numbered

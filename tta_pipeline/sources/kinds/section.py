@@ -64,6 +64,11 @@ class SourceSection(Section, ABC):
         return False
 
     @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file of its own that stays where it is."""
+        return False
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
         return getattr(self, "clean", None) is not None

@@ -1,8 +1,6 @@
 """What the loaders in the comparison have in common."""
 
-import math
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from tta_pipeline.images import decode_with_pillow, read_array
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.shards.stored_images import stored_images
-from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.reader import Batch
 
 Output = Literal["uint8", "float32"]
@@ -29,17 +26,10 @@ _ARRAYS = (b"\x93NUMPY", b"PK\x03\x04")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Baseline(ABC):
-    """A way to read every sample of a shard set once, in batches that are all full except the last."""
+class Baseline(BatchLoader):
+    """A loader in the comparison, over what `prepare` made of one shard set."""
 
     shard_set: ShardSet
-    order: StreamOrder
-    """Order of all samples; a system with its own order ignores it."""
-    batch_size: int
-    image_size: int
-    """Height and width of every image in pixels."""
-    num_threads: int = 2
-    """Number of worker processes or threads, whichever the system has; 0: the consumer decodes, if the system can."""
     folder: Path
     """Folder that `prepare` wrote."""
     output: Output
@@ -54,17 +44,6 @@ class Baseline(ABC):
     def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
         """Write *shard_set* into the empty *folder* in the form that the system reads, unless it reads shards."""
         del shard_set, folder
-
-    def __len__(self) -> int:
-        return math.ceil(len(self.order) / self.batch_size)
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield every batch."""
-
-    def batch(self, images: torch.Tensor, indices: Indices) -> Batch:
-        """Return *images* with the labels of the samples at *indices*."""
-        return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
 
     def rebatched(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> Iterator[Batch]:
         """Yield full batches from *batches* of images and indices, where each worker's last one may not be full."""
@@ -82,16 +61,8 @@ class Baseline(ABC):
 
     def map_style_batches(self, dataset: "Dataset[Any]", positions: Sequence[int]) -> Iterator[Batch]:
         """Yield batches of *dataset*, pairs of image and label, with the order's samples at *positions*."""
-        loader = DataLoader(
-            dataset,
-            batch_size=self.batch_size,
-            sampler=positions,
-            num_workers=self.num_threads,
-            pin_memory=torch.cuda.is_available(),
-        )
-        for number, (images, _) in enumerate(loader):
-            start = number * self.batch_size
-            yield self.batch(images, self.order.indices[start : start + len(images)])
+        for number, (images, _) in enumerate(self.map_style(dataset, positions)):
+            yield self.batch_at(number, images)
 
 
 def tensor_transform(output: Output) -> Callable[[Any], torch.Tensor]:

@@ -9,11 +9,12 @@ import webdataset as wds
 
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.images import read_npy
+from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.baselines.baseline import Baseline, tensor_transform
 from tta_pipeline.streaming.reader import Batch
 
 _SHARD_SHUFFLE, _SAMPLE_SHUFFLE = 64, 1000
-_IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
+IMAGES = ("jpg", "jpeg", "png", "bmp", "webp")
 
 
 class WebDatasetLoader(Baseline):
@@ -31,29 +32,34 @@ class WebDatasetLoader(Baseline):
         Raises:
             LoaderError: webdataset cannot open files at such a path.
         """
-        folder = self.shard_set.folder.absolute()
-        if "#" in str(folder) or "?" in str(folder):
-            raise LoaderError(
-                f"{folder} has a # or ?, which webdataset takes for a URL; expected another path: copy it"
-            )
         positions = {key: position for position, key in enumerate(self.shard_set.index.keys)}
         dataset = (
             wds.WebDataset(
-                # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
-                [str(folder / shard.name) for shard in self.shard_set.manifest.shards],
+                shard_paths(self.shard_set),
                 shardshuffle=_SHARD_SHUFFLE,
                 empty_check=False,  # more workers than shards
             )
             .shuffle(_SAMPLE_SHUFFLE)
-            .decode("pil", only=list(_IMAGES))
-            .rename(image=";".join((*_IMAGES, "npy")))
+            .decode("pil", only=list(IMAGES))
+            .rename(image=";".join((*IMAGES, "npy")))
             .map(partial(_converted, tensor_transform(self.output), positions))
             .batched(self.batch_size)
         )
-        loader = wds.WebLoader(
-            dataset, batch_size=None, num_workers=self.num_threads, pin_memory=torch.cuda.is_available()
-        )
+        loader = wds.WebLoader(dataset, batch_size=None, num_workers=self.num_threads, pin_memory=self.pin_memory)
         yield from self.rebatched((images, torch.as_tensor(indices)) for images, indices in loader)
+
+
+def shard_paths(shard_set: ShardSet) -> list[str]:
+    """Return the paths of the shards as webdataset can open them.
+
+    Raises:
+        LoaderError: webdataset cannot open files at such a path.
+    """
+    folder = shard_set.folder.absolute()
+    if "#" in str(folder) or "?" in str(folder):
+        raise LoaderError(f"{folder} has a # or ?, which webdataset takes for a URL; expected another path: copy it")
+    # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
+    return [str(folder / shard.name) for shard in shard_set.manifest.shards]
 
 
 def _converted(

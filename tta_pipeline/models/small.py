@@ -3,6 +3,9 @@
 import torch
 from torch import nn
 
+from tta_pipeline.benchmarks.models import SmallNetwork
+from tta_pipeline.models.architecture import Architecture
+
 
 class SmallConvNet(nn.Sequential):
     """Three stages of two 3x3 convolutions with batch norm, each stage at half the resolution of the one before."""
@@ -26,18 +29,11 @@ def _block(channels_in: int, channels: int) -> list[nn.Module]:
     return [nn.Conv2d(channels_in, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
 
 
-class Normalized(nn.Module):
-    """A classifier of images in [0, 1] that normalises by channel, then applies *network*."""
-
-    def __init__(self, network: nn.Module, *, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-        super().__init__()
-        self.mean: torch.Tensor
-        self.std: torch.Tensor
-        self.network = network
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1]."""
-        logits: torch.Tensor = self.network((images - self.mean) / self.std)
-        return logits
+def small_architecture(spec: SmallNetwork) -> Architecture:
+    """Return the small network of the width in *spec*."""
+    return Architecture(
+        name=f"tta_pipeline SmallConvNet, width {spec.width}",
+        called=f"the small network of width {spec.width}",
+        library=f"torch {torch.__version__}",
+        make=lambda num_classes: SmallConvNet(num_classes=num_classes, width=spec.width),
+    )

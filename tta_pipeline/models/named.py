@@ -9,16 +9,15 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.models import (
-    LoadedModel,
-    checkpoint_model,
-    model_of_state,
-    timm_model,
-    torchvision_model,
-    trained_model,
-)
+from tta_pipeline.models.checkpoints import checkpoint_model
+from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.libraries import library_architecture
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.timm_models import timm_model
+from tta_pipeline.models.torchvision_models import torchvision_model
+from tta_pipeline.models.trained import trained_model
 from tta_pipeline.shards.manifest import file_sha256
-from tta_pipeline.training.network import Normalized
 
 _LIBRARIES = ("timm", "torchvision")
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -31,10 +30,7 @@ class Classifier(Normalized):
     """A classifier of images, float (B, 3, H, W) in [0, 1], that normalises its input and records its origin."""
 
     def __init__(self, facts: LoadedModel) -> None:
-        network = facts.make()
-        super().__init__(
-            network.network if isinstance(network, Normalized) else network, mean=facts.mean, std=facts.std
-        )
+        super().__init__(facts.make_network(), mean=facts.mean, std=facts.std)
         self.architecture = facts.architecture
         self.weights = facts.weights
         """Description of the weights that were loaded."""
@@ -113,9 +109,7 @@ def _described(
 ) -> LoadedModel:
     given = {name: tuple(values) for name, values in (("mean", mean), ("std", std)) if values is not None}
     if weights is None:
-        return model_of_state(
-            architecture, library, architecture, None, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given)
-        )
+        return untrained_model(library, architecture, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
     if isinstance(weights, str) and not Path(weights).suffix:
         published = _published(library, architecture, weights)
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
@@ -130,7 +124,39 @@ def _described(
              "sha256": file_sha256(path) if path.is_file() else "0" * 64}
         )  # fmt: skip
         return checkpoint_model(architecture, spec, num_classes=num_classes)
-    return model_of_state(architecture, library, architecture, dict(weights), num_classes=num_classes, **given)
+    return model_of_state(library, architecture, dict(weights), num_classes=num_classes, **given)
+
+
+def untrained_model(
+    library: str, architecture: str, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> LoadedModel:
+    """Return the architecture with random weights.
+
+    Raises:
+        EvaluationError: the architecture does not exist.
+    """
+    made = library_architecture(library, architecture)
+    state = made.make(num_classes).state_dict()
+    return made.with_state(architecture, state, num_classes=num_classes, mean=mean, std=std, weights="untrained")
+
+
+def model_of_state(
+    library: str,
+    architecture: str,
+    state: dict[str, torch.Tensor],
+    *,
+    num_classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+) -> LoadedModel:
+    """Return the architecture with the weights *state*.
+
+    Raises:
+        EvaluationError: the architecture does not exist, or the weights do not fit it.
+    """
+    made = library_architecture(library, architecture)
+    fitting = require_fitting(made, state, num_classes=num_classes, what="the weights do not")
+    return made.with_state(architecture, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict")
 
 
 def _published(library: str, architecture: str, weights: str) -> LoadedModel:

@@ -1,0 +1,180 @@
+"""A matrix of experiments in a benchmark file: each model with each method under each protocol."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
+
+from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.mistakes import shortened
+from tta_pipeline.sections import Section
+
+_OF_A_COMBINATION = frozenset({"model", "method", "hyperparameters", "protocol"})
+"""Fields of an experiment that a matrix does not share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination:
+    """A model, a method and a protocol of a matrix."""
+
+    model: str
+    method: str
+    """Name of the method in the names of experiments: its own, or that of the variant."""
+    protocol: Protocol
+    names_model: bool
+    """Whether the experiment is named after its model too."""
+    content: Mapping[str, object]
+    """The experiment as a benchmark file would have it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the experiment: `<model>_<method>_<protocol>`, without an only model and the default protocol."""
+        model = (self.model,) if self.names_model else ()
+        protocol = () if self.protocol.name == Protocol().name else (self.protocol.name,)
+        return "_".join((*model, self.method, *protocol))
+
+
+class Excluded(Section):
+    """Experiments that a matrix leaves out: all that have the model, the method and the protocol that are named."""
+
+    model: str | None = None
+    method: str | None = None
+    """Name of the method as the names of the experiments have it."""
+    protocol: str | None = None
+    """Name of the protocol, such as `continual`."""
+
+    def includes(self, each: Combination) -> bool:
+        """Return whether the experiment of *each* is left out."""
+        named = (self.model, self.method, self.protocol)
+        of_it = (each.model, each.method, each.protocol.name)
+        return all(wanted in (None, found) for wanted, found in zip(named, of_it, strict=True))
+
+
+class Matrix(Section):
+    """Experiments of each model with each method under each protocol, `<model>_<method>_<protocol>`.
+
+    An only model and the protocol `reset_each_shift` are left out of the names. Any other field of an experiment, such
+    as `preset`, `batch_size`, `group` or `subset`, holds for all of them.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    models: tuple[str, ...]
+    """Names of models of the file."""
+    methods: tuple[Any, ...]
+    """Names of methods; `{eata: {lr: 0.001}}` has hyperparameters, `{eata: {lr: 0.001}, name: eata_fast}` a name of its
+    own too, which a second variant of a method needs."""
+    protocols: tuple[Protocol, ...] = ()
+    """By default `reset_each_shift` alone."""
+    exclude: tuple[Excluded, ...] = ()
+    """Combinations that are left out, such as `{model: vit, method: norm}`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_fields(cls, value: Any) -> Any:
+        known = [*cls.model_fields, *(name for name in Experiment.model_fields if name not in _OF_A_COMBINATION)]
+        unknown = sorted(set(value) - set(known)) if isinstance(value, dict) else []
+        if unknown:
+            raise ValueError(f"unknown field {', '.join(map(str, unknown))}; expected some of {', '.join(known)}")
+        return value
+
+    @model_validator(mode="after")
+    def _excludes_some(self) -> "Matrix":
+        everything = tuple(self._everything())
+        if not everything:
+            raise ValueError("found no models or no methods; expected at least one of each")
+        for position, each in enumerate(self.exclude):
+            if not any(map(each.includes, everything)):
+                models, methods, protocols = (
+                    ", ".join(dict.fromkeys(names))
+                    for names in zip(*((one.model, one.method, one.protocol.name) for one in everything), strict=True)
+                )
+                raise ValueError(
+                    f"exclude.{position} is {each.model_dump(exclude_none=True)}, which excludes nothing; expected a "
+                    f"model of {models}, a method of {methods} or a protocol of {protocols}"
+                )
+        if not self.combinations:
+            raise ValueError("exclude leaves nothing of the matrix; expected at least one experiment")
+        return self
+
+    @property
+    def combinations(self) -> tuple[Combination, ...]:
+        """What the matrix has an experiment of, in the order of the models, the methods and the protocols."""
+        return tuple(each for each in self._everything() if not any(out.includes(each) for out in self.exclude))
+
+    def _everything(self) -> Iterator[Combination]:
+        shared = self.model_extra or {}
+        for model in self.models:
+            for name, method, hyperparameters in map(_named, self.methods):
+                for protocol in self.protocols or (Protocol(),):
+                    own = {"model": model, "method": method, "hyperparameters": hyperparameters, "protocol": protocol}
+                    yield Combination(
+                        model=model,
+                        method=name,
+                        protocol=protocol,
+                        names_model=len(self.models) > 1,
+                        content={**shared, **own},
+                    )
+
+
+def as_list(value: Any) -> Any:
+    """Return a single matrix of a benchmark file as a list of one."""
+    return [value] if isinstance(value, dict) else value
+
+
+def with_matrices(content: Mapping[str, object]) -> tuple[Mapping[str, object], Mapping[str, str]]:
+    """Return *content* of a benchmark file with the experiments of its matrices, and the origin of each of these.
+
+    Origins are the names of fields: `matrix`, or `matrix.0` and so on where there are several.
+
+    Raises:
+        ValidationError: a matrix is malformed.
+        ValueError: two experiments have the same name.
+    """
+    given = content.get("experiments", {})
+    if "matrix" not in content or not isinstance(given, dict):
+        return content, {}
+    matrices = _MATRICES.validate_python(as_list(content["matrix"]))
+    origins = {name: "experiments" for each in given.items() for name in _names_of(*each)}
+    made: dict[str, Mapping[str, object]] = {}
+    for position, matrix in enumerate(matrices):
+        origin = f"matrix.{position}" if len(matrices) > 1 else "matrix"
+        for each in matrix.combinations:
+            if each.name in origins:
+                raise ValueError(
+                    f"found the experiment {each.name} in {origins[each.name]} and in {origin}; expected it once: "
+                    f"exclude it, or name a variant of the method, as {{{each.method}: {{}}, name: {each.method}_2}}"
+                )
+            origins[each.name] = origin
+            made[each.name] = each.content
+    return {**content, "matrix": matrices, "experiments": {**given, **made}}, {name: origins[name] for name in made}
+
+
+_MATRICES = TypeAdapter(tuple[Matrix, ...])
+
+
+def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
+    """Return the name of a variant in *methods*, its method and its hyperparameters."""
+    if isinstance(method, str):
+        method = {method: {}}
+    found = {key: value for key, value in method.items() if key != "name"} if isinstance(method, dict) else {}
+    if len(found) != 1:
+        raise ValueError(
+            f"methods has {shortened(method)}; expected the name of a method, {{eata: {{lr: 0.001}}}} or "
+            "{eata: {lr: 0.001}, name: eata_fast}"
+        )
+    ((of, hyperparameters),) = found.items()
+    name = method.get("name", of)
+    if ":" in str(name):
+        raise ValueError(f"methods has {name} without a name; expected one, as {{'{name}': {{}}, name: mine}}")
+    return str(name), str(of), hyperparameters if hyperparameters is not None else {}
+
+
+def _names_of(name: str, content: Any) -> list[str]:
+    """Return the names of the experiments that *content* of the file makes; none if it is malformed, said elsewhere."""
+    try:
+        return list(one_for_each_protocol({name: content}))
+    except ValidationError:
+        return []

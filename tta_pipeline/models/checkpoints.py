@@ -1,0 +1,40 @@
+"""Architectures of torchvision and timm with weights from the user's own file."""
+
+import torch
+
+from tta_pipeline.benchmarks.models import CheckpointModel
+from tta_pipeline.models.fitting import num_outputs, require_fitting
+from tta_pipeline.models.libraries import library_architecture
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.weights import read_state
+
+
+def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int | None) -> LoadedModel:
+    """Return the architecture of *spec* with the weights in its file, and as many outputs if *num_classes* is None.
+
+    Raises:
+        EvaluationError: see `checkpoint_state`.
+    """
+    architecture = library_architecture(spec.library, spec.architecture)
+    state = checkpoint_state(spec, num_classes=num_classes)
+    return architecture.with_state(
+        name, state, num_classes=num_classes or num_outputs(architecture, state), mean=spec.mean, std=spec.std,
+        weights=spec.path.name, weights_sha256=spec.sha256,
+    )  # fmt: skip
+
+
+def checkpoint_state(spec: CheckpointModel, *, num_classes: int | None) -> dict[str, torch.Tensor]:
+    """Return the weights in the file of *spec*, checked to fit its architecture.
+
+    Args:
+        spec: The model in the benchmark file.
+        num_classes: Number of outputs that they must have; None: any number.
+
+    Raises:
+        EvaluationError: the weights are missing, changed, unreadable or of something else; with the first names.
+    """
+    path = spec.path.expanduser()
+    return require_fitting(
+        library_architecture(spec.library, spec.architecture), read_state(path, spec.sha256),
+        num_classes=num_classes, what=f"{path} does not", advice=": correct `architecture` or `path`",
+    )  # fmt: skip

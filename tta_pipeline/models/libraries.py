@@ -1,0 +1,66 @@
+"""The architectures of torchvision and timm."""
+
+import importlib
+from importlib.metadata import version
+from typing import Any
+
+from torch import nn
+
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.weights import first_line
+
+
+def library_architecture(library: str, architecture: str) -> Architecture:
+    """Return the *architecture* of *library*, torchvision or timm; whether it exists shows when it is made.
+
+    Raises:
+        EvaluationError: timm is not installed.
+    """
+    if library == "timm":
+        imported_timm()
+    return Architecture(
+        name=f"{library} {architecture}",
+        called=f"{library}'s {architecture}",
+        library=f"{library} {version(library)}",
+        make=lambda num_classes: bare_network(library, architecture, num_classes=num_classes),
+    )
+
+
+def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Module:
+    """Return the untrained network.
+
+    Raises:
+        EvaluationError: the architecture does not exist.
+        NotImplementedError: the network computes its widths with tensors, which the meta device cannot do.
+    """
+    network: nn.Module
+    try:
+        if library == "timm":
+            network = imported_timm().create_model(architecture, num_classes=num_classes)
+        else:
+            from torchvision.models import get_model
+
+            network = get_model(architecture, weights=None, num_classes=num_classes)
+    except NotImplementedError:
+        raise  # the network can be made on another device than meta
+    except (RuntimeError, ValueError) as error:
+        raise EvaluationError(
+            f"{library}'s {architecture} cannot be made ({first_line(error)}); expected an architecture that {library} "
+            "lists"
+        ) from error
+    return network
+
+
+def imported_timm() -> Any:
+    """Return the module timm.
+
+    Raises:
+        EvaluationError: timm is not installed.
+    """
+    try:
+        return importlib.import_module("timm")
+    except ImportError as error:
+        raise EvaluationError(
+            "timm is not installed; expected the extra: run pip install 'tta_pipeline[timm]'"
+        ) from error

@@ -1,0 +1,47 @@
+"""A classifier to evaluate, with everything that a reader of a result must know about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from tta_pipeline.json_values import JsonObject
+from tta_pipeline.models.normalized import Normalized
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A classifier of float images (B, 3, H, W) in [0, 1] that carries its own normalisation."""
+
+    name: str
+    make_network: Callable[[], nn.Module]
+    """Function that returns a fresh network of normalised images, since methods change the network they are given."""
+    num_classes: int
+    weights: str
+    """Description of the origin of the weights."""
+    weights_sha256: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    architecture: str
+    """Library and architecture, such as `timm resnet50`."""
+    code: JsonObject = field(default_factory=dict)
+    """What else determines the logits, such as the hash of a factory's source; empty if nothing does."""
+    outputs: tuple[int, ...] | None = None
+    """Positions of the network's outputs that are kept; None: all, in their order."""
+
+    def make(self) -> Normalized:
+        """Return a fresh classifier of images in [0, 1]."""
+        return Normalized(self.make_network(), mean=self.mean, std=self.std)
+
+    @property
+    def identity(self) -> JsonObject:
+        """Return everything that determines the logits, as plain JSON."""
+        return {
+            "architecture": self.architecture,
+            "weights_sha256": self.weights_sha256,
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "num_classes": self.num_classes,
+            "outputs": None if self.outputs is None else list(self.outputs),
+            **({"code": self.code} if self.code else {}),
+        }

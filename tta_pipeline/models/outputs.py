@@ -1,0 +1,62 @@
+"""A model for a benchmark with only some of its classes: the other outputs are left out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.loaded import LoadedModel
+
+
+class _SomeOutputs(nn.Module):
+    """A classifier without the outputs for classes that the benchmark lacks."""
+
+    def __init__(self, network: nn.Module, outputs: list[int]) -> None:
+        super().__init__()
+        self.network = network
+        self.outputs: torch.Tensor
+        self.register_buffer("outputs", torch.tensor(outputs))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for the K classes of the benchmark."""
+        logits: torch.Tensor = self.network(images)
+        return logits[:, self.outputs]
+
+
+def of_some_classes(
+    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: Path
+) -> LoadedModel:
+    """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in their order."""
+    if own_classes == classes:
+        return model
+    unknown = sorted(set(classes) - set(own_classes))
+    if len(own_classes) != model.num_classes or unknown:
+        raise EvaluationError(
+            f"{named} names {len(own_classes)} classes and lacks {unknown[:3] or 'none'} of the class map; expected "
+            f"the {model.num_classes} outputs of model {model.name}, in their order"
+        )
+    outputs = [own_classes.index(name) for name in classes]
+    return replace(
+        model,
+        make_network=lambda: _with_outputs(model.make_network(), outputs, of=model.num_classes),
+        num_classes=len(outputs),
+        outputs=tuple(outputs),
+    )
+
+
+def _with_outputs(network: nn.Module, outputs: list[int], *, of: int) -> nn.Module:
+    """Return *network*, a classifier with *of* outputs, with only *outputs*.
+
+    If the last layer can be identified, it is cut itself, so that methods that use its input can find it.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and layer.out_features == of]
+    if len(layers) != 1:
+        return _SomeOutputs(network, outputs)
+    (layer,) = layers
+    layer.out_features = len(outputs)
+    layer.weight = nn.Parameter(layer.weight.detach()[outputs])
+    if layer.bias is not None:
+        layer.bias = nn.Parameter(layer.bias.detach()[outputs])
+    return network

@@ -1,0 +1,28 @@
+"""Models of timm with its own weights."""
+
+from tta_pipeline.benchmarks.models import TimmModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.libraries import imported_timm, library_architecture
+from tta_pipeline.models.loaded import LoadedModel
+
+
+def timm_model(name: str, spec: TimmModel) -> LoadedModel:
+    """Return timm's model with the weights and the normalisation that *spec* names.
+
+    Raises:
+        EvaluationError: timm is not installed, has no such model, or its weights cannot be downloaded.
+    """
+    timm = imported_timm()
+    try:
+        network = timm.create_model(spec.architecture, pretrained=True)
+    except Exception as error:  # its hub client raises errors of any kind
+        raise EvaluationError(
+            f"timm cannot make {spec.architecture!r} ({error}); expected one of timm.list_models(pretrained=True), and "
+            "a connection or its file in the cache of huggingface_hub"
+        ) from error
+    settings = network.pretrained_cfg
+    return library_architecture("timm", spec.architecture).with_state(
+        name, network.state_dict(), num_classes=network.num_classes,
+        mean=tuple(settings["mean"]), std=tuple(settings["std"]),
+        weights=f"timm {spec.architecture} {settings.get('tag') or ''}".strip(),
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Models of torchvision with its own weights."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tta_pipeline.benchmarks.models import TorchvisionModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.libraries import library_architecture
+from tta_pipeline.models.loaded import LoadedModel
+
+
+def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
+    """Return torchvision's model with the weights and the normalisation that *spec* names.
+
+    Raises:
+        EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
+    """
+    from torchvision.models import get_model_weights, list_models
+
+    if spec.architecture not in list_models():
+        raise EvaluationError(
+            f"torchvision has no model {spec.architecture!r}; expected one of {', '.join(list_models())}"
+        )
+    choices = get_model_weights(spec.architecture)
+    if spec.weights not in choices.__members__:
+        raise EvaluationError(
+            f"{spec.architecture} has no weights {spec.weights!r}; expected one of {', '.join(choices.__members__)}"
+        )
+    weights = choices[spec.weights]
+    transforms = weights.transforms()
+    return library_architecture("torchvision", spec.architecture).with_state(
+        name, _downloaded(weights), num_classes=len(weights.meta["categories"]),
+        mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
+    )  # fmt: skip
+
+
+def _downloaded(weights: Any) -> dict[str, torch.Tensor]:
+    try:
+        state: dict[str, torch.Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        raise EvaluationError(
+            f"{weights} cannot be downloaded from {weights.url} ({error}); expected a connection or a file in {folder}"
+        ) from error
+    return state

@@ -1,0 +1,108 @@
+"""Source models that a benchmark has trained: weights, and facts beside them that prove themselves."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load, save
+
+from tta_pipeline.benchmarks.models import AnyNetwork
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.files import write_atomically
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.networks import architecture_of
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.sections import Section
+
+
+class SourceModelFacts(Section):
+    """Inputs and results of the training of a source model."""
+
+    fingerprint: str
+    """sha256 of everything that determines the weights."""
+    weights_sha256: str
+    network: AnyNetwork
+    classes: tuple[str, ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    num_samples: int
+    train_error: float
+    """Top-1 error on the training images after the last epoch, in [0, 1]."""
+    wall_s: float
+
+
+def encoded_weights(state: Mapping[str, torch.Tensor]) -> bytes:
+    """Return *state* as the file of a source model holds it."""
+    encoded: bytes = save({name: tensor.contiguous() for name, tensor in state.items()})
+    return encoded
+
+
+def write_source_model(path: Path, weights: bytes, facts: SourceModelFacts) -> None:
+    """Write *weights*, from `encoded_weights`, to *path*, and *facts* beside them."""
+    write_atomically(path, weights)
+    content = facts.model_dump(mode="json")
+    write_atomically(_facts_path(path), json.dumps({**content, "sha256": _content_sha256(content)}, indent=1).encode())
+
+
+def load_source_model(path: Path) -> tuple[Normalized, SourceModelFacts]:
+    """Return the trained model and its facts.
+
+    Raises:
+        EvaluationError: the model is missing, or its weights, mean, std or classes are not those of the training.
+    """
+    facts, state = _read(path)
+    network = architecture_of(facts.network).make(len(facts.classes))
+    network.load_state_dict(state)
+    return Normalized(network, mean=facts.mean, std=facts.std), facts
+
+
+def trained_model(name: str, path: Path) -> LoadedModel:
+    """Return the source model that a benchmark has trained, with its description.
+
+    Raises:
+        EvaluationError: the model is missing, damaged or changed.
+    """
+    facts, state = _read(path)  # once: the file may be of another training by the time the network is made
+    return architecture_of(facts.network).with_state(
+        name, state, num_classes=len(facts.classes), mean=facts.mean, std=facts.std, weights=path.name,
+        weights_sha256=facts.weights_sha256,
+    )  # fmt: skip
+
+
+def facts_of_source_model(path: Path) -> SourceModelFacts | None:
+    """Return the facts of the model at *path*; None if they or the weights are missing or changed."""
+    found = _existing(path)
+    return found[0] if found else None
+
+
+def _read(path: Path) -> tuple[SourceModelFacts, dict[str, torch.Tensor]]:
+    found = _existing(path)
+    if found is None:
+        raise EvaluationError(f"{path} is missing or damaged; expected trained weights: materialize the source_model")
+    facts, weights = found
+    return facts, load(weights)
+
+
+def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
+    """Return the facts and weights of the model at *path*; None if either is missing or changed."""
+    try:
+        content = json.loads(_facts_path(path).read_bytes())
+        sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
+        if sha256 != _content_sha256(content):
+            return None
+        facts = SourceModelFacts.model_validate(content)
+        weights = path.read_bytes()
+    except (OSError, ValueError, RecursionError):
+        return None
+    return (facts, weights) if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+
+
+def _content_sha256(content: object) -> str:
+    """Return the hash of a model's facts, stored with them: mean and std determine predictions too."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _facts_path(path: Path) -> Path:
+    return path.with_suffix(".json")
