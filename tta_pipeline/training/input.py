@@ -1,0 +1,113 @@
+"""The batches of a training: shuffled by epoch, augmented, cut exactly over processes, and resumed at any batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.errors import StreamError
+from tta_pipeline.shards.manifest import ShardSet, keys_sha256
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.streaming.pixels import StoredPixels
+from tta_pipeline.streaming.reader import Batch, Stream
+from tta_pipeline.training.draws import Hashes, key_hashes
+from tta_pipeline.training.epoch_order import by_key, cut_into_batches, epoch_order, epoch_samples
+from tta_pipeline.training.pixels import Augment, AugmentedPixels
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingInput:
+    """The samples of a shard set as one process of a training reads them.
+
+    The pixels of a sample follow from seed, epoch and its key alone: they are the same for any number of threads and
+    processes, any cut into shards, and any loader.
+    """
+
+    shard_set: ShardSet
+    settings: TrainingInputSettings
+    image_size: int
+    """Height and width of the augmented images in pixels; the stored ones may have any size."""
+    batch_size: int
+    """Samples in a batch, over all processes, at most."""
+    seed: int
+    num_threads: int = 2
+    """Threads that decode, or worker processes where torchvision draws the random numbers, or a loader has them."""
+    rank: int = 0
+    """Number of this process, from 0."""
+    num_ranks: int = 1
+    """Number of processes."""
+    pin_memory: bool = False
+    """Whether batches are in memory from which a CUDA device copies by itself."""
+    folder: Path | None = None
+    """Folder of class folders with the loose files, for the loader `imagefolder`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be cut over the processes."""
+        if not 0 <= self.rank < self.num_ranks:
+            raise StreamError(f"rank is {self.rank} of {self.num_ranks}; expected 0 to {self.num_ranks - 1}")
+        smallest = epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
+        if smallest < self.num_ranks:
+            raise StreamError(
+                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected one for each at least: "
+                "raise batch_size, or start fewer processes"
+            )
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches in an epoch: each process takes its part of every one."""
+        return -(-epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
+
+    def sizes(self, number: int) -> tuple[int, ...]:
+        """Return the number of samples in each batch of epoch *number*, over all processes."""
+        del number  # the samples of every epoch are as many
+        count = epoch_samples(self.shard_set.index, self.settings)
+        return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
+
+    def epoch(self, number: int, *, skip_batches: int = 0) -> Iterator[Batch]:
+        """Yield this process's part of every batch of epoch *number*.
+
+        Images are uint8 (B, S, S, 3), overwritten once the next batch is requested.
+
+        Args:
+            number: Number of the epoch, from 0: every epoch has another order and other crops.
+            skip_batches: Batches at the beginning that an interrupted training has had; they are not decoded.
+
+        Raises:
+            StreamError: a sample cannot be read or decoded, or is not that of the manifest.
+        """
+        parts = self._parts(number)[skip_batches:]
+        if parts:
+            yield from self._stream(parts, self._augment(number), f"epoch {number} of seed {self.seed}")
+
+    def _stream(self, parts: list[Indices], augment: Augment, name: str) -> Stream:
+        indices, keys = np.concatenate(parts), self.shard_set.index.keys
+        return Stream(
+            shard_set=self.shard_set,
+            order=StreamOrder(name=name, indices=indices, sha256=keys_sha256([keys[at] for at in indices.tolist()])),
+            batch_size=max(map(len, parts)),
+            batch_sizes=tuple(map(len, parts)),
+            image_size=self.image_size,
+            num_threads=self.num_threads,
+            pin_memory=self.pin_memory,
+            open_pixels=lambda shard_set, image_size: AugmentedPixels(StoredPixels(shard_set, image_size), augment),
+        )
+
+    def _parts(self, number: int) -> list[Indices]:
+        """Return this process's samples of each batch of epoch *number*."""
+        order = epoch_order(self.shard_set.index, self._ranked, self.settings, seed=self.seed, epoch=number)
+        return [batch[self.rank :: self.num_ranks] for batch in cut_into_batches(order, self.batch_size)]
+
+    def _augment(self, number: int) -> Augment:
+        return Augment(settings=self.settings, hashes=self._hashes, seed=self.seed, epoch=number)
+
+    @cached_property
+    def _ranked(self) -> Indices:
+        return by_key(self.shard_set.index)
+
+    @cached_property
+    def _hashes(self) -> Hashes:
+        return key_hashes(self.shard_set.index.keys)
