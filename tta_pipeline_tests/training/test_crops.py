@@ -39,7 +39,7 @@ def cropped(data: bytes, kind: str, *, size: int = 32, at: list[float] = MIDDLE,
     return out
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     height=st.integers(1, 90),
     width=st.integers(1, 90),
