@@ -71,8 +71,10 @@ def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: f
         return Rows(read_array(data), 1)
     if _is_converted(data, header):
         reduction = next((number for number in _REDUCTIONS if number <= most_reduction), 1)
-        height, width = min(header.height, end + _ROWS_AROUND * reduction), header.width
-        upper = data if height == header.height else _with_height(data, height)
+        upper, height, width = data, header.height, header.width
+        needed = end + _ROWS_AROUND * reduction
+        if needed < height and (cut := _with_height(data, needed)) is not None:
+            upper, height = cut, needed
         try:
             pixels = simplejpeg.decode_jpeg(
                 upper, "rgb", min_height=-(-height // reduction), min_width=-(-width // reduction), strict=False
@@ -84,14 +86,14 @@ def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: f
     return Rows(np.asarray(decode_with_pillow(data)), 1)
 
 
-def _with_height(data: bytes, height: int) -> bytes:
-    """Return the JPEG file *data* with another height in its header, if it stores complete rows one after another."""
+def _with_height(data: bytes, height: int) -> bytes | None:
+    """Return the JPEG file *data* with another height in its header; None if it does not store row after row."""
     start = 2
     while start + 7 < len(data) and data[start] == _MARKER and data[start + 1] != _START_OF_SCAN:
         if data[start + 1] in _SEQUENTIAL:
             return data[: start + 5] + height.to_bytes(2, "big") + data[start + 7 :]
         start += 2 + int.from_bytes(data[start + 2 : start + 4], "big")
-    return data
+    return None
 
 
 def _is_converted(data: bytes, header: ImageHeader) -> bool:

@@ -34,7 +34,7 @@ def draws(hashes: Hashes, *, seed: int, epoch: int, count: int) -> Hashes:
 
 def as_uniform(numbers: Hashes) -> npt.NDArray[np.float64]:
     """Return numbers in [0, 1) with the upper 53 bits of *numbers*."""
-    uniform: npt.NDArray[np.float64] = (numbers >> np.uint64(11)) * 2.0**-53
+    uniform: npt.NDArray[np.float64] = (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return uniform
 
 

@@ -79,7 +79,7 @@ class Augment:
         """
         kind = self.settings.augmentation
         *for_crop, for_flip, _ = as_uniform(numbers).tolist()
-        crop_into(data, out, kind, for_crop, flip=self.settings.flip and kind != "none" and for_flip < 0.5)
+        crop_into(data, out, kind, for_crop, is_mirrored=self.settings.flip and kind != "none" and for_flip < 0.5)
         if self._operation is not None:
             with torch.random.fork_rng(devices=()):
                 torch.default_generator.manual_seed(int(numbers[-1]))
@@ -88,11 +88,14 @@ class Augment:
 
     @cached_property
     def _operation(self) -> nn.Module | None:
+        operation: nn.Module | None = None
         if (rand := self.settings.randaugment) is not None:
-            return v2.RandAugment(num_ops=rand.num_ops, magnitude=rand.magnitude)
+            operation = v2.RandAugment(num_ops=rand.num_ops, magnitude=rand.magnitude)
         if (mix := self.settings.augmix) is not None:
-            return v2.AugMix(severity=mix.severity, mixture_width=mix.width, chain_depth=mix.depth, alpha=mix.alpha)
-        return None
+            operation = v2.AugMix(
+                severity=mix.severity, mixture_width=mix.width, chain_depth=mix.depth, alpha=mix.alpha
+            )
+        return operation
 
 
 class AugmentedPixels:
