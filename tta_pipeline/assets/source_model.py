@@ -79,13 +79,15 @@ def _trained(
 
 
 def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
+    from tta_pipeline.records.training import TrainingRun
+    from tta_pipeline.reports.drawing import as_png
     from tta_pipeline.reports.pictures import as_data_uri
-    from tta_pipeline.reports.training_figures import learning_curves
+    from tta_pipeline.reports.training_figures import curves_of
 
     learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
     against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
     run: Mapping[str, Any] = facts.run
-    picture = as_data_uri(learning_curves(facts.run))
+    picture = as_data_uri(as_png(curves_of(TrainingRun.from_facts(facts.run))))
     return PartitionReport(
         summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
         metadata={
