@@ -30,6 +30,7 @@ from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import stage_bars, throughput_lines
+from tta_pipeline.reports.training_figures import learning_curves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +59,8 @@ class ReportSection:
     draw: Callable[["Findings", Table], Figure | None] | None = None
     is_across_sets: bool = False
     """Whether it is shown only for a benchmark with several shift sets."""
+    is_of_training: bool = False
+    """Whether it is shown only for a benchmark that trains a model."""
 
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark*, as a reader can repeat it."""
@@ -158,6 +161,23 @@ SECTIONS = (
         has_table=False,
         draw=lambda _, table: throughput_lines(table),
     ),
+    ReportSection(
+        name="training",
+        title="Training",
+        text="The newest training of each model. Errors are those of the epoch whose weights were kept.",
+        sql=queries.TRAININGS,
+        is_of_training=True,
+    ),
+    ReportSection(
+        name="learning_curves",
+        title="Learning curves",
+        text="On training images while the weights change, with their augmentation, and on validation images after "
+        "each epoch.",
+        sql=queries.LEARNING_CURVES,
+        has_table=False,
+        draw=lambda _, table: learning_curves(table),
+        is_of_training=True,
+    ),
     ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
     ReportSection(
         name="environment",
@@ -170,7 +190,12 @@ SECTIONS = (
 
 def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
     """Return the sections of the report of *benchmark*."""
-    return tuple(section for section in SECTIONS if benchmark.is_one_of_several or not section.is_across_sets)
+    return tuple(
+        section
+        for section in SECTIONS
+        if (benchmark.is_one_of_several or not section.is_across_sets)
+        and (benchmark.trained_model or not section.is_of_training)
+    )
 
 
 def with_values(sql: str, *values: str | int) -> str:
