@@ -30,6 +30,7 @@ from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
+from tta_pipeline.reports.training_figures import learning_curves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,6 +169,23 @@ SECTIONS = (
         "for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
+        needs_rows=True,
+    ),
+    ReportSection(
+        name="training",
+        title="Training",
+        text="The newest training of each model. Errors are those of the epoch whose weights were kept.",
+        sql=queries.TRAININGS,
+        needs_rows=True,
+    ),
+    ReportSection(
+        name="learning_curves",
+        title="Learning curves",
+        text="On training images while the weights change, with their augmentation, and on validation images after "
+        "each epoch.",
+        sql=queries.LEARNING_CURVES,
+        has_table=False,
+        draw=lambda _, table: learning_curves(table),
         needs_rows=True,
     ),
     ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
