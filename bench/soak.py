@@ -294,7 +294,7 @@ def manifest_damaged(project: Project, rng: random.Random, whole_s: float) -> st
 
 def model_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
     """The trained weights or their description are cut, flipped or gone."""
-    return _damage(rng.choice(_found(project, "small/source_model*")), rng)
+    return _damage(rng.choice(_found(project, "small/source_models/*")), rng)
 
 
 def record_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
@@ -373,8 +373,8 @@ def _state(project: Project) -> Mapping[str, Any]:
         if (folder / "manifest.json").exists():
             manifest = ShardSet.open(folder).manifest
             facts[f"shards of {cell.key}"] = (*(shard.sha256 for shard in manifest.shards), manifest.samples_sha256)
-    if locations.source_model(NAME).exists():
-        facts["source model"] = file_sha256(locations.source_model(NAME))
+    if locations.source_model(NAME, "cnn").exists():
+        facts["source model"] = file_sha256(locations.source_model(NAME, "cnn"))
     for experiment in EXPERIMENTS:
         for cell in (*CELLS, CLEAN):
             name = f"{experiment}/{cell.corruption}-{cell.severity}"

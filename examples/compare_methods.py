@@ -1,6 +1,6 @@
 """Compare methods, and plot error against speed.
 
-    python examples/compare_methods.py SHARDS data/digits_c/source_model.safetensors methods.png
+    python examples/compare_methods.py SHARDS data/digits_c/source_models/digits_cnn.safetensors methods.png
 
 prints
 

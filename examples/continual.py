@@ -2,7 +2,7 @@
 
 In a benchmark file this is `protocol: continual`, and a killed run then resumes where it was.
 
-    python examples/continual.py data/digits_c/source_model.safetensors SHARDS SHARDS
+    python examples/continual.py data/digits_c/source_models/digits_cnn.safetensors SHARDS SHARDS
 
 prints
 

@@ -1,6 +1,6 @@
 """A method of your own; in a benchmark file it is `method: own_method:SHARPENED`.
 
-    python examples/own_method.py data/digits_c/shards/contrast/5 data/digits_c/source_model.safetensors
+    python examples/own_method.py data/digits_c/shards/contrast/5 data/digits_c/source_models/digits_cnn.safetensors
 
 prints
 

@@ -83,7 +83,7 @@ def test_examples_print_what_they_say(
 ):
     """Each is a script of at most forty lines of code, and its docstring shows what it prints, up to the numbers."""
     small, tmp_path = sweep.locations.root / "small", fog.parents[2]
-    shards, model = small / "shards", small / "source_model.safetensors"
+    shards, model = small / "shards", small / "source_models/cnn.safetensors"
     given = {
         "compare_methods": (shards / "contrast/5", model, tmp_path / "methods.png"),
         "continual": (model, shards / "gaussian_noise/5", shards / "contrast/5"),
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_by_whoever_reads(fog: Path, tmp_path: Path):
 def test_a_result_is_that_of_the_pipeline(sweep: Project):
     """The same model, method and shards have the same predictions as the assets' run, in a record of the same kind."""
     small = sweep.locations.root / "small"
-    model = tta.load_model(str(small / "source_model.safetensors"))
+    model = tta.load_model(str(small / "source_models/cnn.safetensors"))
     method = tta.build("tent", model, num_classes=10, preset="cifar", batch_size=32)
 
     result = tta.evaluate(method, small / "shards/contrast/5", batch_size=32)
@@ -241,7 +241,7 @@ def test_a_model_normalises_as_it_is_told(tmp_path: Path):
 )  # fmt: skip
 def test_a_source_model_has_its_own_weights_and_normalisation(sweep: Project, given: dict[str, object]):
     """What is given besides would have no effect, so it is refused by name."""
-    path = sweep.locations.root / "small/source_model.safetensors"
+    path = sweep.locations.root / "small/source_models/cnn.safetensors"
 
     with pytest.raises(tta.PipelineError, match=f"{next(iter(given))} is .*; expected none with the source model"):
         tta.load_model(str(path), **given)
@@ -250,7 +250,7 @@ def test_a_source_model_has_its_own_weights_and_normalisation(sweep: Project, gi
 def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project, project: Project, tmp_path: Path):
     """Of a method of one's own in the working directory; with --record it stands in the database."""
     small = sweep.locations.root / "small"
-    common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_model.safetensors"))
+    common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_models/cnn.safetensors"))
 
     told = project.run("tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--json")
     recorded = project.run("tta-pipeline", *common, "--limit", "50", "--record", "first", "--quiet")

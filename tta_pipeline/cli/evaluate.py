@@ -20,7 +20,7 @@ _SHOWN = (
 @click.command()
 @click.argument("folder", metavar="SHARDS", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, "
-              "<module>:<name> of your own, or a benchmark's source_model.safetensors.")  # fmt: skip
+              "<module>:<name> of your own, or a benchmark's source_models/<model>.safetensors.")  # fmt: skip
 @click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
 @click.option("--limit", type=click.IntRange(1), help="Only this many samples, in the stored order.")
 @click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of torchvision's, "

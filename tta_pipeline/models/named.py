@@ -50,7 +50,7 @@ def load_model(
     Args:
         name: `timm:<architecture>`, `torchvision:<architecture>`, `<module>:<name>` of a function or class of your own
             that returns a network of normalised images, or the file of a benchmark's trained source model, such as
-            `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
+            `data/digits_c/source_models/digits_cnn.safetensors`, which has its own weights, mean and std.
         num_classes: Number of outputs that it must have; None: as many as the weights have.
         weights: pretrained: those of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select others);
             a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None: untrained.

@@ -40,7 +40,7 @@ def small_of_the_tests(pretrained: bool = False, num_classes: int = 10, **kwargs
 
 def fits_of(data: Locations, *, limit: int = 1000, **declared: tuple[float, ...]) -> Fits:
     """Return what is found of the small benchmark's trained model, as if its mean and std were those declared."""
-    model = replace(trained_model("cnn", data.source_model("small")), **declared)
+    model = replace(trained_model("cnn", data.source_model("small", "cnn")), **declared)
     return check_normalisation(
         model, ShardSet.open(data.shards("small", CLEAN)), image_size=32, limit=limit, seed=0,
         device=torch.device("cpu"), num_threads=1,
@@ -123,7 +123,7 @@ def test_what_is_declared_is_not_tried_again():
 
 def written(data: Locations, **declared: tuple[float, ...]) -> Benchmark:
     """Return the small benchmark with its model as a file of the user's, which is written under the data root."""
-    path = data.source_model("small")
+    path = data.source_model("small", "cnn")
     trained = trained_model("cnn", path)
     model = {
         "kind": "checkpoint", "library": "timm", "architecture": "small_of_the_tests", "path": str(path),

@@ -18,7 +18,7 @@ PARTS = {
         "small/shards/*/*/samples.parquet", "small/shards/*/*/manifest.json", "small/shards/*/*/*checksum*",
         "small/shards/*/*/writer.json", "small/shards/*/*/verified.json", "small/class_map.json",
     ),
-    "model": ("small/source_model.*",),
+    "model": ("small/source_models/*",),
     "records": ("small/results/**/0*.json",),
     "predictions": ("small/predictions/**/*.parquet",),
     "states": ("small/states/**/*.state",),
