@@ -1,9 +1,10 @@
 """The models in a benchmark file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.naming import Name
@@ -119,11 +120,36 @@ class PythonModel(Section):
         return self
 
 
-AnyModel = Annotated[
-    TrainedModel | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
-]
+class HubModel(Section):
+    """A classifier that someone published for timm (the extra `timm`) on the Hugging Face Hub.
+
+    Its mean, standard deviation and number of classes are those of its `config.json`.
+    """
+
+    kind: Literal["hf"]
+    hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    """Repository, such as `timm/resnet50.a1_in1k`."""
+    revision: str
+    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model; by default `label_names` of its `config.json`, if the
+    benchmark's classes are among them."""
+
+    @field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            address = f"https://huggingface.co/{info.data.get('hf', 'org/name')}"
+            raise ValueError(
+                f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
+                f"`git ls-remote {address} {revision or 'main'}` prints it"
+            )
+        return revision
+
+
+AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
+"""A model whose weights come from elsewhere."""
+AnyModel = Annotated[TrainedModel | AnyPretrained, Field(discriminator="kind")]
 """A model to evaluate."""
-AnyNetwork = Annotated[
-    SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
-]
+AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
 """A network to train, from scratch or from its weights."""

@@ -8,10 +8,18 @@ import torch
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.functions import is_reference
-from tta_pipeline.benchmarks.models import AnyNetwork, CheckpointModel, PythonModel, TimmModel, TorchvisionModel
+from tta_pipeline.benchmarks.models import (
+    AnyNetwork,
+    CheckpointModel,
+    HubModel,
+    PythonModel,
+    TimmModel,
+    TorchvisionModel,
+)
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.hub_models import hub_model
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
@@ -48,7 +56,8 @@ def load_model(
     """Return a classifier of images in [0, 1]; it first subtracts *mean* and divides by *std*.
 
     Args:
-        name: `timm:<architecture>`, `torchvision:<architecture>`, `<module>:<name>` of a function or class of your own
+        name: `timm:<architecture>`, `torchvision:<architecture>`, `hf-hub:<org>/<name>@<commit>` of a model for timm on
+            the Hugging Face Hub, `<module>:<name>` of a function or class of your own
             that returns a network of normalised images, or the file of a benchmark's trained source model, such as
             `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
         num_classes: Number of outputs that it must have; None: as many as the weights have.
@@ -122,23 +131,26 @@ def _described(
     return model_of_state(network, dict(weights), num_classes=num_classes, **given)
 
 
-def _network(name: str) -> TorchvisionModel | TimmModel | PythonModel:
+def _network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
     """Return the section of a benchmark file that *name* stands for."""
     library, _, architecture = name.partition(":")
     if library == "torchvision" and architecture:
         return TorchvisionModel(kind="torchvision", architecture=architecture)
     if library == "timm" and architecture:
         return TimmModel(kind="timm", architecture=architecture)
+    if library == "hf-hub":
+        repository, _, revision = architecture.partition("@")
+        return HubModel(kind="hf", hf=repository, revision=revision)
     if is_reference(name):
         return PythonModel(kind="python", factory=name)
     raise EvaluationError(
-        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, <module>:<name> of a "
-        "function of your own, or the .safetensors file of a benchmark's source model"
+        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
+        "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
     )
 
 
 def _of_file(
-    network: TorchvisionModel | TimmModel | PythonModel,
+    network: TorchvisionModel | TimmModel | HubModel | PythonModel,
     path: Path,
     given: Mapping[str, tuple[float, ...]],
     *,
@@ -149,6 +161,10 @@ def _of_file(
     if isinstance(network, PythonModel):
         section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
         return python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)
+    if isinstance(network, HubModel):
+        raise EvaluationError(
+            f"weights is {path}; expected pretrained or None with {network.hf}, or load the file's state dict first"
+        )
     section = {"kind": "checkpoint", "library": network.kind, "architecture": network.architecture, "path": path,
                "sha256": sha256, **given}  # fmt: skip
     return checkpoint_model(network.architecture, CheckpointModel.model_validate(section), num_classes=num_classes)
@@ -194,10 +210,12 @@ def _published(name: str, weights: str) -> LoadedModel:
     if isinstance(network, TorchvisionModel):
         chosen = "DEFAULT" if weights == "pretrained" else weights
         return torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))
+    if isinstance(network, HubModel) and weights == "pretrained":
+        return hub_model(network.hf, network)
     if isinstance(network, PythonModel):
         raise EvaluationError(
             f"weights is {weights!r}; expected a file, a state dict or None with {name}, whose weights are your own"
         )
-    if weights != "pretrained":
+    if isinstance(network, HubModel) or weights != "pretrained":
         raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
     return timm_model(network.architecture, network)
