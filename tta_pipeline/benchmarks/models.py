@@ -147,9 +147,41 @@ class HubModel(Section):
         return revision
 
 
+class OpenClipModel(Section):
+    """A zero-shot classifier of open_clip (the extra `clip`): its image tower, and a linear head of text features.
+
+    Images must have the size that the image tower takes.
+    """
+
+    kind: Literal["open_clip"]
+    architecture: str
+    """Name in open_clip's list, such as `ViT-B-32`."""
+    pretrained: str | None = None
+    """Tag of published weights, such as `laion2b_s34b_b79k`; or else `weights`."""
+    weights: Path | None = None
+    """File of weights; loading it runs no code."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the file, as printed by `sha256sum`."""
+    class_names: tuple[str, ...] | Path | None = None
+    """What each class is called in the texts, in the order of the class map: names, or a list of them in JSON. None:
+    as in the class map, with spaces for underscores; as open_clip calls ImageNet's classes if these are WordNet ids."""
+    templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
+    """Texts with `{}` for the name, whose features are averaged; `imagenet`: the 80 of the CLIP paper."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if (self.pretrained is None) == (self.weights is None):
+            raise ValueError("found both or none of pretrained and weights; expected one of them")
+        if (self.weights is None) != (self.sha256 is None):
+            raise ValueError("found one of weights and sha256; expected both or none")
+        if self.templates != "imagenet" and not (self.templates and all("{}" in text for text in self.templates)):
+            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
+
 AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
-"""A model whose weights come from elsewhere."""
-AnyModel = Annotated[TrainedModel | AnyPretrained, Field(discriminator="kind")]
+"""A network whose weights come from elsewhere."""
+AnyModel = Annotated[TrainedModel | AnyPretrained | OpenClipModel, Field(discriminator="kind")]
 """A model to evaluate."""
 AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
 """A network to train, from scratch or from its weights."""

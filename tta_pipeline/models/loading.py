@@ -7,6 +7,7 @@ from tta_pipeline.benchmarks.models import (
     AnyPretrained,
     CheckpointModel,
     HubModel,
+    OpenClipModel,
     TimmModel,
     TorchvisionModel,
     TrainedModel,
@@ -15,6 +16,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
+from tta_pipeline.models.clip_models import clip_model
 from tta_pipeline.models.hub_models import hub_classes, hub_model
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.outputs import of_some_classes
@@ -44,6 +46,8 @@ def load_model(
     """
     if isinstance(spec, TrainedModel):
         model = trained_model(name, source_model)
+    elif isinstance(spec, OpenClipModel):
+        model = clip_model(name, spec, classes=classes, image_size=image_size)
     else:
         of_own = read_classes(spec.classes) if spec.classes else classes
         model = loaded_model(name, spec, num_classes=len(of_own), image_size=image_size)
