@@ -7,7 +7,7 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.partitions import Cell
 
-RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
+RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings")
 """Kinds of result records, each a folder of its own."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""

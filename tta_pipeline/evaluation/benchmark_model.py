@@ -12,8 +12,10 @@ from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 from tta_pipeline.training.source_model import require_trained_so
 
 
-def benchmark_model(benchmark: Benchmark, name: str, locations: Locations) -> LoadedModel:
-    """Load the model *name* of *benchmark*.
+def benchmark_model(
+    benchmark: Benchmark, name: str, locations: Locations, *, image_size: int | None = None
+) -> LoadedModel:
+    """Load the model *name* of *benchmark*; *image_size*, if it is not the benchmark's, is height and width in pixels.
 
     Raises:
         EvaluationError: the weights are missing, not the expected ones, or of another training than the file asks for.
@@ -26,4 +28,5 @@ def benchmark_model(benchmark: Benchmark, name: str, locations: Locations) -> Lo
         manifest = read_manifest(train, belonging_of(locations, benchmark.name, TRAIN))
         require_trained_so(source_model, manifest, spec)
     class_map = benchmark_class_map(benchmark, locations)
-    return load_model(name, spec, source_model=source_model, classes=class_map.classes)
+    size = image_size or benchmark.image_size
+    return load_model(name, spec, source_model=source_model, classes=class_map.classes, image_size=size)

@@ -376,7 +376,8 @@ class ExperimentRunner:
     @cached_property
     def _model(self) -> LoadedModel:
         experiment = self._experiment
-        return benchmark_model(experiment.benchmark, experiment.spec.model, experiment.locations)
+        image_size = experiment.benchmark.image_size_of(experiment.experiment_name)
+        return benchmark_model(experiment.benchmark, experiment.spec.model, experiment.locations, image_size=image_size)
 
     @cached_property
     def _code_sha256(self) -> str:

@@ -71,6 +71,12 @@ SELECT experiment, coalesce(conditions, 'not known') AS conditions, run_id, min(
 FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL ORDER BY started_at, experiment
 """
 
+LOADERS = """
+SELECT model, method, protocol, subset, experiment, loader, generated, num_cells, num_samples, images_per_s,
+       time_to_first_batch_s, data_wait_s, data_wait_share, num_inodes, error, same_predictions
+FROM loader_comparison WHERE benchmark = ? AND shift_set = ?
+"""
+
 SAMPLES = """
 SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
 FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?
@@ -89,6 +95,22 @@ ENVIRONMENT = """
 SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS platform, versions->>'python' AS python,
        versions->>'torch' AS torch, versions->>'tta_pipeline' AS tta_pipeline
 FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
+"""
+
+TRAININGS = """
+SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size, num_epochs_done AS epochs, stopped,
+       selected, train_error, validation_error, validated_on, best_epoch, best_validation_error, images_per_s,
+       data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e
+                      WHERE e.folder = r.folder AND e.sequence = r.sequence) AS data_wait_share,
+       wall_s, num_resumed, num_ranks
+FROM latest_training_runs AS r WHERE benchmark = ? AND shift_set = ? ORDER BY model
+"""
+
+LEARNING_CURVES = """
+SELECT model, epoch, train_error, validation_error, train_loss, validation_loss, lr, images_per_s, data_wait_s,
+       compute_s, wall_s
+FROM training_epochs SEMI JOIN latest_training_runs USING (folder, sequence)
+WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
 """
 
 SHIFT_SETS = """

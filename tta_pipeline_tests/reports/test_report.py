@@ -13,20 +13,27 @@ from PIL import Image
 
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import ReportError
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.records.training import TrainingEpoch
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.report import SECTIONS, write_report
 from tta_pipeline.reports.tables import query
+from tta_pipeline.reports.training_figures import curves_of
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.metrics.made import evaluation_at, forge
+from tta_pipeline_tests.metrics.trained import epoch, record_training, training_run
 
-WITH_FIGURE = [section.name for section in SECTIONS if section.draw and not section.is_across_sets]
+ALWAYS = [section for section in SECTIONS if not (section.is_across_sets or section.needs_rows)]
+LOADERS = ("indexed", "imagefolder")
+WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
 
 
 @pytest.fixture(scope="module")
 def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """A copy of the sweep in which `tent` ran a second time, half as fast, with its report."""
+    """A copy of the sweep in which `tent` ran a second time, half as fast, and a training, with its report."""
     root = tmp_path_factory.mktemp("report") / "data"
     shutil.copytree(sweep.locations.root, root)
     locations = Locations(root=root)
@@ -35,6 +42,7 @@ def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locat
         shutil.copy(path, again)
         frame = {"sequence": 2, "run_id": "another"}
         forge(again, frame=frame, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
+    record_training(locations, training_run(benchmark="small"))
     publish_metrics(locations)
     write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"))
     return locations
@@ -73,7 +81,7 @@ def test_the_page_stands_alone(page: str):
     assert {"data:"} == {start for start in loaded if not start.startswith("#")}
 
 
-@pytest.mark.parametrize("section", [section.name for section in SECTIONS if not section.is_across_sets])
+@pytest.mark.parametrize("section", [section.name for section in ALWAYS])
 def test_the_sql_on_the_page_gives_the_table_beside_it(locations: Locations, page: str, section: str):
     """A reader who pastes it into any DuckDB client gets row for row what the report was made of."""
     (sql,) = re.findall(rf'<h2 id="{section}">.*?<pre>(.*?)</pre>', page, re.DOTALL)[:1]
@@ -140,6 +148,35 @@ def test_a_heat_map_tells_every_cell(locations: Locations):
     assert Counter(f"{100 * float(row['error']):.0f}" for row in rows) == shown
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # workers are forked
+def test_loaders_are_compared_where_experiments_differ_in_them(locations: Locations, page: str, tmp_path: Path):
+    """Two passes over one cell, by shards and by loose files, make a table and a chart; one loader makes neither."""
+    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
+    path = there.benchmark_files / "small.yaml"
+    added = "".join(f"  by_{each}: {{model: cnn, method: source, loader: {each}}}\n" for each in LOADERS)
+    path.write_text(path.read_text() + added)
+    benchmark = load_benchmark(path)
+    for each in LOADERS:
+        own = ExperimentResults(benchmark=benchmark, experiment_name=f"by_{each}", locations=there)
+        with runner_of(own) as runner:
+            runner.plan(CONTRAST_5)
+            runner.evaluate(CONTRAST_5)
+    publish_metrics(there)
+
+    report = write_report(there, benchmark)
+
+    rows = list(csv.DictReader(io.StringIO((report.path.parent / "tables" / "loaders.csv").read_text())))
+    assert [("by_indexed", "3", "True"), ("by_imagefolder", "150", "True")] == [
+        (row["experiment"], row["num_inodes"], row["same_predictions"])
+        for row in rows
+        if row["experiment"] != "source"  # of the sweep, which is one more if it ran with as many threads
+    ]
+    svg = (report.path.parent / "figures" / "loaders.svg").read_text()
+    assert all(f">{name}</text>" in svg for name in ("by_indexed: shards by offset", "by_imagefolder: loose files"))
+    assert svg in report.path.read_text()
+    assert '<h2 id="loaders">' not in page
+
+
 def test_without_shards_there_is_a_report_all_the_same(locations: Locations, tmp_path: Path):
     """Results outlive the images: only the samples are missing, and the page says so."""
     shutil.copytree(locations.root, tmp_path / "data", ignore=shutil.ignore_patterns("*.tar"))
@@ -163,3 +200,25 @@ def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path
 
 def _rows(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        [epoch(number, validation_error=0.5 / number) for number in range(1, 31)],
+        [epoch(1)],
+        [epoch(1, validation_error=None)],
+        [epoch(1, train_error=None), epoch(2, train_loss=None, train_error=None, validation_loss=None)],
+    ],
+    ids=["thirty epochs", "one", "without validation", "what is not known"],
+)
+def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[TrainingEpoch]):
+    """Error on the left, loss on the right, on training and on validation images."""
+    figure = curves_of(training_run(epochs=epochs))
+
+    for axis, quantity in zip(figure.axes, ("error", "loss"), strict=True):
+        drawn = {line.get_label(): list(line.get_ydata()) for line in axis.get_lines()}
+        for label, part in (("training", "train"), ("validation", "validation")):
+            known = [getattr(each, f"{part}_{quantity}") for each in epochs]
+            assert [value for value in known if value is not None] == drawn.get(label, [])
+        assert all(value < axis.get_ylim()[1] for values in drawn.values() for value in values)
