@@ -155,7 +155,7 @@ SECTIONS = (
         name="throughput",
         title="Throughput over runs",
         text="Median over the cells of each run, for the experiments that ran most often; a line needs two runs under "
-        "equal conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
+        "equal conditions: device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
         sql=queries.THROUGHPUT,
         has_table=False,
         draw=lambda _, table: throughput_lines(table),
