@@ -7,7 +7,7 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.partitions import Cell
 
-RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets")
+RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings")
 """Kinds of result records, each a folder of its own."""
 CLASS_MAPS = "class_maps"
 """Folder of the pinned class maps of a benchmark with several shift sets."""
@@ -82,6 +82,10 @@ class Locations:
     def predictions(self, benchmark_name: str) -> Path:
         """Folder of the predictions of each sample, if a run is asked to keep them."""
         return self._of(benchmark_name, "predictions")
+
+    def normalisations(self, benchmark_name: str) -> Path:
+        """Folder of what the check `normalisation_fits` has measured of models on clean images."""
+        return self._of(benchmark_name, "normalisations")
 
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""

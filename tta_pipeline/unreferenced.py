@@ -5,13 +5,14 @@ It considers only files that this project names: numbered records, kept predicti
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import Loaded
+from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.files import KINDS, file_name, numbers, read_record, record_folders
 from tta_pipeline.shards.manifest import MANIFEST_FILE, file_sha256
@@ -66,7 +67,7 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
             folder = Path(text)
             records = [folder / file_name(number) for number in numbers(folder)]
             # An experiment that is left out because of a fault still has its results.
-            if is_whole and kind == "evaluations" and str(folder.relative_to(results / kind)) not in named:
+            if is_whole and kind in named and str(folder.relative_to(results / kind)) not in named[kind]:
                 yield from (_found("gone", benchmark.name, path) for path in records)
                 continue
             yield from (_found("superseded", benchmark.name, path) for path in records[:-1])
@@ -82,15 +83,16 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
             yield _found("states", benchmark.name, path)
 
 
-def _names(benchmark: Benchmark, locations: Locations) -> frozenset[str]:
-    """Return the names of all evaluations that *benchmark* can have."""
+def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:
+    """Return the names of all evaluations and trainings that *benchmark* can have, by kind of record."""
     from tta_pipeline.evaluation.experiment import ExperimentResults
 
     found = []
     for experiment in benchmark.experiments:
         results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
         found += [results.record_name(place) for key in results.keys for place in results.places(key)]
-    return frozenset(found)
+    trained = (name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
+    return {"evaluations": frozenset(found), "trainings": frozenset(trained)}
 
 
 def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:

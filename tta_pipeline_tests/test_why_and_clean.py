@@ -19,6 +19,7 @@ from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.metrics.trained import record_training, training_run
 
 
 @pytest.fixture
@@ -118,6 +119,19 @@ def test_clean_finds_what_nothing_refers_to(project: Locations):
     assert [str(stale)] == kinds["states"]
     assert [str(project.results("small") / "evaluations/tent/contrast-5/000001.json")] == kinds["superseded"]
     assert {str(path) for path in kept} == set(kinds["predictions"])
+
+
+def test_clean_finds_trainings_that_another_replaces_and_those_of_models_that_are_gone(project: Locations):
+    """The newest training of a model of the file stays."""
+    for model in ("cnn", "cnn", "other"):
+        record_training(project, training_run(benchmark="small", model=model))
+
+    found = json.loads(asked("clean", "--dry-run", "--json").stdout)
+
+    trainings = project.results("small") / "trainings"
+    assert {("superseded", "cnn"), ("gone", "other")} == {
+        (each["kind"], Path(each["path"]).parent.name) for each in found if str(trainings) in each["path"]
+    }
 
 
 def test_clean_removes_what_it_listed_and_nothing_else(project: Locations):

@@ -10,15 +10,18 @@ from typing import Any
 import pyarrow as pa
 
 from tta_pipeline.metrics.listing import Listed, Stamp
-from tta_pipeline.metrics.schema import evaluations_arrow
+from tta_pipeline.metrics.schema import arrow_schema
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.records.evaluation import Evaluation, columns
 from tta_pipeline.records.files import Record
+from tta_pipeline.records.training import epoch_columns, run_columns
 from tta_pipeline.shifts.loading import shipped_sets
 
 Tables = Sequence[tuple[str, pa.Table]]
 Read = tuple[Listed, Record]
 _FACTS = attrgetter(*(field.path for field in columns()))
+_RUN = attrgetter(*(field.path for field in run_columns()))
+_EPOCH = attrgetter(*(field.path for field in epoch_columns()))
 _POSITION = [field.path for field in columns()].index("shift_position")
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
@@ -40,9 +43,12 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     evaluations = [(listed, record) for listed, record in read if record.evaluation is not None]
     if evaluations:
         yield from _evaluations(evaluations)
+    trainings = [(listed, record) for listed, record in read if record.training is not None]
+    if trainings:
+        yield from _trainings(trainings)
     others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for _, record in read:
-        if record.evaluation is None:
+        if record.evaluation is None and record.training is None:
             for table, row in _other_rows(record):
                 others.setdefault((table, *sorted(row)), []).append(row)
     for (table, *_), rows in others.items():
@@ -57,7 +63,7 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
         )
         for listed, record in read
     ]  # fmt: skip
-    yield "evaluations", _columnar(rows, evaluations_arrow())
+    yield "evaluations", _columnar(rows, arrow_schema("evaluations"))
     with_classes = [(listed, row.class_counts) for listed, record in read if (row := record.evaluation)]
     found = [(listed[:2], counts) for listed, counts in with_classes if counts]
     if found:
@@ -68,6 +74,31 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     if timed:
         times = [(b.num_samples, b.data_wait_s, b.host_to_device_s, b.compute_s) for _, b in timed]
         yield "batch_results", _columnar([key for key, _ in timed], _KEY, times, _TIMES)
+
+
+def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, run) for listed, record in read if (run := record.training)]
+    yield (
+        "training_runs",
+        _columnar(
+            [
+                (*listed[:2], record.run_id, *_RUN(run), _utc(record.started_at), _as_json(record.versions))
+                for listed, record, run in found
+            ],
+            arrow_schema("training_runs"),
+        ),
+    )
+    yield (
+        "training_epochs",
+        _columnar(
+            [
+                (*listed[:2], run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
+                for listed, _, run in found
+                for epoch in run.epochs
+            ],
+            arrow_schema("training_epochs"),
+        ),
+    )
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
@@ -99,7 +130,7 @@ def _columnar(
 
 
 def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the rows of a record that is not an evaluation, each with its table."""
+    """Yield the rows of a record of shards or loaders, each with its table."""
     common = {
         "run_id": record.run_id,
         "sequence": record.sequence,

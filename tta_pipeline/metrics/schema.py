@@ -1,4 +1,4 @@
-"""The text of the schema: tables, constants and views as SQL, and the table of declared evaluation fields."""
+"""The text of the schema: tables, constants and views as SQL, and the tables of declared record fields."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from tta_pipeline.records.declared import Field
 from tta_pipeline.records.evaluation import RULES, columns
+from tta_pipeline.records.training import epoch_columns, run_columns
 from tta_pipeline.shifts.loading import shipped_sets
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
@@ -41,11 +42,58 @@ _FRAME = (
            "Whether no later evaluation of the same experiment, subset, seed, stream, position and cell exists, and no "
            "later record of its folder is set aside; updated when records are added"),
 )  # fmt: skip
+_WHEN = (
+    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
+    _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
+)
 _BEHIND = (
     _Frame("conditions", "VARCHAR", "",
            "What speed depends on besides model, method and data; speeds compare only if equal; NULL where not known"),
-    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
-    _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
+    *_WHEN,
+)  # fmt: skip
+_FOLDER = _FRAME[0]
+_OF_TRAINING = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest training of the model"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the training"),
+)  # fmt: skip
+_OF_EPOCH = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
+    *(_Frame(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
+)
+
+
+class _Declared(NamedTuple):
+    """A table whose columns are declared by a record's fields, and by those around them."""
+
+    name: str
+    comment: str
+    frame: Sequence[_Frame]
+    fields: Sequence[Field]
+    behind: Sequence[_Frame] = ()
+    checks: Sequence[str] = ()
+
+
+_DECLARED = (
+    _Declared(
+        "evaluations",
+        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two. Folder and "
+        "sequence are the key",
+        _FRAME, columns(), _BEHIND, tuple(rule.sql for rule in RULES if rule.sql),
+    ),
+    _Declared(
+        "training_runs",
+        "One row for each training of a source model; a resumed one is one run. Folder and sequence are the key",
+        _OF_TRAINING, run_columns(), _WHEN,
+        ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
+    ),
+    _Declared(
+        "training_epochs",
+        "One row for each epoch of each training run. Folder, sequence and epoch are the key",
+        _OF_EPOCH, epoch_columns(),
+    ),
 )  # fmt: skip
 
 
@@ -53,7 +101,8 @@ _BEHIND = (
 def schema() -> str:
     """Return the statements that make an empty database."""
     tables, baselines, views = (files(__package__).joinpath(f"{name}.sql").read_text() for name in _FILES)
-    return "\n".join((tables, "\n".join(_evaluations()), baselines, "\n".join(_published_shifts()), views))
+    declared = [statement for table in _DECLARED for statement in _statements(table)]
+    return "\n".join((tables, *declared, baselines, "\n".join(_published_shifts()), views))
 
 
 _FILES = ("schema", "baselines", "views")
@@ -74,11 +123,12 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("COMMIT")
 
 
-def evaluations_arrow() -> pa.Schema:
-    """Return the types of rows for `evaluations`; `is_latest` is left to its default."""
-    names = [(frame.name, frame.sql) for frame in _FRAME if frame.name != "is_latest"]
-    names += [(field.name, field.sql) for field in columns()]
-    names += [(frame.name, frame.sql) for frame in _BEHIND]
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the types of rows for *table*, whose columns are declared; `is_latest` is left to its default."""
+    (found,) = (each for each in _DECLARED if each.name == table)
+    names = [(frame.name, frame.sql) for frame in found.frame if frame.name != "is_latest"]
+    names += [(field.name, field.sql) for field in found.fields]
+    names += [(frame.name, frame.sql) for frame in found.behind]
     return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])
 
 
@@ -94,22 +144,19 @@ def _published_shifts() -> Iterator[str]:
         yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
 
 
-def _evaluations() -> Iterator[str]:
-    """Yield the statements that make the table `evaluations` with a comment on each of its columns."""
-    lines = [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in _FRAME]
-    lines += [_definition(field) for field in columns()]
-    lines += [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in _BEHIND]
-    lines += [f"CHECK ({rule.sql})" for rule in RULES if rule.sql]
+def _statements(table: _Declared) -> Iterator[str]:
+    """Yield the statements that make *table* with a comment on each of its columns."""
+    lines = [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.frame]
+    lines += [_definition(field) for field in table.fields]
+    lines += [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.behind]
+    lines += [f"CHECK ({check})" for check in table.checks]
     body = ",\n".join(f"    {line}" for line in lines)
-    yield f"CREATE TABLE evaluations (\n{body}\n);"
-    yield (
-        "COMMENT ON TABLE evaluations IS 'One row for each pass of one experiment over one cell; a cell that a stream "
-        "visits twice has two. Folder and sequence are the key';"
-    )
-    comments = [(frame.name, frame.comment) for frame in (*_FRAME, *_BEHIND)]
-    comments += [(field.name, field.column.comment) for field in columns()]
+    yield f"CREATE TABLE {table.name} (\n{body}\n);"
+    yield f"COMMENT ON TABLE {table.name} IS {_quoted(table.comment)};"
+    comments = [(frame.name, frame.comment) for frame in (*table.frame, *table.behind)]
+    comments += [(field.name, field.column.comment) for field in table.fields]
     for name, comment in comments:
-        yield f"COMMENT ON COLUMN evaluations.{name} IS {_quoted(comment)};"
+        yield f"COMMENT ON COLUMN {table.name}.{name} IS {_quoted(comment)};"
 
 
 def _definition(field: Field) -> str:
@@ -136,13 +183,18 @@ def _quoted(text: str) -> str:
 
 
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Comment each uncommented column of a view as the column of that name in `evaluations` or `shard_sets`."""
+    """Comment each uncommented column of a view as the column of that name in a table.
+
+    That is the table whose latest rows the view has; else the first of `evaluations`, `shard_sets`, `training_runs`.
+    """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
         """
-        SELECT c.table_name, c.column_name, any_value(t.comment ORDER BY t.table_name)
+        SELECT c.table_name, c.column_name,
+               any_value(t.comment ORDER BY c.table_name <> 'latest_' || t.table_name, t.table_name)
         FROM duckdb_columns() AS c
         JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
-        JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND t.table_name IN ('evaluations', 'shard_sets')
+        JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND
+            t.table_name IN ('evaluations', 'shard_sets', 'training_runs')
         WHERE c.comment IS NULL
         GROUP BY ALL
         """

@@ -5,6 +5,12 @@ CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
 COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
 
+CREATE VIEW latest_training_runs AS
+SELECT * FROM training_runs
+ANTI JOIN set_aside ON set_aside.folder = training_runs.folder AND set_aside.sequence > training_runs.sequence
+QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, model ORDER BY sequence DESC) = 1;
+COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of it is set aside';
+
 CREATE VIEW shifts AS
 SELECT NULL AS benchmark, * FROM published_shifts
 UNION ALL

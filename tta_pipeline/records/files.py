@@ -4,6 +4,7 @@
       evaluations/<experiment>/<corruption>-<severity>/000001.json
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
+      trainings/<model>/000001.json
 
 The results of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the
 order of the records of one cell; no clock decides it. A file is
@@ -34,6 +35,7 @@ from tta_pipeline.files import write_once
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import RESULT_KINDS
 from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.training import TrainingRun
 
 RECORD_VERSION = 2
 KINDS = RESULT_KINDS
@@ -63,6 +65,8 @@ class Record:
     facts: Mapping[str, Any]
     evaluation: Evaluation | None
     """The facts of a record of kind evaluations; None of others."""
+    training: TrainingRun | None
+    """The facts of a record of kind trainings; None of others."""
     path: Path
 
 
@@ -78,7 +82,7 @@ def publish_record(
     name: str,
     run_id: str,
     started_at: str,
-    facts: JsonObject | Evaluation,
+    facts: JsonObject | Evaluation | TrainingRun,
     versions_then: Mapping[str, str] | None = None,
 ) -> Record:
     """Write one record of *kind* under *results*, numbered after the existing ones of *name*.
@@ -103,7 +107,7 @@ def publish_record(
         "run_id": run_id,
         "started_at": started_at,
         "versions": versions() if versions_then is None else dict(versions_then),
-        "facts": facts.facts() if isinstance(facts, Evaluation) else facts,
+        "facts": facts.facts() if isinstance(facts, Evaluation | TrainingRun) else facts,
     }
     try:
         while True:
@@ -246,7 +250,10 @@ def parsed(path: Path, data: bytes) -> Record:
     content.setdefault("sequence", number_of(path.name))
     kind, facts = content["kind"], content["facts"]
     evaluation = Evaluation.from_facts(facts, version=version_expected) if kind == "evaluations" else None
-    record = Record(path=path, version=version_expected, sha256=sha256, evaluation=evaluation, **content)
+    training = TrainingRun.from_facts(facts) if kind == "trainings" else None
+    record = Record(
+        path=path, version=version_expected, sha256=sha256, evaluation=evaluation, training=training, **content
+    )
     _require_place(record)
     return record
 
@@ -368,6 +375,8 @@ def _is_kind_of_results(parts: tuple[str, ...], at: int) -> bool:
 def _names(record: Record) -> tuple[str, ...]:
     """Return the possible names of the folder of *record*; its levels depend on seeds and protocol."""
     row, facts = record.evaluation, record.facts
+    if record.training is not None:
+        return (record.training.model,)
     if row is None:
         cell = f"{facts.get('corruption')}-{facts.get('severity')}"
         shard_set = facts.get("shard_set", "shards")

@@ -1,12 +1,16 @@
 """Result records and the DuckDB database made from them."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.records.training import TrainingRun
 
 
 class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -20,7 +24,14 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Locations(root=Path(self.data_root).absolute())
 
     def record(
-        self, benchmark_name: str, *, kind: str, name: str, run_id: str, started_at: str, facts: JsonObject
+        self,
+        benchmark_name: str,
+        *,
+        kind: str,
+        name: str,
+        run_id: str,
+        started_at: str,
+        facts: "JsonObject | TrainingRun",
     ) -> None:
         """Write one result record; it is safe on disk when this returns."""
         from tta_pipeline.records.files import publish_record
