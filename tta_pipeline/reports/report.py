@@ -164,8 +164,8 @@ SECTIONS = (
         name="loaders",
         title="Loose files or shards?",
         text="Experiments that differ in their loader alone, over the cells that all of them evaluated under equal "
-        "conditions. Whether the files were in the page cache is not known: the first to read them may have warmed it "
-        "for the next.",
+        "conditions, and trainings that do. Whether the files were in the page cache is not known: the first to read "
+        "them may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
         needs_rows=True,
