@@ -83,6 +83,10 @@ class Locations:
         """Folder of the predictions of each sample, if a run is asked to keep them."""
         return self._of(benchmark_name, "predictions")
 
+    def normalisations(self, benchmark_name: str) -> Path:
+        """Folder of what the check `normalisation_fits` has measured of models on clean images."""
+        return self._of(benchmark_name, "normalisations")
+
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""
         return self._of(benchmark_name, "report")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from safetensors.torch import save_file
+from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
@@ -355,6 +356,30 @@ def test_weights_that_are_not_what_the_file_says_are_a_fault(
 
     assert (said is not None) == bool(faults)
     assert all(said in fault and "\n" not in fault for fault in faults)
+
+
+def test_weights_of_a_network_of_ones_own_are_tried(
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its factory is called, and weights that do not fit what it returns are a fault."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "linear_network.py").write_text("from torch import nn\n\ndef make():\n    return nn.Linear(3, 7)\n")
+    save_file(nn.Linear(4, 7).state_dict(), tmp_path / "mine.safetensors")
+    sha256 = hashlib.sha256((tmp_path / "mine.safetensors").read_bytes()).hexdigest()
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(
+        f"title: Mine\nsource: {{kind: folder, root: {tmp_path}}}\ncorruptions: [fog]\nseverities: [5]\n"
+        "image_size: 32\nshards: {samples_per_shard: 60}\n"
+        "models: {mine: {kind: python, factory: 'linear_network:make', weights: mine.safetensors, "
+        f"sha256: '{sha256}', mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}}}}\n"
+        "experiments: {a: {model: mine, method: source}}\n"
+    )
+
+    found = told(benchmark_files.benchmark_files(locations))
+
+    assert "the network of linear_network:make; expected its state dict" in found["mine"]
+    assert "1 have another shape, first weight: (7, 4) in place of (7, 3)" in found["mine"]
 
 
 def test_a_benchmark_file_that_is_never_read_is_told(locations: Locations):

@@ -12,6 +12,12 @@ from pydantic import Field
 from tta_pipeline.assets.automation import out_of_date
 from tta_pipeline.assets.history import HISTORY_CHECKS, history_reports
 from tta_pipeline.assets.launching import launch
+from tta_pipeline.assets.normalisation import (
+    NORMALISATION,
+    NORMALISATION_CHECK,
+    checks_normalisation,
+    normalisation_report,
+)
 from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
 from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.models import TrainedModel
@@ -124,10 +130,11 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
     descriptions = {
         EVERY_SAMPLE: "The newest result is of the current manifest and counts as many samples.",
         **HISTORY_CHECKS,
+        **(NORMALISATION_CHECK if checks_normalisation(scope, experiment_name) else {}),
     }
 
     @checks_of(scope, key, descriptions)
-    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
+    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore, compute: Compute) -> Iterator[Any]:
         from tta_pipeline.evaluation.experiment import ExperimentResults
 
         results = ExperimentResults(
@@ -138,6 +145,8 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
             if own in results.keys:
                 with run.hinting(own):
                     reports = _check(results, own)
+                    if run.is_selected(NORMALISATION):
+                        reports = (*reports, normalisation_report(results, compute))
                 yield from run.results(own, reports)
         yield from run.outputs()
 

@@ -181,12 +181,16 @@ class CheckRun(Generic[K]):
         """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
         return failure_hint(self._scope, self._asset_key, key)
 
+    def is_selected(self, check: str) -> bool:
+        """Return whether the run is to report *check*."""
+        return dg.AssetCheckKey(self._asset_key, check) in self._selected
+
     def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
         """Yield what the checks that were selected found in the partition *key*."""
         partition = partition_of(key)
         target = _checked_materialization(self._context.instance, self._asset_key, partition)
         for report in reports:
-            if dg.AssetCheckKey(self._asset_key, report.check) in self._selected:
+            if self.is_selected(report.check):
                 yield dg.AssetCheckEvaluation(
                     asset_key=self._asset_key,
                     check_name=report.check,

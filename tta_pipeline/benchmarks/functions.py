@@ -15,6 +15,11 @@ from tta_pipeline.source_code import find_module, import_from_here, source_sha25
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
+def is_reference(text: str) -> bool:
+    """Return whether *text* has the form `module:name`."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
 def function_file(reference: str) -> Path:
     """Return the source file of the module in *reference*, `module:name`, without importing anything.
 
@@ -23,7 +28,7 @@ def function_file(reference: str) -> Path:
     Raises:
         ValueError: *reference* has another form, or its module does not exist or is not Python source.
     """
-    if not _REFERENCE.fullmatch(reference):
+    if not is_reference(reference):
         raise ValueError(f"found {reference!r}; expected module:name, such as my_transforms:grey")
     module = reference.partition(":")[0]
     found = find_module(module)

@@ -1,10 +1,11 @@
 """The models in a benchmark file."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, JsonValue, field_validator, model_validator
 
+from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
@@ -68,6 +69,8 @@ class CheckpointModel(Section):
     """safetensors file, or a state dict from `torch.save`; loading it runs no code."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """sha256 of the file, as printed by `sha256sum`."""
+    state: str | None = None
+    """Where the state dict lies in the file if it has several, such as `state_dict_ema`."""
     mean: tuple[Mean, Mean, Mean]
     """Mean of each channel, as a fraction of the brightest value: 0 to 1."""
     std: tuple[Deviation, Deviation, Deviation]
@@ -76,7 +79,51 @@ class CheckpointModel(Section):
     """Names of the model's classes, as for a torchvision model."""
 
 
-AnyModel = Annotated[TrainedModel | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+class PythonModel(Section):
+    """A network that a Python function or class of your own makes, with weights from your own file."""
+
+    kind: Literal["python"]
+    factory: str
+    """`module:name` of a function or class that returns a `torch.nn.Module`, which gets normalised images. Modules are
+    found where Python finds them, and in the working directory. A parameter `num_classes` gets the number of classes,
+    unless `arguments` has it."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Arguments of the factory by name."""
+    weights: Path | None = None
+    """safetensors file, or what `torch.save` wrote: a state dict, as it is or in a training checkpoint; loading it runs
+    no code. None: the network can only be trained."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the weights, as printed by `sha256sum`."""
+    state: str | None = None
+    """Where the state dict lies in the file if it has several, such as `state_dict_ema`."""
+    mean: tuple[Mean, Mean, Mean] | None = None
+    """Mean of each channel, as a fraction of the brightest value: 0 to 1; needed with weights."""
+    std: tuple[Deviation, Deviation, Deviation] | None = None
+    """Standard deviation of each channel, above 0 and at most 1; needed with weights."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model."""
+
+    @field_validator("factory")
+    @classmethod
+    def _found(cls, factory: str) -> str:
+        function_file(factory)
+        return factory
+
+    @model_validator(mode="after")
+    def _weights_and_their_facts(self) -> Self:
+        facts = ("sha256", "mean", "std")
+        if self.weights is not None and (missing := [name for name in facts if getattr(self, name) is None]):
+            raise ValueError(f"found weights without {', '.join(missing)}; expected sha256, mean and std with them")
+        if self.weights is None and (given := [name for name in (*facts, "state") if getattr(self, name) is not None]):
+            raise ValueError(f"found {', '.join(given)} without weights; expected weights, which they are about")
+        return self
+
+
+AnyModel = Annotated[
+    TrainedModel | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
+]
 """A model to evaluate."""
-AnyNetwork = Annotated[SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel, Field(discriminator="kind")]
+AnyNetwork = Annotated[
+    SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
+]
 """A network to train, from scratch or from its weights."""

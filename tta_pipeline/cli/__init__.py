@@ -4,6 +4,7 @@ import click
 
 from tta_pipeline import __version__
 from tta_pipeline.cli.adopt import adopt
+from tta_pipeline.cli.check_model import check_model
 from tta_pipeline.cli.clean import clean
 from tta_pipeline.cli.doctor import doctor
 from tta_pipeline.cli.download import download
@@ -22,7 +23,7 @@ from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, shard, verify, adopt, fetch, download, repartition, transform, loader_bench, evaluate,
-    doctor, new_benchmark, experiments, why, clean,
+    doctor, new_benchmark, experiments, check_model, why, clean,
 )  # fmt: skip
 
 

@@ -87,6 +87,25 @@ def print_table(table: "Table") -> None:
     click.echo(as_terminal(table, width=Console().width if sys.stdout.isatty() else None))
 
 
+def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the option `--format` for a table that `tell_table` prints."""
+    choices = click.Choice(["table", "csv", "json", "latex", "markdown"])
+    return click.option("--format", "form", type=choices, default="table", show_default=True)(command)
+
+
+def tell_table(table: "Table", form: str) -> None:
+    """Print *table* in the format *form*: without obvious columns for the user, in full for a program."""
+    from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS
+    from tta_pipeline.reports.tables import without_obvious
+
+    if form == "table":
+        print_table(without_obvious(table))
+    elif form in FOR_PEOPLE:
+        click.echo(FOR_PEOPLE[form](without_obvious(table)))
+    else:
+        FOR_PROGRAMS[form](table.columns, table.rows, sys.stdout)
+
+
 def require_no_pipes(*locations: str | Path) -> None:
     """Refuse folders of shards that hold a FIFO: a reader would wait for its writer for ever."""
     for location in map(Path, locations):

@@ -19,8 +19,8 @@ _SHOWN = (
 
 @click.command()
 @click.argument("folder", metavar="SHARDS", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, or a "
-              "benchmark's source_model.safetensors.")  # fmt: skip
+@click.option("--model", required=True, help="timm:<architecture>, torchvision:<architecture>, "
+              "<module>:<name> of your own, or a benchmark's source_model.safetensors.")  # fmt: skip
 @click.option("--method", default="source", show_default=True, help="A name, or <module>:<name> of your own.")
 @click.option("--limit", type=click.IntRange(1), help="Only this many samples, in the stored order.")
 @click.option("--weights", default="pretrained", show_default=True, help="pretrained, none, a name of torchvision's, "
@@ -70,6 +70,7 @@ def evaluate(
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
     from tta_pipeline.models.named import load_model
+    from tta_pipeline.models.trial import require_outputs
     from tta_pipeline.naming import is_benchmark_name
     from tta_pipeline.progress import log_reporter
     from tta_pipeline.records.files import now
@@ -84,6 +85,7 @@ def evaluate(
     network = load_model(
         model, num_classes=num_classes, weights=None if weights == "none" else weights, mean=mean, std=std
     )
+    require_outputs(network, num_classes=num_classes, image_size=shards.image_size, called=f"the model {model}")
     report = nothing if is_quiet else say
     with leased_device(device, report) as leased:
         built = build(

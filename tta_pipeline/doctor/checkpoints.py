@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.models import CheckpointModel
+from tta_pipeline.benchmarks.models import CheckpointModel, PythonModel
 from tta_pipeline.doctor.finding import Finding, fault
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.errors import PipelineError
@@ -14,20 +14,35 @@ from tta_pipeline.locations import Locations
 def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     """Read every existing file of weights whole, and compare it with its sha256 and its architecture."""
     for name, model in benchmark.models.items():
-        if not isinstance(model, CheckpointModel) or not model.path.expanduser().exists():
+        if not isinstance(model, CheckpointModel | PythonModel) or not _has_file(model):
             continue  # a missing file is reported with the other missing ones
-        if model.library == "timm" and not is_installed("timm"):
+        if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
             yield fault(benchmark.name, f"model {name} is of timm, which is not installed", "pip install -e '.[timm]'")
             continue
-        from tta_pipeline.models.checkpoints import checkpoint_state  # imports torch
-
         try:
-            checkpoint_state(model, num_classes=_num_classes(model, benchmark, locations))
+            _read(model, num_classes=_num_classes(model, benchmark, locations))
         except PipelineError as error:
-            yield fault(benchmark.name, f"model {name}: {error}", "until then its experiments fail")
+            found = ", ".join(line.strip() for line in str(error).splitlines())
+            yield fault(benchmark.name, f"model {name}: {found}", "until then its experiments fail")
 
 
-def _num_classes(model: CheckpointModel, benchmark: Benchmark, locations: Locations) -> int | None:
+def _has_file(model: CheckpointModel | PythonModel) -> bool:
+    path = model.path if isinstance(model, CheckpointModel) else model.weights
+    return path is not None and path.expanduser().exists()
+
+
+def _read(model: CheckpointModel | PythonModel, *, num_classes: int | None) -> None:
+    """Read the weights, and make the network that they must fit; this imports torch."""
+    from tta_pipeline.models.checkpoints import checkpoint_state
+    from tta_pipeline.models.python_models import python_state
+
+    if isinstance(model, CheckpointModel):
+        checkpoint_state(model, num_classes=num_classes)
+    else:
+        python_state(model, num_classes=num_classes)
+
+
+def _num_classes(model: CheckpointModel | PythonModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says so yet."""
     from tta_pipeline.labels.label_files import is_shipped_list, read_classes
 

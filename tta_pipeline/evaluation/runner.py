@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tta_pipeline.adaptation import implementation_of
-from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
+from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic_flags, device_type, leased_device
+from tta_pipeline.evaluation.benchmark_model import benchmark_model
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
@@ -28,18 +28,16 @@ from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
 from tta_pipeline.files import write_atomically
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.loading import load_model
-from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
+from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, now, publish_record
-from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.remote_blocks import BlockCache
 from tta_pipeline.streaming.staging import Stage, node_local_folder
-from tta_pipeline.training.source_model import require_trained_so
 
 
 class _Held(NamedTuple):
@@ -377,16 +375,9 @@ class ExperimentRunner:
 
     @cached_property
     def _model(self) -> LoadedModel:
-        experiment, locations = self._experiment, self._experiment.locations
-        name = experiment.spec.model
-        spec = experiment.benchmark.models[name]
-        source_model = locations.source_model(experiment.benchmark.name)
-        train = locations.shards(experiment.benchmark.name, TRAIN)
-        # Weights without a recorded training are evaluated as they are.
-        if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
-            require_trained_so(source_model, read_manifest(train, experiment.belonging(TRAIN)), spec)
-        class_map = benchmark_class_map(experiment.benchmark, locations)
-        return load_model(name, spec, source_model=source_model, classes=class_map.classes)
+        experiment = self._experiment
+        image_size = experiment.benchmark.image_size_of(experiment.experiment_name)
+        return benchmark_model(experiment.benchmark, experiment.spec.model, experiment.locations, image_size=image_size)
 
     @cached_property
     def _code_sha256(self) -> str:

@@ -525,6 +525,53 @@ COMMENT ON COLUMN regressions.speed_ratio IS 'images_per_s / usual_images_per_s'
 COMMENT ON COLUMN regressions.is_slower IS 'Whether the evaluation is slower than the median by more than 15 %';
 COMMENT ON COLUMN regressions.has_other_error IS 'Whether the error differs although the fingerprint is equal';
 
+CREATE VIEW loader_comparison AS
+WITH known AS (
+    SELECT
+        *,
+        replace(conditions, 'loader ' || loader, '') AS other_conditions,
+        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
+        json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null}') AS setting
+    FROM latest_evaluations
+    WHERE conditions IS NOT NULL AND fingerprint_parts IS NOT NULL AND copied_from IS NULL
+),
+shared AS (
+    SELECT
+        *,
+        first_value(predictions_sha256) OVER (PARTITION BY benchmark, shift_set, other_parts, other_conditions, stream, position, corruption, severity
+            ORDER BY loader <> 'indexed', loader, experiment) AS expected_sha256
+    FROM known
+    QUALIFY
+        count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions) > 1
+        AND count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, other_parts, other_conditions, stream, position, corruption, severity)
+            = count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions)
+)
+SELECT
+    benchmark, shift_set, model, method, protocol, subset, experiment, loader,
+    count(*) AS num_cells,
+    sum(num_samples) AS num_samples,
+    sum(num_samples) / sum(wall_s) AS images_per_s,
+    avg(time_to_first_batch_s) AS time_to_first_batch_s,
+    sum(data_wait_s) AS data_wait_s,
+    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
+    sum(num_inodes) AS num_inodes,
+    avg(error) AS error,
+    bool_and(predictions_sha256 = expected_sha256) AS same_predictions,
+    bool_or(generated) AS generated
+FROM shared
+GROUP BY benchmark, shift_set, model, method, protocol, subset, experiment, loader, setting, other_conditions
+ORDER BY benchmark, shift_set, subset, model, method, protocol, md5(setting || other_conditions), loader <> 'indexed', loader, experiment;
+COMMENT ON VIEW loader_comparison IS 'Experiments that differ in their loader alone, under equal conditions, over the cells that every loader evaluated; whether the page cache was warm is not known';
+COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, clean images and seeds included, that every one of the loaders evaluated';
+COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these';
+COMMENT ON COLUMN loader_comparison.images_per_s IS 'Samples / seconds, over these';
+COMMENT ON COLUMN loader_comparison.time_to_first_batch_s IS 'Mean over these of the seconds from the start of the pass until the first batch, with the start of worker processes where the loader has some';
+COMMENT ON COLUMN loader_comparison.data_wait_s IS 'Seconds that were waited for batches, over these';
+COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
+COMMENT ON COLUMN loader_comparison.num_inodes IS 'Files that hold the samples: shards, or loose files';
+COMMENT ON COLUMN loader_comparison.error IS 'Mean over these of the top-1 error in [0, 1]';
+COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether every predicted label is that of the loader indexed, or of the first loader without it';
+
 CREATE VIEW first_system_log AS
 WITH sets AS (
     SELECT manifest_sha256, any_value(num_inodes) AS num_inodes, any_value(inode_reduction) AS inode_reduction

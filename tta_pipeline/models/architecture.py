@@ -23,6 +23,8 @@ class Architecture:
     """Package that defines it, with its version, such as `timm 1.0.15`."""
     make: Callable[[int], nn.Module]
     """Function that returns the network with so many outputs, its weights drawn from torch's global seed."""
+    needs_storage: bool = False
+    """Whether it can be made only with storage for its weights, since code that is not known here makes it."""
     code: JsonObject = field(default_factory=dict)
     """What else determines the network, such as the hash of a factory's source; empty if nothing does."""
 
@@ -36,8 +38,12 @@ class Architecture:
         std: tuple[float, ...],
         weights: str,
         weights_sha256: str | None = None,
+        key: str | None = None,
     ) -> LoadedModel:
-        """Return the model *name* with weights *state*, hashed by their file if there is one, else by themselves."""
+        """Return the model *name* with weights *state*, hashed by their file if there is one, else by themselves.
+
+        *key* is where they lie in the file if the user chose among several.
+        """
         return LoadedModel(
             name=name,
             make_network=lambda: self._network(state, num_classes),
@@ -47,7 +53,7 @@ class Architecture:
             mean=mean,
             std=std,
             architecture=self.name,
-            code=self.code,
+            code={**self.code, **({"state": key} if key else {})},
         )
 
     def _network(self, state: Mapping[str, torch.Tensor], num_classes: int) -> nn.Module:

@@ -3,23 +3,21 @@
 import torch
 
 from tta_pipeline.benchmarks.models import CheckpointModel
-from tta_pipeline.models.fitting import num_outputs, require_fitting
+from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.weights import read_state
 
 
-def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int | None) -> LoadedModel:
-    """Return the architecture of *spec* with the weights in its file, and as many outputs if *num_classes* is None.
+def checkpoint_model(name: str, spec: CheckpointModel, *, num_classes: int) -> LoadedModel:
+    """Return the architecture of *spec* with the weights in its file.
 
     Raises:
         EvaluationError: see `checkpoint_state`.
     """
-    architecture = library_architecture(spec.library, spec.architecture)
-    state = checkpoint_state(spec, num_classes=num_classes)
-    return architecture.with_state(
-        name, state, num_classes=num_classes or num_outputs(architecture, state), mean=spec.mean, std=spec.std,
-        weights=spec.path.name, weights_sha256=spec.sha256,
+    return library_architecture(spec.library, spec.architecture).with_state(
+        name, checkpoint_state(spec, num_classes=num_classes), num_classes=num_classes, mean=spec.mean, std=spec.std,
+        weights=spec.path.name, weights_sha256=spec.sha256, key=spec.state,
     )  # fmt: skip
 
 
@@ -35,6 +33,6 @@ def checkpoint_state(spec: CheckpointModel, *, num_classes: int | None) -> dict[
     """
     path = spec.path.expanduser()
     return require_fitting(
-        library_architecture(spec.library, spec.architecture), read_state(path, spec.sha256),
+        library_architecture(spec.library, spec.architecture), read_state(path, spec.sha256, key=spec.state),
         num_classes=num_classes, what=f"{path} does not", advice=": correct `architecture` or `path`",
     )  # fmt: skip

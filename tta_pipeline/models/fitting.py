@@ -10,6 +10,10 @@ from tta_pipeline.models.architecture import Architecture
 
 ANY_NUMBER = 7919
 """A number of classes that no network has; a shape that contains it is that of outputs."""
+_PREFIXES = ("module.", "_orig_mod.", "model.", "network.", "net.")
+"""What DataParallel, `torch.compile` and usual training code put before the name of each weight."""
+_OF_WRAPPERS = frozenset({"n_averaged"})
+"""What torch's `AveragedModel` stores beside the weights."""
 
 
 def require_fitting(
@@ -32,18 +36,32 @@ def require_fitting(
     Raises:
         EvaluationError: weights are missing, unexpected or of another shape; with how many and the first of each.
     """
-    misfits = _misfits(architecture, state, num_classes=num_classes)
+    network = shaped(architecture, num_classes=num_classes or ANY_NUMBER)
+    renamed = _without_wrappers(state, network.state_dict())
+    misfits = _misfits(network, renamed)
     if misfits:
         classes = f" with {num_classes} classes" if num_classes else ""
         raise EvaluationError(
             "\n  ".join([f"{what} fit {architecture.called}{classes}; expected its state dict{advice}", *misfits])
         )
-    return dict(state)
+    return renamed
 
 
-def _misfits(architecture: Architecture, found: Mapping[str, torch.Tensor], *, num_classes: int | None) -> list[str]:
+def _without_wrappers(
+    state: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return *state* with names as they were before training code wrapped the network."""
+    renamed = {name: weights for name, weights in state.items() if name in expected or name not in _OF_WRAPPERS}
+    while not renamed.keys() & expected.keys():
+        prefix = next((each for each in _PREFIXES if renamed and all(name.startswith(each) for name in renamed)), None)
+        if prefix is None:
+            return renamed
+        renamed = {name.removeprefix(prefix): weights for name, weights in renamed.items()}
+    return renamed
+
+
+def _misfits(network: nn.Module, found: Mapping[str, torch.Tensor]) -> list[str]:
     """Return up to three lines: missing, unexpected and misshapen weights, each with their number and the first."""
-    network = shaped(architecture, num_classes=num_classes or ANY_NUMBER)
     expected = network.state_dict()
     others = [
         name
@@ -70,10 +88,17 @@ def shaped(architecture: Architecture, *, num_classes: int) -> nn.Module:
     Raises:
         EvaluationError: the architecture does not exist.
     """
+    if architecture.needs_storage:
+        return _drawn(architecture, num_classes)
     try:
         with torch.device("meta"):
             return architecture.make(num_classes)
     except NotImplementedError:  # such as RegNets
+        return _drawn(architecture, num_classes)
+
+
+def _drawn(architecture: Architecture, num_classes: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):  # a look at shapes changes no draw of the user's
         return architecture.make(num_classes)
 
 
@@ -84,12 +109,6 @@ def head_shapes(architecture: Architecture) -> dict[str, tuple[int | None, ...]]
         for name, weights in shaped(architecture, num_classes=ANY_NUMBER).state_dict().items()
         if ANY_NUMBER in weights.shape
     }
-
-
-def num_outputs(architecture: Architecture, state: Mapping[str, torch.Tensor]) -> int:
-    """Return how many outputs the weights *state*, which fit *architecture*, have."""
-    name, shape = next(iter(head_shapes(architecture).items()))
-    return state[name].shape[shape.index(None)]
 
 
 def _is_alike(found: torch.Tensor, expected: torch.Tensor) -> bool:

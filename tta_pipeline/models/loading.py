@@ -2,22 +2,34 @@
 
 from pathlib import Path
 
-from tta_pipeline.benchmarks.models import AnyModel, TimmModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.outputs import of_some_classes
+from tta_pipeline.models.python_models import python_model
 from tta_pipeline.models.timm_models import timm_model
 from tta_pipeline.models.torchvision_models import torchvision_model
 from tta_pipeline.models.trained import trained_model
+from tta_pipeline.models.trial import require_outputs
 
 _IMAGENET = Path("imagenet")
 """The list of ImageNet's 1,000 classes."""
 
 
-def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...]) -> LoadedModel:
-    """Load the model that *spec* describes; *source_model* is the path of the benchmark's trained model.
+def load_model(
+    name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...], image_size: int | None = None
+) -> LoadedModel:
+    """Load the model that *spec* describes.
+
+    Args:
+        name: Name of the model in the benchmark file.
+        spec: Its section there.
+        source_model: Path of the benchmark's trained model.
+        classes: Classes of the class map.
+        image_size: Height and width of the images in pixels, with which a network of the user's code is tried; None:
+            it is not tried.
 
     Raises:
         EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict *classes*, those
@@ -30,7 +42,18 @@ def load_model(name: str, spec: AnyModel, *, source_model: Path, classes: tuple[
     elif isinstance(spec, TimmModel):
         model = timm_model(name, spec)
     else:
-        model = checkpoint_model(name, spec, num_classes=len(read_classes(spec.classes) if spec.classes else classes))
+        num_classes = len(read_classes(spec.classes) if spec.classes else classes)
+        if isinstance(spec, CheckpointModel):
+            model = checkpoint_model(name, spec, num_classes=num_classes)
+        else:
+            model = python_model(name, spec, num_classes=num_classes)
+            if image_size is not None:
+                require_outputs(
+                    model.make(),
+                    num_classes=num_classes,
+                    image_size=image_size,
+                    called=f"model {name}, {spec.factory},",
+                )
     own_classes = None if isinstance(spec, TrainedModel) else spec.classes or _imagenet(model, classes)
     if own_classes is not None:
         model = of_some_classes(model, read_classes(own_classes), classes, named=own_classes)

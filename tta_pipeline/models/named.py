@@ -7,19 +7,20 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel
+from tta_pipeline.benchmarks.functions import is_reference
+from tta_pipeline.benchmarks.models import AnyNetwork, CheckpointModel, PythonModel, TimmModel, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.python_models import python_model
 from tta_pipeline.models.timm_models import timm_model
 from tta_pipeline.models.torchvision_models import torchvision_model
 from tta_pipeline.models.trained import trained_model
 from tta_pipeline.shards.manifest import file_sha256
 
-_LIBRARIES = ("timm", "torchvision")
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Mean and std of ImageNet's training images; untrained networks get them."""
 _NUM_IMAGENET = 1000
@@ -47,8 +48,9 @@ def load_model(
     """Return a classifier of images in [0, 1]; it first subtracts *mean* and divides by *std*.
 
     Args:
-        name: `timm:<architecture>`, `torchvision:<architecture>`, or the file of a benchmark's trained source
-            model, such as `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
+        name: `timm:<architecture>`, `torchvision:<architecture>`, `<module>:<name>` of a function or class of your own
+            that returns a network of normalised images, or the file of a benchmark's trained source model, such as
+            `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
         num_classes: Number of outputs that it must have; None: as many as the weights have.
         weights: pretrained: those of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select others);
             a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None: untrained.
@@ -57,20 +59,15 @@ def load_model(
 
     Raises:
         EvaluationError: architecture or weights do not exist, do not fit, or have another number of outputs; or mean
-            and std are missing for weights of your own, or given for a source model, which has them.
+            and std are missing for weights of your own, or given for a source model, which has them; or your own
+            function raises or returns something else.
     """
-    library, _, architecture = name.partition(":")
-    if (library not in _LIBRARIES or not architecture) and Path(name).suffix != ".safetensors":
-        raise EvaluationError(
-            f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture> or the .safetensors file "
-            "of a benchmark's source model"
-        )
     try:
-        if library in _LIBRARIES:
-            facts = _described(library, architecture, weights, num_classes=num_classes, mean=mean, std=std)
-        else:
+        if Path(name).suffix == ".safetensors":
             _require_nothing_else(name, weights=weights, mean=mean, std=std)
             facts = trained_model(Path(name).name, Path(name))
+        else:
+            facts = _described(name, weights, num_classes=num_classes, mean=mean, std=std)
     except ValidationError as error:
         problem = error.errors()[0]
         raise EvaluationError(f"{problem['loc'][0]} is {problem['input']!r:.60}; {problem['msg']}") from None
@@ -99,72 +96,108 @@ def _require_nothing_else(
 
 
 def _described(
-    library: str,
-    architecture: str,
+    name: str,
     weights: Weights,
     *,
     num_classes: int | None,
     mean: Sequence[float] | None,
     std: Sequence[float] | None,
 ) -> LoadedModel:
-    given = {name: tuple(values) for name, values in (("mean", mean), ("std", std)) if values is not None}
-    if weights is None:
-        return untrained_model(library, architecture, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
+    given = {field: tuple(values) for field, values in (("mean", mean), ("std", std)) if values is not None}
     if isinstance(weights, str) and not Path(weights).suffix:
-        published = _published(library, architecture, weights)
+        published = _published(name, weights)
         return replace(published, mean=given.get("mean", published.mean), std=given.get("std", published.std))
-    if len(given) < 2 or num_classes is None:
+    network = _network(name)
+    if num_classes is None and (weights is not None or isinstance(network, PythonModel)):
+        raise EvaluationError("num_classes is missing; expected it with weights or a network of your own")
+    if weights is None:
+        return untrained_model(network, num_classes=num_classes or _NUM_IMAGENET, **(_IMAGENET | given))
+    if len(given) < 2:
         raise EvaluationError(
-            "mean, std or num_classes is missing; expected all three with weights of your own, as the model was trained"
+            "mean or std is missing; expected both with weights of your own, as the model was trained"
         )
+    assert num_classes is not None
     if isinstance(weights, str | Path):
-        path = Path(weights)
-        spec = CheckpointModel.model_validate(
-            {"kind": "checkpoint", "library": library, "architecture": architecture, "path": path, **given,
-             "sha256": file_sha256(path) if path.is_file() else "0" * 64}
-        )  # fmt: skip
-        return checkpoint_model(architecture, spec, num_classes=num_classes)
-    return model_of_state(library, architecture, dict(weights), num_classes=num_classes, **given)
+        return _of_file(network, Path(weights), given, num_classes=num_classes)
+    return model_of_state(network, dict(weights), num_classes=num_classes, **given)
+
+
+def _network(name: str) -> TorchvisionModel | TimmModel | PythonModel:
+    """Return the section of a benchmark file that *name* stands for."""
+    library, _, architecture = name.partition(":")
+    if library == "torchvision" and architecture:
+        return TorchvisionModel(kind="torchvision", architecture=architecture)
+    if library == "timm" and architecture:
+        return TimmModel(kind="timm", architecture=architecture)
+    if is_reference(name):
+        return PythonModel(kind="python", factory=name)
+    raise EvaluationError(
+        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, <module>:<name> of a "
+        "function of your own, or the .safetensors file of a benchmark's source model"
+    )
+
+
+def _of_file(
+    network: TorchvisionModel | TimmModel | PythonModel,
+    path: Path,
+    given: Mapping[str, tuple[float, ...]],
+    *,
+    num_classes: int,
+) -> LoadedModel:
+    """Return *network* with the weights in the file *path*."""
+    sha256 = file_sha256(path) if path.is_file() else "0" * 64
+    if isinstance(network, PythonModel):
+        section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
+        return python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)
+    section = {"kind": "checkpoint", "library": network.kind, "architecture": network.architecture, "path": path,
+               "sha256": sha256, **given}  # fmt: skip
+    return checkpoint_model(network.architecture, CheckpointModel.model_validate(section), num_classes=num_classes)
 
 
 def untrained_model(
-    library: str, architecture: str, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+    network: AnyNetwork, *, num_classes: int, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> LoadedModel:
-    """Return the architecture with random weights.
+    """Return *network* with random weights.
 
     Raises:
-        EvaluationError: the architecture does not exist.
+        EvaluationError: its architecture does not exist.
     """
-    made = library_architecture(library, architecture)
-    state = made.make(num_classes).state_dict()
-    return made.with_state(architecture, state, num_classes=num_classes, mean=mean, std=std, weights="untrained")
+    architecture = architecture_of(network)
+    state = architecture.make(num_classes).state_dict()
+    return architecture.with_state(
+        architecture.name, state, num_classes=num_classes, mean=mean, std=std, weights="untrained"
+    )
 
 
 def model_of_state(
-    library: str,
-    architecture: str,
+    network: AnyNetwork,
     state: dict[str, torch.Tensor],
     *,
     num_classes: int,
     mean: tuple[float, ...],
     std: tuple[float, ...],
 ) -> LoadedModel:
-    """Return the architecture with the weights *state*.
+    """Return *network* with the weights *state*.
 
     Raises:
-        EvaluationError: the architecture does not exist, or the weights do not fit it.
+        EvaluationError: its architecture does not exist, or the weights do not fit it.
     """
-    made = library_architecture(library, architecture)
-    fitting = require_fitting(made, state, num_classes=num_classes, what="the weights do not")
-    return made.with_state(architecture, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict")
+    architecture = architecture_of(network)
+    fitting = require_fitting(architecture, state, num_classes=num_classes, what="the weights do not")
+    return architecture.with_state(
+        architecture.name, fitting, num_classes=num_classes, mean=mean, std=std, weights="a state dict"
+    )
 
 
-def _published(library: str, architecture: str, weights: str) -> LoadedModel:
-    if library == "torchvision":
-        named = "DEFAULT" if weights == "pretrained" else weights
-        return torchvision_model(
-            architecture, TorchvisionModel(kind="torchvision", architecture=architecture, weights=named)
+def _published(name: str, weights: str) -> LoadedModel:
+    network = _network(name)
+    if isinstance(network, TorchvisionModel):
+        chosen = "DEFAULT" if weights == "pretrained" else weights
+        return torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))
+    if isinstance(network, PythonModel):
+        raise EvaluationError(
+            f"weights is {weights!r}; expected a file, a state dict or None with {name}, whose weights are your own"
         )
     if weights != "pretrained":
         raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
-    return timm_model(architecture, TimmModel(kind="timm", architecture=architecture))
+    return timm_model(network.architecture, network)

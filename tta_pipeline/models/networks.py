@@ -1,18 +1,28 @@
 """Networks to train: untrained ones of any kind, and ones with the weights of a model to start from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from tta_pipeline.benchmarks.models import AnyNetwork, CheckpointModel, SmallNetwork, TimmModel, TorchvisionModel
+from tta_pipeline.benchmarks.models import (
+    AnyNetwork,
+    CheckpointModel,
+    PythonModel,
+    SmallNetwork,
+    TimmModel,
+    TorchvisionModel,
+)
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.architecture import Architecture
-from tta_pipeline.models.checkpoints import checkpoint_model
+from tta_pipeline.models.checkpoints import checkpoint_state
 from tta_pipeline.models.fitting import head_shapes
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.python_models import python_architecture, python_state
 from tta_pipeline.models.small import small_architecture
 from tta_pipeline.models.timm_models import timm_model
 from tta_pipeline.models.torchvision_models import torchvision_model
@@ -40,7 +50,9 @@ def architecture_of(spec: AnyNetwork) -> Architecture:
         return library_architecture("torchvision", spec.architecture)
     if isinstance(spec, TimmModel):
         return library_architecture("timm", spec.architecture)
-    return library_architecture(spec.library, spec.architecture)
+    if isinstance(spec, CheckpointModel):
+        return library_architecture(spec.library, spec.architecture)
+    return python_architecture(spec)
 
 
 def untrained_network(spec: AnyNetwork, *, num_classes: int) -> nn.Module:
@@ -62,15 +74,15 @@ def network_with_weights(spec: AnyNetwork, *, num_classes: int) -> Pretrained:
     Raises:
         EvaluationError: *spec* has no weights, or they are missing or not the expected ones.
     """
-    architecture = architecture_of(spec)
-    loaded = _loaded(spec)
+    architecture, start = architecture_of(spec), _start(spec)
     network = architecture.make(num_classes)
-    with torch.random.fork_rng(devices=[]):
-        state = loaded.make_network().state_dict()
-    if loaded.num_classes != num_classes:
-        state = {name: weights for name, weights in state.items() if name not in head_shapes(architecture)}
-    network.load_state_dict(state, strict=loaded.num_classes == num_classes)
-    return Pretrained(network=network, mean=loaded.mean, std=loaded.std, weights_sha256=loaded.weights_sha256)
+    head, own = head_shapes(architecture), network.state_dict()
+    is_fitting = all(own[name].shape == start.state[name].shape for name in head)
+    kept = {name: weights for name, weights in start.state.items() if is_fitting or name not in head}
+    network.load_state_dict(kept, strict=is_fitting)
+    if not head:  # the number of outputs is not asked for
+        _replace_last_linear(network, num_classes=num_classes, called=architecture.called)
+    return Pretrained(network=network, mean=start.mean, std=start.std, weights_sha256=start.weights_sha256)
 
 
 def network_identity(spec: AnyNetwork) -> JsonObject:
@@ -83,12 +95,51 @@ def network_identity(spec: AnyNetwork) -> JsonObject:
     return {"architecture": architecture.name, "library": architecture.library, **architecture.code}
 
 
-def _loaded(spec: AnyNetwork) -> LoadedModel:
-    """Return the model of *spec* with as many outputs as its weights have."""
+class _Start(NamedTuple):
+    """Weights to start from, and how their images were normalised."""
+
+    state: Mapping[str, torch.Tensor]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    weights_sha256: str
+
+
+def _start(spec: AnyNetwork) -> _Start:
     if isinstance(spec, TorchvisionModel):
-        return torchvision_model(spec.architecture, spec)
+        return _start_of(torchvision_model(spec.architecture, spec))
     if isinstance(spec, TimmModel):
-        return timm_model(spec.architecture, spec)
+        return _start_of(timm_model(spec.architecture, spec))
     if isinstance(spec, CheckpointModel):
-        return checkpoint_model(spec.architecture, spec, num_classes=None)
+        return _Start(checkpoint_state(spec, num_classes=None), spec.mean, spec.std, spec.sha256)
+    if isinstance(spec, PythonModel):
+        state = python_state(spec, num_classes=None)
+        assert spec.mean is not None
+        assert spec.std is not None
+        assert spec.sha256 is not None
+        return _Start(state, spec.mean, spec.std, spec.sha256)
     raise EvaluationError("a network of kind small has no weights to start from; expected another kind to fine-tune")
+
+
+def _start_of(loaded: LoadedModel) -> _Start:
+    with torch.random.fork_rng(devices=[]):
+        state = loaded.make_network().state_dict()
+    return _Start(state, loaded.mean, loaded.std, loaded.weights_sha256)
+
+
+def _replace_last_linear(network: nn.Module, *, num_classes: int, called: str) -> None:
+    """Give *network* a fresh last linear layer, unless it has *num_classes* outputs.
+
+    Raises:
+        EvaluationError: there is no linear layer.
+    """
+    layers = [(name, layer) for name, layer in network.named_modules() if name and isinstance(layer, nn.Linear)]
+    if not layers:
+        raise EvaluationError(
+            f"{called} has no linear layer to replace by one of {num_classes} outputs; expected a factory with a "
+            "parameter num_classes"
+        )
+    name, last = layers[-1]
+    if last.out_features != num_classes:
+        parent, _, leaf = name.rpartition(".")
+        fresh = nn.Linear(last.in_features, num_classes, bias=last.bias is not None)
+        setattr(network.get_submodule(parent), leaf, fresh)

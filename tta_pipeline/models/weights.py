@@ -1,8 +1,9 @@
 """Weights: state dicts in files, and their hash."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -10,9 +11,20 @@ from safetensors.torch import load_file
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.shards.manifest import file_sha256
 
+_KEYS = (
+    "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",
+    "last", "best",
+)  # fmt: skip
+"""Keys of training checkpoints for the weights: of timm, Lightning, and the CIFAR repositories that papers use."""
 
-def read_state(path: Path, sha256: str) -> dict[str, torch.Tensor]:
+
+def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, torch.Tensor]:
     """Return the state dict in *path*, without running code from it.
+
+    Args:
+        path: safetensors, or what `torch.save` wrote: a state dict, or a checkpoint that has one under a usual key.
+        sha256: Hash that the file must have.
+        key: Where the state dict lies in a checkpoint, such as `state_dict_ema`; None: the only one under a usual key.
 
     Raises:
         EvaluationError: the file is missing, changed, unreadable, or holds something else.
@@ -34,10 +46,36 @@ def read_state(path: Path, sha256: str) -> dict[str, torch.Tensor]:
             f"{path} cannot be read as weights ({first_line(error)}); expected safetensors or a saved state dict, "
             "without code"
         ) from error
-    state = content.get("state_dict", content) if isinstance(content, dict) else None
-    if not state or not all(isinstance(value, torch.Tensor) for value in state.values()):
-        raise EvaluationError(f"{path} holds {type(content).__name__}; expected a state dict, names to tensors")
-    return {str(key).removeprefix("module."): value for key, value in state.items()}
+    return _only_state(content, path, key)
+
+
+def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:
+    """Return the state dict that *content* of the file *path* is or has."""
+    found = dict(_states(content)) if isinstance(content, Mapping) else {}
+    if key is not None and key not in found:
+        raise EvaluationError(f"{path} has no state dict {key!r}; expected one of {', '.join(found) or 'none'}")
+    if len(found) > 1 and key is None:
+        raise EvaluationError(
+            f"{path} has {len(found)} state dicts, {', '.join(found)}; expected one: name it in the field `state`, or "
+            "give the state dict itself in Python"
+        )
+    if not found:
+        has = f" with {', '.join(map(str, list(content)[:5]))}" if isinstance(content, Mapping) else ""
+        raise EvaluationError(
+            f"{path} holds {type(content).__name__}{has}; expected a state dict, names to tensors, as it is or under "
+            f"one of {', '.join(_KEYS)}"
+        )
+    return dict(next(iter(found.values())) if key is None else found[key])
+
+
+def _states(content: Mapping[Any, Any], where: str = "") -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
+    """Yield each state dict in *content* with the keys that lead to it."""
+    if content and all(isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()):
+        yield where, content
+        return
+    for key in _KEYS:
+        if isinstance(content.get(key), Mapping):
+            yield from _states(content[key], f"{where}.{key}" if where else key)
 
 
 def state_sha256(state: Mapping[str, torch.Tensor]) -> str:

@@ -71,6 +71,12 @@ SELECT experiment, coalesce(conditions, 'not known') AS conditions, run_id, min(
 FROM throughput_history WHERE benchmark = ? AND shift_set = ? GROUP BY ALL ORDER BY started_at, experiment
 """
 
+LOADERS = """
+SELECT model, method, protocol, subset, experiment, loader, generated, num_cells, num_samples, images_per_s,
+       time_to_first_batch_s, data_wait_s, data_wait_share, num_inodes, error, same_predictions
+FROM loader_comparison WHERE benchmark = ? AND shift_set = ?
+"""
+
 SAMPLES = """
 SELECT corruption, severity, error, num_samples, sequence, predictions_sha256
 FROM latest_evaluations WHERE benchmark = ? AND shift_set = ? AND experiment = ? AND severity = ?

@@ -29,7 +29,7 @@ from tta_pipeline.reports.error_figures import (
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
-from tta_pipeline.reports.time_figures import stage_bars, throughput_lines
+from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
 
 
@@ -59,8 +59,8 @@ class ReportSection:
     draw: Callable[["Findings", Table], Figure | None] | None = None
     is_across_sets: bool = False
     """Whether it is shown only for a benchmark with several shift sets."""
-    is_of_training: bool = False
-    """Whether it is shown only for a benchmark that trains a model."""
+    needs_rows: bool = False
+    """Whether it is shown only if its query has an answer."""
 
     def sql_of(self, benchmark: Benchmark) -> str:
         """Return the query for *benchmark*, as a reader can repeat it."""
@@ -162,11 +162,21 @@ SECTIONS = (
         draw=lambda _, table: throughput_lines(table),
     ),
     ReportSection(
+        name="loaders",
+        title="Loose files or shards?",
+        text="Experiments that differ in their loader alone, over the cells that all of them evaluated under equal "
+        "conditions. Whether the files were in the page cache is not known: the first to read them may have warmed it "
+        "for the next.",
+        sql=queries.LOADERS,
+        draw=lambda _, table: loader_comparison_bars(table),
+        needs_rows=True,
+    ),
+    ReportSection(
         name="training",
         title="Training",
         text="The newest training of each model. Errors are those of the epoch whose weights were kept.",
         sql=queries.TRAININGS,
-        is_of_training=True,
+        needs_rows=True,
     ),
     ReportSection(
         name="learning_curves",
@@ -176,7 +186,7 @@ SECTIONS = (
         sql=queries.LEARNING_CURVES,
         has_table=False,
         draw=lambda _, table: learning_curves(table),
-        is_of_training=True,
+        needs_rows=True,
     ),
     ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),
     ReportSection(
@@ -190,12 +200,7 @@ SECTIONS = (
 
 def sections(benchmark: Benchmark) -> tuple[ReportSection, ...]:
     """Return the sections of the report of *benchmark*."""
-    return tuple(
-        section
-        for section in SECTIONS
-        if (benchmark.is_one_of_several or not section.is_across_sets)
-        and (benchmark.trained_model or not section.is_of_training)
-    )
+    return tuple(section for section in SECTIONS if benchmark.is_one_of_several or not section.is_across_sets)
 
 
 def with_values(sql: str, *values: str | int) -> str:
@@ -228,7 +233,8 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
     with published_folder(folder) as beside:
         for name in ("figures", "tables"):
             (beside / name).mkdir()
-        shown = [_written(section, found, beside) for section in sections(benchmark)]
+        wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
+        shown = [_written(section, found, beside) for section in wanted]
         samples = _written_samples(found, locations, beside)
         page = _environment().get_template("report.html.j2").render(
             benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found), sections=shown,

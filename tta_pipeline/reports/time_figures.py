@@ -20,6 +20,7 @@ _STAGES = {
     "compute_s": "compute",
     "other_s": "other",
 }
+_LOADERS = {"indexed": "shards by offset", "webdataset": "shards front to back", "imagefolder": "loose files"}
 _MAX_LINES = 6
 
 
@@ -85,6 +86,34 @@ def throughput_lines(history: Table) -> Figure | None:
     axis.set_xlabel("run")
     axis.legend(frameon=False, ncols=_MAX_LINES, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
     without_frame(axis)
+    return figure
+
+
+def loader_comparison_bars(comparison: Table) -> Figure:
+    """Return the images/s of each loader under the same model, and the share of the time in which it was waited for."""
+    columns = ("experiment", "loader", "images_per_s", "data_wait_share")
+    rows = list(zip(*map(comparison.column, columns), strict=True))
+    names = [f"{experiment}: {_LOADERS[loader]}" for experiment, loader, _, _ in rows]
+    colours = dict(zip(_LOADERS, colours_of(len(_LOADERS)), strict=True))
+    hatches = dict(zip(_LOADERS, HATCHES, strict=False))
+    figure = Figure(figsize=(9, 1.1 + 0.3 * len(rows)), layout="constrained")
+    speeds, waits = figure.subplots(1, 2, sharey=True)
+    for axis, column, label, form in (
+        (speeds, 2, "images/s", "{:,.0f}"), (waits, 3, "share of the time spent waiting for data", "{:.0%}"),
+    ):  # fmt: skip
+        for place, row in enumerate(rows):
+            bar = axis.barh(
+                place, row[column], color=colours[row[1]], hatch=hatches[row[1]], edgecolor="white", linewidth=0.3
+            )
+            axis.bar_label(bar, [form.format(row[column])], padding=4, fontsize=8)
+        axis.set_xlabel(label)
+        without_frame(axis)
+    speeds.set_yticks(range(len(rows)), names)
+    speeds.set_xlim(0, 1.18 * max(row[2] for row in rows))
+    waits.set_xlim(0, 1.12)
+    waits.set_xticks(np.linspace(0, 1, 6))
+    waits.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    speeds.invert_yaxis()
     return figure
 
 

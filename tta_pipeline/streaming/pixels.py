@@ -75,6 +75,18 @@ class StoredPixels:
         Raises:
             StreamError: a sample cannot be read or decoded, or its bytes are not those of the manifest.
         """
+        for index, data, image in zip(indices.tolist(), self.files(indices), out, strict=True):
+            try:
+                decode_into(data, image)
+            except ValueError as error:
+                raise self.unreadable(index, str(error)) from error
+
+    def files(self, indices: Indices) -> Iterator[bytes]:
+        """Yield the image files of the samples at *indices*, adjacent ones read at once.
+
+        Raises:
+            StreamError: a file cannot be read, or is not that of the manifest.
+        """
         samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
         for first, last in runs(shards, offsets, sizes):
@@ -82,16 +94,11 @@ class StoredPixels:
             block = self._read(int(shards[first]), start, end, indices[first:last])
             starts = offsets[first:last] - start
             known = self._check.expected(indices[first:last])
-            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), known, out[first:last], strict=True)
-            for number, (image_start, image_end, expected, image) in enumerate(slices, start=first):
+            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), known, strict=True)
+            for number, (image_start, image_end, expected) in enumerate(slices, start=first):
                 # A copy, which is faster than creating and opening a view.
                 data = block[image_start:image_end]
-                if digest(data) != expected:
-                    data = self._anew(int(indices[number]), expected, data)
-                try:
-                    decode_into(data, image)
-                except ValueError as error:
-                    raise self.unreadable(int(indices[number]), str(error)) from error
+                yield data if digest(data) == expected else self._anew(int(indices[number]), expected, data)
 
     def file(self, index: int) -> bytes:
         """Return the image file of the sample at *index*.

@@ -5,9 +5,10 @@ bounded by `prefetch + 1` batches and the blocks being read, whatever the size o
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -55,6 +56,7 @@ class Stream:
     shard_set: ShardSet | JoinedSets
     order: StreamOrder
     batch_size: int
+    """Samples in a batch; of batches of several sizes, those in the largest."""
     image_size: int
     """Height and width that every image must have, in pixels."""
     num_threads: int = 2
@@ -65,9 +67,11 @@ class Stream:
     """Whether batches are in memory from which a CUDA device copies by itself."""
     open_pixels: Callable[[Any, int], Pixels] = StoredPixels
     """Function that opens the pixels of a shard set, given the set and the image size."""
+    batch_sizes: tuple[int, ...] | None = None
+    """Samples in each batch; None: all batches are full except the last."""
 
     def __len__(self) -> int:
-        return math.ceil(len(self.order) / self.batch_size)
+        return math.ceil(len(self.order) / self.batch_size) if self.batch_sizes is None else len(self.batch_sizes)
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield every batch; leaving early ends the threads after their current images.
@@ -82,8 +86,10 @@ class Stream:
             buffers = [self._buffer() for _ in range(min(self.prefetch + 1, len(self)))]
             outs = [buffer.numpy() for buffer in buffers]
 
+            starts = self._starts()
+
             def fill(piece: _Piece) -> None:
-                start = piece.number * self.batch_size
+                start = starts[piece.number]
                 indices = self.order.indices[start + piece.start : start + piece.end]
                 pixels.fill(indices, outs[piece.number % len(outs)][piece.start : piece.end])
 
@@ -99,7 +105,7 @@ class Stream:
                 del num_missing[number]
                 if number == len(self) - 1:
                     pixels.require_unchanged()
-                start, size = number * self.batch_size, self._size(number)
+                start, size = starts[number], self._size(number)
                 indices = self.order.indices[start : start + size]
                 yield Batch(buffers[number % len(buffers)][:size], labels[start : start + size], indices)
 
@@ -111,7 +117,15 @@ class Stream:
             pool.give(_Piece(number, start, min(start + starts.step, size)))
         return len(starts)
 
+    def _starts(self) -> Sequence[int]:
+        """Return the position in the order at which each batch begins."""
+        if self.batch_sizes is None:
+            return range(0, len(self.order), self.batch_size)
+        return [0, *accumulate(self.batch_sizes[:-1])]
+
     def _size(self, number: int) -> int:
+        if self.batch_sizes is not None:
+            return self.batch_sizes[number]
         return min(self.batch_size, len(self.order) - number * self.batch_size)
 
     def _buffer(self) -> torch.Tensor:

@@ -24,6 +24,20 @@ def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
     return np.sort(shuffled(index, seed=seed).indices[:count])
 
 
+def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
+    """Return the positions of *count* samples drawn with *seed*, equally many of each class but for one.
+
+    A class with fewer leaves its share to the others. All samples if there are fewer; in stored order, shape (M,).
+    """
+    drawn_order = shuffled(index, seed=seed).indices
+    labels = index.labels[drawn_order]
+    by_class = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    rank_in_class = np.empty(len(labels), np.int64)
+    rank_in_class[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return np.sort(drawn_order[np.argsort(rank_in_class, kind="stable")[:count]])
+
+
 def listed(shard_set: ShardSet, path: Path) -> Indices:
     """Return the positions of the samples that *path* names, one source name per line, in stored order, shape (M,).
 

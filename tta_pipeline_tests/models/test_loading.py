@@ -26,6 +26,7 @@ _AS_BEFORE = {
     "none": torch.zeros(0, 3),
 }
 THOUSAND = tuple(f"n{number:08d}" for number in range(1000))
+RESNET18 = TorchvisionModel(kind="torchvision", architecture="resnet18")
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
@@ -82,7 +83,7 @@ def test_the_identity_of_a_model_stays(hub: dict[str, torch.Tensor], tmp_path: P
         "outputs": None,
     } == load_model("r18", named, source_model=Path(), classes=THOUSAND).identity
     assert {**own, "weights_sha256": "1ebf626397524e801b002cce0c3ffbc9a7a992c25eb53086b5219df3c9c6794e"} == (
-        model_of_state("torchvision", "resnet18", state, num_classes=10, mean=MEAN, std=STD).identity
+        model_of_state(RESNET18, state, num_classes=10, mean=MEAN, std=STD).identity
     )
     assert {**own, "weights_sha256": of_file.sha256} == (
         load_model("r18", of_file, source_model=Path(), classes=THOUSAND[:10]).identity
@@ -96,7 +97,7 @@ def test_no_network_is_made_before_it_is_asked_for(tmp_path: Path):
     before = torch.get_rng_state()
 
     load_model("mine", spec, source_model=Path(), classes=THOUSAND[:10])
-    model_of_state("torchvision", "resnet18", state, num_classes=10, mean=MEAN, std=STD)
+    model_of_state(RESNET18, state, num_classes=10, mean=MEAN, std=STD)
 
     assert torch.equal(before, torch.get_rng_state())
 
@@ -107,11 +108,12 @@ def test_a_network_that_computes_its_own_widths_takes_weights(tmp_path: Path):
     spec = checkpoint(tmp_path / "mine.safetensors", state, architecture="regnet_x_400mf")
 
     assert (2, 10) == loaded_logits(spec, torch.rand(2, 3, 32, 32)).shape
+    regnet = TorchvisionModel(kind="torchvision", architecture="regnet_x_800mf")
     with pytest.raises(
         EvaluationError,
         match=r"the weights do not fit torchvision's regnet_x_800mf with 10 classes; expected its state dict\n",
     ):
-        model_of_state("torchvision", "regnet_x_800mf", state, num_classes=10, mean=MEAN, std=STD)
+        model_of_state(regnet, state, num_classes=10, mean=MEAN, std=STD)
 
 
 def test_the_hash_of_weights_is_that_of_their_names_and_bytes():

@@ -13,6 +13,7 @@ from PIL import Image
 
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import ReportError
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.records.training import TrainingEpoch
@@ -21,10 +22,13 @@ from tta_pipeline.reports.report import SECTIONS, write_report
 from tta_pipeline.reports.tables import query
 from tta_pipeline.reports.training_figures import curves_of
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.metrics.made import evaluation_at, forge
 from tta_pipeline_tests.metrics.trained import epoch, record_training, training_run
 
-WITH_FIGURE = [section.name for section in SECTIONS if section.draw and not section.is_across_sets]
+ALWAYS = [section for section in SECTIONS if not (section.is_across_sets or section.needs_rows)]
+LOADERS = ("indexed", "imagefolder")
+WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def test_the_page_stands_alone(page: str):
     assert {"data:"} == {start for start in loaded if not start.startswith("#")}
 
 
-@pytest.mark.parametrize("section", [section.name for section in SECTIONS if not section.is_across_sets])
+@pytest.mark.parametrize("section", [section.name for section in ALWAYS])
 def test_the_sql_on_the_page_gives_the_table_beside_it(locations: Locations, page: str, section: str):
     """A reader who pastes it into any DuckDB client gets row for row what the report was made of."""
     (sql,) = re.findall(rf'<h2 id="{section}">.*?<pre>(.*?)</pre>', page, re.DOTALL)[:1]
@@ -142,6 +146,35 @@ def test_a_heat_map_tells_every_cell(locations: Locations):
     # On the axes stand severities, and the corruptions have no numbers in their names.
     shown = Counter(re.findall(r">(\d+)</text>", svg[: svg.index("top-1 error")])) - Counter({"3": 3, "5": 3})
     assert Counter(f"{100 * float(row['error']):.0f}" for row in rows) == shown
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # workers are forked
+def test_loaders_are_compared_where_experiments_differ_in_them(locations: Locations, page: str, tmp_path: Path):
+    """Two passes over one cell, by shards and by loose files, make a table and a chart; one loader makes neither."""
+    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data")))
+    path = there.benchmark_files / "small.yaml"
+    added = "".join(f"  by_{each}: {{model: cnn, method: source, loader: {each}}}\n" for each in LOADERS)
+    path.write_text(path.read_text() + added)
+    benchmark = load_benchmark(path)
+    for each in LOADERS:
+        own = ExperimentResults(benchmark=benchmark, experiment_name=f"by_{each}", locations=there)
+        with runner_of(own) as runner:
+            runner.plan(CONTRAST_5)
+            runner.evaluate(CONTRAST_5)
+    publish_metrics(there)
+
+    report = write_report(there, benchmark)
+
+    rows = list(csv.DictReader(io.StringIO((report.path.parent / "tables" / "loaders.csv").read_text())))
+    assert [("by_indexed", "3", "True"), ("by_imagefolder", "150", "True")] == [
+        (row["experiment"], row["num_inodes"], row["same_predictions"])
+        for row in rows
+        if row["experiment"] != "source"  # of the sweep, which is one more if it ran with as many threads
+    ]
+    svg = (report.path.parent / "figures" / "loaders.svg").read_text()
+    assert all(f">{name}</text>" in svg for name in ("by_indexed: shards by offset", "by_imagefolder: loose files"))
+    assert svg in report.path.read_text()
+    assert '<h2 id="loaders">' not in page
 
 
 def test_without_shards_there_is_a_report_all_the_same(locations: Locations, tmp_path: Path):

@@ -1,0 +1,85 @@
+"""What a training reads, in a benchmark file: loader, shuffling, and what is done to each image."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.sections import MOST, Section
+
+
+class RandAugment(Section):
+    """`RandAugment` of torchvision.transforms.v2, after crop and flip (Cubuk et al. 2020)."""
+
+    num_ops: int = Field(default=2, ge=1, le=100)
+    """Number of operations on each image."""
+    magnitude: int = Field(default=9, ge=0, le=30)
+    """Strength of each operation, 0 to 30."""
+
+
+class AugMix(Section):
+    """`AugMix` of torchvision.transforms.v2, after crop and flip (Hendrycks et al. 2020), without its further loss."""
+
+    severity: int = Field(default=3, ge=1, le=10)
+    """Strength of each operation, 1 to 10."""
+    width: int = Field(default=3, ge=1, le=100)
+    """Number of chains that are mixed."""
+    depth: int = Field(default=-1, ge=-1, le=100)
+    """Number of operations in a chain; -1: 1 to 3, drawn for each chain."""
+    alpha: float = Field(default=1.0, gt=0, le=1e6)
+    """Parameter of the distributions from which the weights of the chains are drawn."""
+
+    @model_validator(mode="after")
+    def _chains_of_something(self) -> Self:
+        if self.depth == 0:
+            raise ValueError("found depth 0; expected -1 or at least 1: leave out augmix for images as they are")
+        return self
+
+
+class TrainingInputSettings(Section):
+    """What a training reads, in which order, and what is done to each image."""
+
+    augmentation: Literal["none", "simple", "full"] = "simple"
+    """none: the centre crop, as for evaluation, or the image as it is if it has the size; simple: a random crop after
+    resizing, or after padding by an eighth if the image has the size, and a random flip; full: a random crop of 8 to
+    100 % of the area, of aspect ratio 3/4 to 4/3, resized, and a random flip, as for ImageNet."""
+    flip: bool = True
+    """Whether half of the images are mirrored, with simple and full; not for digits or text."""
+    randaugment: RandAugment | None = None
+    """RandAugment on top, or none."""
+    augmix: AugMix | None = None
+    """AugMix on top, or none."""
+    loader: Literal["indexed", "imagefolder", "webdataset"] = "indexed"
+    """What reads the images: this project's reader of shards, torchvision's `ImageFolder` in a `DataLoader` on the
+    loose files that the shards were made of, or webdataset on the shards."""
+    shuffle: Literal["exact", "buffer", "resampled", "stored"] = "exact"
+    """exact: another permutation of all samples in each epoch; buffer: shards permuted, then samples through a buffer,
+    for shards at URLs; resampled: shards drawn with replacement, then the buffer; stored: the order in the shards."""
+    buffer_samples: int = Field(default=5_000, ge=1, le=10_000_000)
+    """Samples in the buffer, with buffer and resampled."""
+    epoch_samples: int | None = Field(default=None, ge=1, le=MOST)
+    """Samples in an epoch, with resampled: webdataset's `with_epoch`; None: as many as there are."""
+
+    @model_validator(mode="after")
+    def _combination_that_exists(self) -> Self:
+        if self.epoch_samples is not None and self.shuffle != "resampled":
+            raise ValueError(
+                f"found epoch_samples with shuffle {self.shuffle}, where an epoch has each sample once; expected "
+                "shuffle: resampled, or no epoch_samples"
+            )
+        if self.loader == "webdataset" and self.shuffle == "exact":
+            raise ValueError(
+                "found loader webdataset with shuffle exact; expected buffer, resampled or stored, since webdataset "
+                "reads shards from start to end: choose one of them, or the loader indexed"
+            )
+        if self.loader == "imagefolder" and self.shuffle in ("buffer", "resampled"):
+            raise ValueError(
+                f"found loader imagefolder with shuffle {self.shuffle}, an order of shards; expected exact or stored"
+            )
+        if self.randaugment is not None and self.augmix is not None:
+            raise ValueError("found randaugment and augmix; expected one of them")
+        return self
+
+    @property
+    def draws_from_torch(self) -> bool:
+        """Whether torchvision draws from torch's global generator, which the threads of a process share."""
+        return self.randaugment is not None or self.augmix is not None

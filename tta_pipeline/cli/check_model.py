@@ -1,0 +1,65 @@
+"""The verb `check-model`."""
+
+import os
+import sys
+
+import click
+
+from tta_pipeline.cli.common import nothing, plain_errors, say, tell_table, with_format
+from tta_pipeline.locations import Locations
+
+
+@click.command()
+@click.argument("benchmark")
+@click.argument("model")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, as "
+              "many of each class.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that draws them.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@with_format
+@click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
+@plain_errors
+def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: str, is_quiet: bool) -> None:
+    r"""Say whether mean and std of a model fit: errors on clean images under them, and under the usual ones.
+
+    Usual are ImageNet's mean and std, inputs from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255 and, for
+    images of at most 64 pixels, CIFAR's. Another is better if it mends more images than it breaks by more than chance:
+    McNemar's exact one-sided test on the same images at a level of 1 %, divided by the number of others. The exit
+    status is then 1.
+
+    \b
+    Examples:
+      tta-pipeline check-model imagenet_c resnet50
+      tta-pipeline check-model imagenet_c resnet50 --limit 5000 --format markdown
+    """
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.errors import BenchmarkFileError, EvaluationError
+    from tta_pipeline.evaluation.accelerator import leased_device
+    from tta_pipeline.evaluation.benchmark_model import benchmark_model
+    from tta_pipeline.evaluation.normalisation import COLUMNS, check_normalisation
+    from tta_pipeline.partitions import CLEAN
+    from tta_pipeline.progress import log_reporter, quiet
+    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.manifest import ShardSet
+
+    locations = Locations.from_environment()
+    found = load_all(locations).benchmark(benchmark)
+    if model not in found.models:
+        raise BenchmarkFileError(f"found no model {model!r} of {benchmark}; expected one of {', '.join(found.models)}")
+    if not found.has_clean:
+        raise EvaluationError(
+            f"{benchmark} has no clean images; expected some to compare normalisations on: name them in source.clean"
+        )
+    shard_set = ShardSet.open(locations.shards(found.name, CLEAN), belonging_of(locations, found.name, CLEAN))
+    loaded = benchmark_model(found, model, locations)
+    reporter = quiet if is_quiet else log_reporter(say)
+    with leased_device(device, nothing if is_quiet else say) as leased:
+        fits = check_normalisation(
+            loaded, shard_set, image_size=found.image_size, limit=limit, seed=seed, device=leased,
+            num_threads=len(os.sched_getaffinity(0)),
+            advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
+        )  # fmt: skip
+    tell_table(Table(columns=COLUMNS, rows=fits.rows), form)
+    say(f"{model}: {fits.verdict}")
+    sys.exit(1 if fits.better else 0)

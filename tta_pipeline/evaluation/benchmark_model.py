@@ -1,0 +1,32 @@
+"""A model of a benchmark file, for the classes of the benchmark."""
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.opening import benchmark_class_map
+from tta_pipeline.locations import Locations
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import load_model
+from tta_pipeline.partitions import TRAIN
+from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.training.source_model import require_trained_so
+
+
+def benchmark_model(
+    benchmark: Benchmark, name: str, locations: Locations, *, image_size: int | None = None
+) -> LoadedModel:
+    """Load the model *name* of *benchmark*; *image_size*, if it is not the benchmark's, is height and width in pixels.
+
+    Raises:
+        EvaluationError: the weights are missing, not the expected ones, or of another training than the file asks for.
+    """
+    spec = benchmark.models[name]
+    source_model = locations.source_model(benchmark.name)
+    train = locations.shards(benchmark.name, TRAIN)
+    # Weights without a recorded training are evaluated as they are.
+    if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
+        manifest = read_manifest(train, belonging_of(locations, benchmark.name, TRAIN))
+        require_trained_so(source_model, manifest, spec)
+    class_map = benchmark_class_map(benchmark, locations)
+    size = image_size or benchmark.image_size
+    return load_model(name, spec, source_model=source_model, classes=class_map.classes, image_size=size)

@@ -1,0 +1,76 @@
+"""Which samples an epoch has, in which order, and which process reads which of them."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.shards.manifest import SampleIndex
+from tta_pipeline.shards.ordering import Indices
+
+
+def by_key(index: SampleIndex) -> Indices:
+    """Return the samples sorted by key, shape (N,): the same whatever shards they are cut into."""
+    keys = index.keys
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+
+
+def epoch_order(
+    index: SampleIndex, ranked: Indices, settings: TrainingInputSettings, *, seed: int, epoch: int
+) -> Indices:
+    """Return the positions of the samples of an epoch in its order, shape (M,).
+
+    Args:
+        index: The samples.
+        ranked: Their positions by key, see `by_key`.
+        settings: Which order.
+        seed: Seed of the training.
+        epoch: Number of the epoch.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence([seed, epoch]))
+    if settings.shuffle == "exact":
+        return ranked[rng.permutation(len(ranked))]
+    if settings.shuffle == "stored":
+        return np.arange(len(index))
+    members = _members_of_shards(index)
+    if settings.shuffle == "buffer":
+        read = np.concatenate([members[number] for number in rng.permutation(len(members)).tolist()])
+    else:
+        read = np.concatenate(list(_drawn(members, epoch_samples(index, settings), rng)))
+    return _through_buffer(read, settings.buffer_samples, rng)[: epoch_samples(index, settings)]
+
+
+def epoch_samples(index: SampleIndex, settings: TrainingInputSettings) -> int:
+    """Return the number of samples in an epoch."""
+    return settings.epoch_samples or len(index)
+
+
+def cut_into_batches(order: Indices, batch_size: int) -> list[Indices]:
+    """Cut *order* into as few batches of at most *batch_size* as possible, whose sizes differ by one at most."""
+    return np.array_split(order, math.ceil(len(order) / batch_size))
+
+
+def _members_of_shards(index: SampleIndex) -> Sequence[Indices]:
+    """Return the samples of each shard in stored order, without shards that have none."""
+    edges = np.flatnonzero(np.diff(index.shards)) + 1
+    return np.split(np.arange(len(index)), edges)
+
+
+def _drawn(members: Sequence[Indices], count: int, rng: np.random.Generator) -> Iterator[Indices]:
+    """Yield the samples of shards drawn with replacement, until there are *count*."""
+    while count > 0:
+        drawn = members[int(rng.integers(len(members)))]
+        yield drawn
+        count -= len(drawn)
+
+
+def _through_buffer(read: Indices, buffer_samples: int, rng: np.random.Generator) -> Indices:
+    """Return *read* as it leaves a buffer from which a random sample is taken whenever the next one comes in."""
+    size = min(buffer_samples, len(read))
+    buffer, left = read[:size].tolist(), np.empty_like(read)
+    places = rng.integers(size, size=len(read) - size).tolist()
+    for number, (place, entering) in enumerate(zip(places, read[size:].tolist(), strict=True)):
+        left[number], buffer[place] = buffer[place], entering
+    left[len(read) - size :] = rng.permutation(np.array(buffer, np.int64))
+    return left

@@ -1,0 +1,236 @@
+"""A model whose mean and std are not those of its training is found out by clean images."""
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import yaml
+from click.testing import CliRunner, Result
+from scipy.stats import binomtest
+
+from tta_pipeline.assets.normalisation import checks_normalisation, normalisation_report
+from tta_pipeline.assets.scope import CellScope, SetScope
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.cli import main
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.normalisation import Fit, Fits, Normalisation, check_normalisation, others_than
+from tta_pipeline.locations import Locations
+from tta_pipeline.models.small import SmallConvNet
+from tta_pipeline.models.trained import trained_model
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.resources import Compute
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.subset import over_classes
+from tta_pipeline_tests.conftest import SMALL
+
+WRONG = {"mean": (1.0, 1.0, 1.0), "std": (0.01, 0.01, 0.01)}
+
+
+@timm.models.register_model
+def small_of_the_tests(pretrained: bool = False, num_classes: int = 10, **kwargs: object) -> SmallConvNet:  # noqa: FBT001, FBT002 - timm's interface
+    """Return the network of the small benchmark, which no library has."""
+    assert not pretrained
+    return SmallConvNet(num_classes=num_classes, width=8)
+
+
+def fits_of(data: Locations, *, limit: int = 1000, **declared: tuple[float, ...]) -> Fits:
+    """Return what is found of the small benchmark's trained model, as if its mean and std were those declared."""
+    model = replace(trained_model("cnn", data.source_model("small")), **declared)
+    return check_normalisation(
+        model, ShardSet.open(data.shards("small", CLEAN)), image_size=32, limit=limit, seed=0,
+        device=torch.device("cpu"), num_threads=1,
+    )  # fmt: skip
+
+
+def test_a_wrong_normalisation_is_told_from_the_usual_ones(data: Locations):
+    """The errors, what is better, and what to do stand in one sentence; the declared one is first in the table."""
+    fits = fits_of(data, **WRONG)
+
+    assert fits.better is fits.best
+    assert fits.best.error < fits.declared.error / 2
+    assert fits.declared.num_wrong - fits.best.num_wrong == fits.best.num_mended - fits.best.num_broken
+    for said in (f"error {fits.declared.error:.1%} on 150 clean images", "[1, 1, 1]", fits.best.normalisation.name):
+        assert said in fits.verdict
+    assert ["declared", "imagenet", "from -1 to 1", "from 0 to 1", "from 0 to 255", "cifar"] == [
+        row[0] for row in fits.rows
+    ]
+
+
+def test_the_normalisation_of_the_training_fits(data: Locations):
+    """A source model has measured its mean and std."""
+    fits = fits_of(data)
+
+    assert fits.better is None
+    assert "no other normalisation is better by more than chance" in fits.verdict
+
+
+def test_images_are_drawn_evenly_over_the_classes(data: Locations):
+    """By the seed, and not the first ones."""
+    index = ShardSet.open(data.shards("small", CLEAN)).index
+
+    drawn, others = (over_classes(index, 34, seed=seed) for seed in (0, 1))
+
+    assert {3, 4} == set(Counter(index.labels[drawn].tolist()).values())
+    assert 34 == len(set(drawn.tolist()))
+    assert drawn.tolist() != others.tolist()
+    assert sorted(drawn.tolist()) == drawn.tolist() != list(range(34))
+    assert len(index) == len(over_classes(index, 10_000, seed=0))
+    assert 34 == fits_of(data, limit=34).declared.num_samples
+
+
+def fit(name: str, *, num_wrong: int, num_mended: int = 0, num_broken: int = 0) -> Fit:
+    """Return figures on a hundred images."""
+    return Fit(
+        normalisation=Normalisation(name=name, mean=(0.5,), std=(0.5,)), num_samples=100, num_wrong=num_wrong,
+        num_mended=num_mended, num_broken=num_broken,
+    )  # fmt: skip
+
+
+def test_intervals_and_p_values_are_those_of_scipy():
+    """Of its exact binomial test, which is McNemar's on the images that changed."""
+    for num_wrong, mended, broken in ((0, 20, 0), (7, 9, 2), (50, 5, 5), (100, 0, 3)):
+        one = fit("", num_wrong=num_wrong, num_mended=mended, num_broken=broken)
+
+        assert one.interval == pytest.approx(tuple(binomtest(num_wrong, 100).proportion_ci(0.95, "exact")))
+        assert one.p_value == pytest.approx(binomtest(broken, mended + broken, alternative="less").pvalue)
+
+
+@pytest.mark.parametrize(("num_mended", "is_better"), [(8, False), (9, True)])
+def test_a_few_mended_images_are_chance(num_mended: int, is_better: bool):  # noqa: FBT001
+    """With four others, nothing is better before its p-value is below 1 % / 4."""
+    declared = fit("declared", num_wrong=20)
+    better = fit("better", num_wrong=20 - num_mended, num_mended=num_mended)
+
+    fits = Fits(declared=declared, others=(better, *[fit("same", num_wrong=20)] * 3))
+
+    assert is_better == (fits.better is better)
+
+
+def test_what_is_declared_is_not_tried_again():
+    """Rounded otherwise it is the same; CIFAR's values are tried on small images only."""
+    imagenet = Normalisation(name="declared", mean=(0.4850, 0.456, 0.406), std=(0.229, 0.2241, 0.225))
+
+    assert ["from -1 to 1", "from 0 to 1", "from 0 to 255"] == [
+        each.name for each in others_than(imagenet, image_size=224)
+    ]
+    assert "cifar" in {each.name for each in others_than(imagenet, image_size=32)}
+
+
+def written(data: Locations, **declared: tuple[float, ...]) -> Benchmark:
+    """Return the small benchmark with its model as a file of the user's, which is written under the data root."""
+    path = data.source_model("small")
+    trained = trained_model("cnn", path)
+    model = {
+        "kind": "checkpoint", "library": "timm", "architecture": "small_of_the_tests", "path": str(path),
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "mean": trained.mean, "std": trained.std, **declared,
+    }  # fmt: skip
+    content = yaml.safe_load(SMALL)
+    content["models"]["mine"] = json.loads(json.dumps(model))
+    content["experiments"] |= {name: {"model": "mine", "method": name} for name in ("source", "norm")}
+    data.benchmark_files.mkdir(exist_ok=True)
+    (data.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content))
+    return Benchmark.model_validate({**content, "name": "small"})
+
+
+def test_only_an_unadapted_model_of_the_user_s_is_checked_on_clean_images(data: Locations):
+    """Adapted models hide the mistake, and a trained one has measured its values."""
+    benchmark = written(data)
+    clean, cells = SetScope(benchmark=benchmark, cell=CLEAN), CellScope(benchmark=benchmark)
+
+    assert checks_normalisation(clean, "source")
+    assert not checks_normalisation(clean, "norm")
+    assert not checks_normalisation(cells, "source")
+    assert not checks_normalisation(SetScope(benchmark=trained_source(benchmark), cell=CLEAN), "source")
+
+
+def trained_source(benchmark: Benchmark) -> Benchmark:
+    """Return *benchmark* with the source experiment on the model that it trains."""
+    source = benchmark.experiments["source"].model_copy(update={"model": "cnn"})
+    return benchmark.model_copy(update={"experiments": {**benchmark.experiments, "source": source}})
+
+
+def report_on(benchmark: Benchmark, data: Locations, **settings: object) -> tuple[bool, dict]:
+    """Return whether the check passes, and its metadata."""
+    results = ExperimentResults(benchmark=benchmark, experiment_name="source", locations=data)
+    report = normalisation_report(results, Compute(device="cpu", **settings))
+    assert "WARN" == report.severity.name or report.passed
+    return report.passed, dict(report.metadata)
+
+
+def test_the_check_warns_and_shows_its_figures(data: Locations):
+    """It passes with the figures where nothing is better."""
+    right, wrong = report_on(written(data), data), report_on(written(data, **WRONG), data)
+
+    assert (True, False) == (right[0], wrong[0])
+    assert wrong[1]["best_error"] < wrong[1]["error"]
+    assert 150 == wrong[1]["num_samples"] == right[1]["num_samples"]
+    assert "correct mean and std" in wrong[1]["found"]
+
+
+def test_the_check_is_paid_once_for_a_model(data: Locations):
+    """It is kept for this model on these images, even where the shards are gone; damaged figures are computed again."""
+    benchmark = written(data)
+    first = report_on(benchmark, data)
+    (kept,) = data.normalisations("small").iterdir()
+    written_at = kept.stat().st_mtime_ns
+
+    again = report_on(benchmark, data)
+    assert first[1]["found"] == again[1]["found"]
+    assert written_at == kept.stat().st_mtime_ns
+
+    kept.write_bytes(b"{")
+    assert first[1]["found"] == report_on(benchmark, data)[1]["found"]
+    report_on(written(data, **WRONG), data)
+    assert 2 == len(list(data.normalisations("small").iterdir()))
+
+
+def test_nothing_is_computed_where_other_processes_evaluate(data: Locations):
+    """The process that only launches them may have no accelerator."""
+    passed, metadata = report_on(written(data, **WRONG), data, launch="torchrun")
+
+    assert passed
+    assert "run tta-pipeline check-model" in metadata["found"]
+    assert not data.normalisations("small").exists()
+
+
+def asked(data: Locations, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    """Return what the verb answers."""
+    monkeypatch.setenv("TTA_DATA_ROOT", str(data.root))
+    return CliRunner().invoke(main, ["check-model", *arguments], catch_exceptions=False)
+
+
+def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: pytest.MonkeyPatch):
+    """Status 1 if another normalisation is better; a trained model can be asked about too."""
+    written(data, **WRONG)
+
+    wrong = asked(data, monkeypatch, "small", "mine", "--format", "json", "--limit", "50")
+    trained = asked(data, monkeypatch, "small", "cnn", "--quiet")
+
+    assert (1, 0) == (wrong.exit_code, trained.exit_code), wrong.output + trained.output
+    rows = json.loads(wrong.stdout)
+    assert {50} == {row["num_samples"] for row in rows}
+    assert rows[0]["clean_error"] > min(row["clean_error"] for row in rows)
+    assert "mine: error" in wrong.stderr
+    assert "clean error" in trained.stdout
+
+
+def test_without_clean_images_the_way_out_is_said(data: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And a model that is not in the file is named with those that are."""
+    written(data)
+    text = (data.benchmark_files / "small.yaml").read_text()
+    content = yaml.safe_load(text) | {"source": {"kind": "folder", "root": str(tmp_path)}}
+    del content["models"]["cnn"], content["experiments"]["tent"]
+    (data.benchmark_files / "bare.yaml").write_text(yaml.safe_dump(content))
+
+    bare, unknown = (asked(data, monkeypatch, *which) for which in (("bare", "mine"), ("small", "none")))
+
+    assert (1, 1) == (bare.exit_code, unknown.exit_code)
+    assert (
+        "bare has no clean images; expected some to compare normalisations on: name them in source.clean" in bare.stderr
+    )
+    assert "no model 'none' of small; expected one of cnn, mine" in unknown.stderr

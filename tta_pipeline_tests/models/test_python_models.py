@@ -1,0 +1,291 @@
+"""A network of the user's own code is a model like any other."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.optim.swa_utils import AveragedModel
+
+import tta_pipeline as tta
+from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.functions import load_function
+from tta_pipeline.benchmarks.models import PythonModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.loading import load_model
+from tta_pipeline.models.networks import network_with_weights, untrained_network
+from tta_pipeline.models.weights import read_state
+
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+TEN = tuple(f"c{number}" for number in range(10))
+BLOCKS = """
+from torch import nn
+
+
+def block(channels_in, channels):
+    return nn.Sequential(nn.Conv2d(channels_in, channels, 3, bias=False), nn.BatchNorm2d(channels), nn.ReLU())
+"""
+NETWORKS = """
+from torch import nn
+
+from their_blocks import block
+
+
+class Network(nn.Module):
+    def __init__(self, width=4, num_classes=10):
+        super().__init__()
+        self.blocks = nn.Sequential(block(3, width), block(width, width))
+        self.linear = nn.Linear(width, num_classes)
+
+    def forward(self, images):
+        return self.linear(self.blocks(images).mean((2, 3)))
+
+
+def of_ten():
+    return Network()
+
+
+def of_any(num_classes):
+    return Network(num_classes=num_classes)
+
+
+def words():
+    return "a network"
+
+
+def broken():
+    raise RuntimeError("no such width")
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working directory with the user's two modules, which are forgotten afterwards."""
+    (tmp_path / "their_blocks.py").write_text(BLOCKS)
+    (tmp_path / "their_networks.py").write_text(NETWORKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget() -> None:
+    """Let this process find the user's modules anew."""
+    for name in ("their_networks", "their_blocks"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    load_function.cache_clear()
+
+
+def network(**arguments: int) -> nn.Module:
+    """Return the user's network with random weights."""
+    forget()
+    return untrained_network(spec("Network", **arguments), num_classes=10)
+
+
+def spec(name: str, path: Path | None = None, state: str | None = None, **arguments: int) -> PythonModel:
+    """Return the model that a benchmark file would describe."""
+    section = {"kind": "python", "factory": f"their_networks:{name}", "arguments": arguments, "state": state}
+    if path is not None:
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        section |= {"weights": path, "sha256": sha256, "mean": MEAN, "std": STD}
+    return PythonModel.model_validate(section)
+
+
+def saved(content: object, path: Path = Path("mine.pth")) -> Path:
+    """Save *content* as training code does."""
+    torch.save(content, path)
+    return path
+
+
+def loaded(found: PythonModel, **changes: int) -> nn.Module:
+    """Return the model as an evaluation gets it."""
+    return load_model("mine", found, source_model=Path(), classes=TEN, image_size=32, **changes).make().eval()
+
+
+@pytest.mark.parametrize("name", ["Network", "of_ten", "of_any"])
+def test_a_class_or_a_function_is_a_model(name: str):
+    """It gives the logits of the bare network on normalised images, and may ask for the number of classes."""
+    bare, images = network(), torch.rand(2, 3, 32, 32)
+    found = loaded(spec(name, saved({"epoch": 3, "state_dict": bare.state_dict()})))
+
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.eval()((images - mean) / std), found(images))
+
+
+def wrapped(bare: nn.Module) -> Iterator[Mapping[str, object]]:
+    """Yield checkpoints of *bare* as the repositories of papers save them."""
+    state = bare.state_dict()
+    parallel = {f"module.{name}": weights for name, weights in state.items()}
+    yield parallel
+    yield {"state_dict": parallel, "optimizer": {"state": {}, "param_groups": []}, "best_acc1": 0.9, "epoch": 200}
+    yield {"net": parallel, "acc": 95.5, "epoch": 7}
+    yield {"model": "wrn", "model_state_dict": state}
+    yield {"state_dict": {f"model.{name}": weights for name, weights in state.items()}, "global_step": 3}
+    yield {"model": {f"_orig_mod.module.{name}": weights for name, weights in state.items()}}
+    yield {"ema": {"state_dict": {f"network.{name}": weights for name, weights in state.items()}}}
+    yield dict(AveragedModel(bare).state_dict())
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_weights_are_found_where_training_code_puts_them(number: int):
+    """Under the usual keys, and under the names that wrappers give them."""
+    bare, images = network(), torch.rand(2, 3, 32, 32)
+    found = loaded(spec("of_ten", saved([*wrapped(bare)][number])))
+
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.eval()(images), found.network(images))
+
+
+def test_of_two_state_dicts_none_is_guessed():
+    """The error names both; `state` chooses, and the identity of the model has the choice."""
+    bare, average = network(), network()
+    path = saved({"state_dict": bare.state_dict(), "state_dict_ema": average.state_dict()})
+    with pytest.raises(EvaluationError, match=r"mine\.pth has 2 state dicts, state_dict, state_dict_ema; expected one"):
+        loaded(spec("of_ten", path))
+    with pytest.raises(EvaluationError, match=r"has no state dict 'ema'; expected one of state_dict, state_dict_ema"):
+        loaded(spec("of_ten", path, "ema"))
+
+    for state, expected in {"state_dict": bare, "state_dict_ema": average}.items():
+        model = load_model("mine", spec("of_ten", path, state), source_model=Path(), classes=TEN)
+        assert state == model.identity["code"]["state"]
+        assert torch.equal(expected.linear.weight, model.make_network().linear.weight)
+
+
+def test_a_file_without_a_state_dict_is_described():
+    """With what it holds, and the keys that are looked under."""
+    sha256 = hashlib.sha256(saved({"weights_of_it": {}, "epoch": 3}).read_bytes()).hexdigest()
+    with pytest.raises(EvaluationError, match=r"holds dict with weights_of_it, epoch; .* under one of state_dict, "):
+        read_state(Path("mine.pth"), sha256)
+
+
+def test_weights_of_another_network_are_refused_in_three_lines():
+    """The first that is missing, the first that is not expected, and the first of another shape."""
+    state = {**network(width=8).state_dict(), "stray": torch.zeros(3)}
+    del state["linear.bias"]
+
+    with pytest.raises(EvaluationError) as refused:
+        loaded(spec("of_ten", saved(state)))
+
+    first, *lines = str(refused.value).splitlines()
+    assert first.startswith("mine.pth does not fit the network of their_networks:of_ten with 10 classes; expected its")
+    assert [
+        "  1 of 14 weights are missing, first linear.bias",
+        "  1 are unexpected, first stray",
+        "  11 have another shape, first blocks.0.0.weight: (8, 3, 3, 3) in place of (4, 3, 3, 3)",
+    ] == lines
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("words", {}, r"their_networks:words returned str; expected a torch.nn.Module"),
+        ("broken", {}, r"their_networks:broken raised RuntimeError\('no such width'\) for the arguments \{\}"),
+        ("of_ten", {"depth": 3}, r"their_networks:of_ten raised TypeError.* for the arguments \{'depth': 3\}"),
+        ("missing", {}, r"importing 'their_networks:missing' raised AttributeError"),
+    ],
+)
+def test_a_factory_that_makes_no_network_is_refused(name: str, arguments: dict[str, int], message: str):
+    """The error says what it raised or returned."""
+    with pytest.raises(EvaluationError, match=message):
+        loaded(spec(name, saved(network().state_dict()), **arguments))
+
+
+def test_a_network_of_other_classes_is_refused():
+    """It is tried on two images; so is one that does not take images of that size."""
+    path = saved(network().state_dict())
+    with pytest.raises(
+        EvaluationError, match=r"returned torch.float32 \(2, 10\) for two images of 32x32; expected log"
+    ):
+        load_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN[:7], image_size=32)
+    with pytest.raises(EvaluationError, match=r"model mine, their_networks:of_ten, raised RuntimeError.* of 2x2"):
+        load_model("mine", spec("of_ten", path), source_model=Path(), classes=TEN, image_size=2)
+
+
+def test_what_decides_the_network_is_in_its_identity(modules: Path):
+    """Its source and that of what it imports, and its arguments; a comment is not."""
+    path = saved(network().state_dict())
+
+    def identity(**arguments: int) -> object:
+        forget()
+        return load_model("mine", spec("Network", path, **arguments), source_model=Path(), classes=TEN).identity
+
+    before = identity(width=4)
+    assert before != identity()
+    (modules / "their_networks.py").write_text(NETWORKS + "# a comment\n")
+    assert before == identity(width=4)
+    (modules / "their_blocks.py").write_text(BLOCKS.replace("ReLU", "GELU"))
+    assert before != identity(width=4)
+
+
+def test_an_edit_while_the_process_runs_is_refused(modules: Path):
+    """The process would go on with the code that it imported."""
+    found = spec("of_ten", saved(network().state_dict()))
+    loaded(found)
+    (modules / "their_blocks.py").write_text(BLOCKS.replace("ReLU", "GELU"))
+
+    with pytest.raises(EvaluationError, match=r"factory their_networks:of_ten: .*their_blocks.py was changed after"):
+        loaded(found)
+
+
+def test_a_model_without_weights_is_for_training():
+    """It is refused where it would be evaluated, and weights come with their hash, mean and std."""
+    untrained = spec("of_ten")
+    with pytest.raises(EvaluationError, match="their_networks:of_ten has no weights; expected a file in `weights`"):
+        loaded(untrained)
+    with pytest.raises(ValidationError, match="found weights without sha256, mean, std"):
+        PythonModel(kind="python", factory="their_networks:of_ten", weights=Path("mine.pth"))
+    with pytest.raises(ValidationError, match="found mean without weights"):
+        PythonModel(kind="python", factory="their_networks:of_ten", mean=MEAN)
+    with pytest.raises(ValidationError, match="found no module nowhere"):
+        PythonModel(kind="python", factory="nowhere:of_ten")
+    assert (2, 10) == untrained_network(untrained, num_classes=10)(torch.rand(2, 3, 32, 32)).shape
+
+
+@pytest.mark.parametrize("name", ["of_ten", "of_any"])
+def test_a_network_of_other_classes_is_fine_tuned(name: str):
+    """Its last linear layer is replaced, also where the factory always makes the same."""
+    bare = network()
+    found = network_with_weights(spec(name, saved(bare.state_dict())), num_classes=7).network
+
+    assert (2, 7) == found(torch.rand(2, 3, 32, 32)).shape
+    assert torch.equal(bare.blocks[0][0].weight, found.blocks[0][0].weight)
+    same = network_with_weights(spec(name, Path("mine.pth")), num_classes=10).network
+    assert torch.equal(bare.linear.weight, same.linear.weight)
+
+
+@pytest.mark.parametrize("method", ["source", "norm", "tent", "eata", "t3a", "lame", "rotta", "sar"])
+def test_methods_take_a_network_of_the_users_own(method: str):
+    """As any other with batch norm and a linear head."""
+    model = loaded(spec("of_ten", saved(network().state_dict())))
+    predicted = build(method, model, num_classes=10, batch_size=8).predict(torch.rand(8, 3, 32, 32))
+
+    assert (8, 10) == predicted.shape
+    assert predicted.isfinite().all()
+
+
+def test_the_same_from_python():
+    """By the same name; `weights` is a file, a state dict or None."""
+    bare, images = network(), torch.rand(2, 3, 32, 32)
+    facts = {"mean": MEAN, "std": STD, "num_classes": 10}
+    of_file = tta.load_model("their_networks:of_ten", weights=saved({"net": bare.state_dict()}), **facts)
+    of_state = tta.load_model("their_networks:of_ten", weights=bare.state_dict(), **facts)
+
+    with torch.inference_mode():
+        torch.testing.assert_close(bare.eval()(images), of_file.network(images))
+        torch.testing.assert_close(of_file(images), of_state(images))
+    assert "their_networks:of_ten" == of_file.architecture
+    assert (2, 5) == tta.load_model("their_networks:of_any", weights=None, num_classes=5)(images).shape
+    with pytest.raises(EvaluationError, match="weights is 'pretrained'; expected a file, a state dict or None"):
+        tta.load_model("their_networks:of_ten", num_classes=10)
+    with pytest.raises(EvaluationError, match="num_classes is missing"):
+        tta.load_model("their_networks:of_any", weights=None)
+    with pytest.raises(EvaluationError, match=r"factory is 'nowhere:it'; Value error, found no module nowhere"):
+        tta.load_model("nowhere:it", weights=None, num_classes=3)
