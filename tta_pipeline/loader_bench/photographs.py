@@ -13,15 +13,25 @@ from tta_pipeline.progress import Reporter, quiet
 NUM_CLASSES = 200
 
 
-def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, progress: Reporter = quiet) -> Path:
-    """Write *num_images* of *size* pixels in class folders under *root*, unless they exist, and return *root*.
+def jpeg_tree(
+    root: Path,
+    *,
+    num_images: int,
+    size: int,
+    height: int | None = None,
+    quality: int = 85,
+    copies: int = 1,
+    progress: Reporter = quiet,
+) -> Path:
+    """Write *num_images* in class folders under *root*, unless they exist, and return *root*.
 
-    Each image has *copies* names, so that a measurement takes long enough.
+    They are *size* pixels wide and, unless *height* says less, as high. Each image has *copies* names, so that a
+    measurement takes long enough.
     """
     done = root / ".complete"
     if not done.exists():
         report = progress("images to measure on", num_images)
-        for number, data in enumerate(_jpegs(num_images, size)):
+        for number, data in enumerate(_jpegs(num_images, size, height or size, quality)):
             report.advance(1, len(data))
             folder = root / f"n{number % NUM_CLASSES:08d}"
             folder.mkdir(parents=True, exist_ok=True)
@@ -31,9 +41,9 @@ def jpeg_tree(root: Path, *, num_images: int, size: int, copies: int = 1, progre
     return root
 
 
-def _jpegs(num_images: int, size: int) -> Iterator[bytes]:
+def _jpegs(num_images: int, size: int, height: int, quality: int) -> Iterator[bytes]:
     rng = np.random.default_rng(0)
-    return (_jpeg(_photograph(rng, size)) for _ in range(num_images))
+    return (_jpeg(_photograph(rng, size)[:height], quality) for _ in range(num_images))
 
 
 def _photograph(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint8]:
@@ -48,7 +58,7 @@ def _photograph(rng: np.random.Generator, size: int) -> npt.NDArray[np.uint8]:
     return pixels
 
 
-def _jpeg(pixels: npt.NDArray[np.uint8]) -> bytes:
+def _jpeg(pixels: npt.NDArray[np.uint8], quality: int) -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "JPEG", quality=85)
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()

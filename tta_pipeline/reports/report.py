@@ -156,7 +156,7 @@ SECTIONS = (
         name="throughput",
         title="Throughput over runs",
         text="Median over the cells of each run, for the experiments that ran most often; a line needs two runs under "
-        "equal conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
+        "equal conditions: device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
         sql=queries.THROUGHPUT,
         has_table=False,
         draw=lambda _, table: throughput_lines(table),
@@ -165,8 +165,8 @@ SECTIONS = (
         name="loaders",
         title="Loose files or shards?",
         text="Experiments that differ in their loader alone, over the cells that all of them evaluated under equal "
-        "conditions. Whether the files were in the page cache is not known: the first to read them may have warmed it "
-        "for the next.",
+        "conditions, and trainings that do. Whether the files were in the page cache is not known: the first to read "
+        "them may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
         needs_rows=True,

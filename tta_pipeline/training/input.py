@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,12 +12,13 @@ from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet, keys_sha256
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.loose_files import LooseFiles
 from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.reader import Batch, Stream
 from tta_pipeline.training.draws import Hashes, key_hashes
 from tta_pipeline.training.epoch_order import by_key, cut_into_batches, epoch_order, epoch_samples
-from tta_pipeline.training.loose_files import LooseFiles
+from tta_pipeline.training.listed_files import ListedFiles
 from tta_pipeline.training.pixels import Augment, AugmentedPixels, Files
 from tta_pipeline.training.webdataset_input import read_by_webdataset
 from tta_pipeline.training.worker_processes import read_by_processes
@@ -47,15 +47,15 @@ class TrainingInput:
     """Number of processes."""
     pin_memory: bool = False
     """Whether batches are in memory from which a CUDA device copies by itself."""
-    folder: Path | None = None
-    """Folder of class folders with the loose files, for the loader `imagefolder`."""
+    loose: LooseFiles | None = None
+    """The files that the shards were made of, for the loader `imagefolder`."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be read, or cut over the processes."""
-        if self.settings.loader == "imagefolder" and self.folder is None:
+        if self.settings.loader == "imagefolder" and self.loose is None:
             raise StreamError(
-                f"{self.shard_set.folder} was not made from a folder; the loader imagefolder expects loose files: "
-                "choose another loader"
+                f"{self.shard_set.folder} comes without loose files; the loader imagefolder expects those that it was "
+                "made of: choose another loader"
             )
         if self.settings.loader == "webdataset" and self.num_ranks > 1 and self.settings.shuffle != "resampled":
             raise StreamError(
@@ -136,8 +136,8 @@ class TrainingInput:
     def _files(self) -> Files:
         if self.settings.loader == "indexed":
             return StoredPixels(self.shard_set, self.image_size)
-        assert self.folder is not None
-        return LooseFiles(self.shard_set, self.folder)
+        assert self.loose is not None
+        return ListedFiles(self.shard_set, self.loose)
 
     def _batch(self, images: torch.Tensor, indices: Indices) -> Batch:
         return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)

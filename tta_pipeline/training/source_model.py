@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import leased_device, pins_memory
@@ -33,7 +34,7 @@ from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.belonging import belonging_of
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.sources.kinds.clean import CleanImages
+from tta_pipeline.streaming.loose_files import LooseFiles
 from tta_pipeline.training.checkpoints import Checkpoints
 from tta_pipeline.training.input import TrainingInput
 from tta_pipeline.training.learner import Weights
@@ -138,11 +139,10 @@ class SourceTraining:
             device = ranks.device or stack.enter_context(leased_device(machine.device, say))
             inputs = _Inputs(
                 image_size=self.benchmark.image_size, settings=settings, machine=machine, ranks=ranks, device=device,
-                loose_files=self._loose_files(),
             )  # fmt: skip
             num_classes = len(shard_set.manifest.classes)
             network = starting_network(settings, inputs.mixed(learnt), num_classes=num_classes)
-            images = inputs.training(learnt)
+            images = inputs.training(learnt, self._loose_files(learnt))
             checkpoints = Checkpoints(folder=self.folder, fingerprint=self._fingerprint(shard_set))
             trained = Training(
                 network,
@@ -163,10 +163,11 @@ class SourceTraining:
         checkpoints.remove()
         (self.folder / STOP_FILE).unlink(missing_ok=True)
 
-    def _loose_files(self) -> Path | None:
-        """Return the folder of the training images, if they are loose files in class folders."""
-        train = getattr(self.benchmark.source, "train", None)
-        return train.path.expanduser() if isinstance(train, CleanImages) and train.path.is_dir() else None
+    def _loose_files(self, shard_set: ShardSet) -> LooseFiles | None:
+        """Return the files that *shard_set* was made of, if the training reads them."""
+        if self.settings.loader != "imagefolder":
+            return None
+        return LooseFiles.of([(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))])
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
         """Return the images to learn, and those that validate: a share held out by the seed, or the clean test images.
@@ -242,7 +243,7 @@ class SourceTraining:
             checkpoint_s=totals.checkpoint_s,
             num_checkpoints=totals.num_checkpoints,
             num_resumed=totals.num_resumed,
-            num_inodes=sum(images.sizes(0)) if settings.loader == "imagefolder" else len(shard_set.manifest.shards),
+            num_inodes=images.num_inodes,
         )
 
     def _facts(self, shard_set: ShardSet, network: Normalized, run: TrainingRun) -> SourceModelFacts:
@@ -270,12 +271,10 @@ class _Inputs:
     machine: Machine
     ranks: Ranks
     device: torch.device
-    loose_files: Path | None
-    """Folder of the training images as loose files, for the loader that reads them."""
 
-    def training(self, shard_set: ShardSet) -> TrainingInput:
+    def training(self, shard_set: ShardSet, loose: LooseFiles | None) -> TrainingInput:
         """Return the images to learn, shuffled and augmented."""
-        return self._input(shard_set, self.settings, self.ranks)
+        return replace(self._input(shard_set, self.settings, self.ranks), loose=loose)
 
     def plain(self, shard_set: ShardSet, ranks: Ranks) -> TrainingInput:
         """Return images as they are evaluated."""
@@ -296,7 +295,6 @@ class _Inputs:
             rank=ranks.rank,
             num_ranks=ranks.num_ranks,
             pin_memory=pins_memory(self.device),
-            folder=self.loose_files,
         )
 
 

@@ -18,6 +18,7 @@ from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.baselines.webdataset_loader import shard_paths
 from tta_pipeline.training.pixels import Augment
 
 _CHUNK = 16
@@ -108,14 +109,12 @@ def read_by_webdataset(
 
 
 def _urls(shard_set: ShardSet) -> list[str]:
-    # Absolute, since webdataset passes a name that begins with `pipe:` to a shell.
-    folder = shard_set.folder.absolute()
-    if shard_set.remote is not None or "#" in str(folder) or "?" in str(folder):
+    if shard_set.remote is not None:
         raise StreamError(
-            f"{folder} is not a folder of shards that webdataset reads as it is; expected shards on a disk, at a path "
-            "without # and ?: choose the loader indexed, or copy them"
+            f"{shard_set.folder} has shards at URLs, for which webdataset starts a shell; expected shards on a disk: "
+            "choose the loader indexed, or download them"
         )
-    return [str(folder / shard.name) for shard in shard_set.manifest.shards]
+    return shard_paths(shard_set)
 
 
 def _shards(urls: list[str], settings: TrainingInputSettings, seed: int) -> list[Any]:

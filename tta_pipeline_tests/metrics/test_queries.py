@@ -42,17 +42,18 @@ def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
         yield connection
 
 
-def test_each_question_has_one_query():
-    """Whoever copies it gets one answer."""
+def test_each_has_one_query():
+    """There are twenty at least."""
+    assert len(QUESTIONS) >= 20
     assert all(1 == text.count("```sql") for text in QUESTIONS.values())
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_question_is_answered(database: duckdb.DuckDBPyConnection, question: str):
-    """The SQL runs, and it has an answer unless none is good news."""
+    """The SQL runs, and it has an answer unless the page says what no row means."""
     (sql,) = re.findall(r"```sql\n(.*?)```", QUESTIONS[question], re.DOTALL)
 
     answer = query(database, sql)
 
-    assert answer.rows or "No row is good news" in QUESTIONS[question]
+    assert answer.rows or re.search("No row (is|means)", QUESTIONS[question])
     assert not any("(" in column for column in answer.columns), "every column has a name"

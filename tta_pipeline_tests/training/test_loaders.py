@@ -1,39 +1,37 @@
 """The loaders of a training read the same pixels; what draws from torch's generator does not depend on who runs it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET, flip, flip_sample
+from tta_pipeline.streaming.loose_files import LooseFiles
+from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
 from tta_pipeline_tests.training.test_input import assert_same, by_key, opened, read
 
 
 @pytest.fixture
-def folder(tree: FolderTree) -> Path:
-    """The class folders that the shards were made of."""
-    return tree.root / CELL.path
+def loose(shard_set: ShardSet, tree: FolderTree) -> LooseFiles:
+    """The files that the shards were made of."""
+    return LooseFiles.of([(shard_set, tree.listing(CELL))])
 
 
 @pytest.mark.parametrize("augmentation", ["none", "simple", "full"])
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_loose_files_give_the_same_batches(shard_set: ShardSet, folder: Path, augmentation: str, num_threads: int):
+def test_loose_files_give_the_same_batches(shard_set: ShardSet, loose: LooseFiles, augmentation: str, num_threads: int):
     """The same pixels in the same order as from shards, bit for bit, and the global generator is left alone."""
     settings = {"augmentation": augmentation}
-    loose = opened(shard_set, settings={**settings, "loader": "imagefolder"}, folder=folder, num_threads=num_threads)
+    theirs = opened(shard_set, settings={**settings, "loader": "imagefolder"}, loose=loose, num_threads=num_threads)
     state = torch.get_rng_state()
 
-    assert_same(read(opened(shard_set, settings=settings)), read(loose))
-    assert_same(read(opened(shard_set, settings=settings), 1)[2:], read(loose, 1, skip_batches=2))
+    assert_same(read(opened(shard_set, settings=settings)), read(theirs))
+    assert_same(read(opened(shard_set, settings=settings), 1)[2:], read(theirs, 1, skip_batches=2))
     assert torch.equal(state, torch.get_rng_state())
-    assert (20, 3) == (loose.num_inodes, opened(shard_set).num_inodes)
+    assert (20, 3) == (theirs.num_inodes, opened(shard_set).num_inodes)
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
@@ -71,7 +69,7 @@ def test_webdataset_draws_shards_for_each_rank(shard_set: ShardSet):
 
 
 @pytest.mark.parametrize("operation", ["randaugment", "augmix"])
-def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, folder: Path, operation: str):
+def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loose: LooseFiles, operation: str):
     """Whatever the number of processes, ranks and loaders, and the global generator is left alone."""
     settings = {operation: {}}
     state = torch.get_rng_state()
@@ -80,41 +78,35 @@ def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, fol
 
     assert torch.equal(state, torch.get_rng_state())
     assert_same(alone, read(opened(shard_set, settings=settings, num_threads=2)))
-    assert_same(alone, read(opened(shard_set, settings={**settings, "loader": "imagefolder"}, folder=folder)))
+    assert_same(alone, read(opened(shard_set, settings={**settings, "loader": "imagefolder"}, loose=loose)))
     (first, *_) = read(opened(shard_set, settings=settings, num_threads=1, num_ranks=2))
     np.testing.assert_array_equal(alone[0]["images"][::2], first["images"])
     assert sum(np.array_equal(plain[key], image) for key, image in by_key(alone).items()) < 10
 
 
-def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, folder: Path):
+def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: LooseFiles):
     """Whether it is damaged in a shard or in a loose file."""
     flip_sample(shard_set, 7)
-    name = shard_set.index.table["source_name"].to_pylist()[7]
-    flip(folder / name, 300)
+    path = Path(loose.images[7].path)
+    flip(path, 300)
 
-    with pytest.raises(StreamError, match=rf"{name}: found other bytes"):
-        read(opened(shard_set, settings={"loader": "imagefolder"}, folder=folder))
+    with pytest.raises(StreamError, match=rf"{path}: found other bytes"):
+        read(opened(shard_set, settings={"loader": "imagefolder"}, loose=loose))
     with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]}: found other bytes"):
         read(opened(shard_set, settings={"loader": "webdataset", "shuffle": "stored"}))
     with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]} at byte \d+: found other bytes"):
         read(opened(shard_set, settings={"augmix": {}}))
 
 
-def test_loose_files_that_are_not_the_shards_are_refused(
-    shard_set: ShardSet, folder: Path, write: Callable[..., object], tmp_path: Path
-):
-    """A file is missing, the images were changed on their way into the shards, or there are no files."""
+def test_loose_files_that_are_not_there_are_named(shard_set: ShardSet, loose: LooseFiles):
+    """One of them, or all."""
     settings = {"loader": "imagefolder"}
-    write(tmp_path / "resized", ShardSettings(num_shards=1, resize=24))
-    resized = publish_shard_set(tmp_path / "resized", CLASS_MAP, QUIET).shard_set
-    with pytest.raises(StreamError, match="has images that were changed"):
-        read(opened(resized, settings=settings, folder=folder))
-    with pytest.raises(StreamError, match="was not made from a folder"):
+    with pytest.raises(StreamError, match="comes without loose files"):
         opened(shard_set, settings=settings)
 
-    (folder / "n01" / "image_003.JPEG").unlink()
-    with pytest.raises(StreamError, match=r"has no n01/image_003\.JPEG"):
-        read(opened(shard_set, settings=settings, folder=folder))
+    Path(loose.images[3].path).unlink()
+    with pytest.raises(StreamError, match=rf"{loose.images[3].path}: found a read error"):
+        read(opened(shard_set, settings=settings, loose=loose))
 
 
 def test_webdataset_is_refused_where_processes_would_get_different_numbers(shard_set: ShardSet):

@@ -138,6 +138,7 @@ def test_a_training_that_was_killed_three_times_ends_with_the_same_weights(data:
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations):
     """Checkpoints of other settings are not used at all."""
+
     def ended_early(line: str) -> None:
         if line.startswith("epoch 2"):
             raise KeyboardInterrupt
