@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from pydantic import JsonValue
 from safetensors.torch import load, save
 
 from tta_pipeline.benchmarks.models import AnyNetwork, TrainedModel
 from tta_pipeline.benchmarks.training import UNDECIDING
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.files import write_atomically
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.networks import architecture_of, network_identity
 from tta_pipeline.models.normalized import Normalized
@@ -40,7 +40,7 @@ class SourceModelFacts(Section):
     validation_error: float | None
     """Top-1 error on the validation images after that epoch, in [0, 1]; None: there are none."""
     wall_s: float
-    run: JsonObject
+    run: dict[str, JsonValue]
     """Facts of the training's record, with its epochs."""
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -258,7 +258,7 @@ class SourceTraining:
             train_error=run.train_error,
             validation_error=run.validation_error,
             wall_s=run.wall_s,
-            run=run.facts(),
+            run=asdict(run),
         )
 
 
