@@ -14,6 +14,7 @@ from pydantic_core import PydanticUndefined
 
 from tta_pipeline.adaptation.catalogue import METHODS
 from tta_pipeline.assets.evaluation import EvaluationConfig
+from tta_pipeline.assets.normalisation import NORMALISATION, NORMALISATION_CHECK
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
@@ -69,6 +70,8 @@ def dagster() -> str:
         for each in sorted(graph.asset_check_keys, key=lambda each: (each.asset_key.path, each.name))
         if each.asset_key.path[0] == BENCHMARK and not {"clean", "train"} & set(each.asset_key.path)
     }
+    # Only models that the benchmark does not train have it.
+    checks["<benchmark>/clean/evaluation/<experiment>", NORMALISATION] = NORMALISATION_CHECK[NORMALISATION]
     jobs = {
         name.replace(BENCHMARK, "<benchmark>"): repository.get_job(name).description
         for name in sorted(repository.job_names)

@@ -83,6 +83,7 @@ UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
     "yaml_document.py: read_document",
     "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
+    "records/training.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 

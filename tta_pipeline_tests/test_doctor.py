@@ -421,7 +421,7 @@ def test_a_missing_package_is_told_where_it_is_needed(locations: Locations, monk
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "mine.yaml").write_text(text)
 
-    assert "note: models of kind timm: not installed: no-such-package" in told(machine.extras())["extra timm"]
+    assert "note: models of kind timm and hf: not installed: no-such-package" in told(machine.extras())["extra timm"]
     assert "fault: it has models of kind timm" in told(benchmark_files.benchmark_files(locations))["mine"]
 
 

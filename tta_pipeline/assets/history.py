@@ -23,7 +23,7 @@ THROUGHPUT = "throughput_regression"
 DRIFT = "accuracy_drift"
 HISTORY_CHECKS: Mapping[str, str] = {
     THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history under the same "
-    "conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
+    "conditions: device, processor, cores, threads, processes, batch size, precision, compile mode and loader.",
     DRIFT: "The newest evaluation has the error that the same data, weights and settings had before, and is within 0.5 "
     "points of the median of its history.",
 }

@@ -1,9 +1,10 @@
 """The models in a benchmark file."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.naming import Name
@@ -119,11 +120,68 @@ class PythonModel(Section):
         return self
 
 
-AnyModel = Annotated[
-    TrainedModel | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
-]
+class HubModel(Section):
+    """A classifier that someone published for timm (the extra `timm`) on the Hugging Face Hub.
+
+    Its mean, standard deviation and number of classes are those of its `config.json`.
+    """
+
+    kind: Literal["hf"]
+    hf: str = Field(pattern=r"^[\w.-]+/[\w.-]+$")
+    """Repository, such as `timm/resnet50.a1_in1k`."""
+    revision: str
+    """Commit of the repository, 40 hexadecimal digits; a branch is refused, since it moves."""
+    classes: Path | None = None
+    """Names of the model's classes, as for a torchvision model; by default `label_names` of its `config.json`, if the
+    benchmark's classes are among them."""
+
+    @field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str, info: ValidationInfo) -> str:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            address = f"https://huggingface.co/{info.data.get('hf', 'org/name')}"
+            raise ValueError(
+                f"found {revision!r}; expected a commit of 40 hexadecimal digits, since a branch moves: "
+                f"`git ls-remote {address} {revision or 'main'}` prints it"
+            )
+        return revision
+
+
+class OpenClipModel(Section):
+    """A zero-shot classifier of open_clip (the extra `clip`): its image tower, and a linear head of text features.
+
+    Images must have the size that the image tower takes.
+    """
+
+    kind: Literal["open_clip"]
+    architecture: str
+    """Name in open_clip's list, such as `ViT-B-32`."""
+    pretrained: str | None = None
+    """Tag of published weights, such as `laion2b_s34b_b79k`; or else `weights`."""
+    weights: Path | None = None
+    """File of weights; loading it runs no code."""
+    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """sha256 of the file, as printed by `sha256sum`."""
+    class_names: tuple[str, ...] | Path | None = None
+    """What each class is called in the texts, in the order of the class map: names, or a list of them in JSON. None:
+    as in the class map, with spaces for underscores; as open_clip calls ImageNet's classes if these are WordNet ids."""
+    templates: Literal["imagenet"] | tuple[str, ...] = ("a photo of a {}.",)
+    """Texts with `{}` for the name, whose features are averaged; `imagenet`: the 80 of the CLIP paper."""
+
+    @model_validator(mode="after")
+    def _one_source_of_weights(self) -> Self:
+        if (self.pretrained is None) == (self.weights is None):
+            raise ValueError("found both or none of pretrained and weights; expected one of them")
+        if (self.weights is None) != (self.sha256 is None):
+            raise ValueError("found one of weights and sha256; expected both or none")
+        if self.templates != "imagenet" and not (self.templates and all("{}" in text for text in self.templates)):
+            raise ValueError(f"found templates {list(self.templates)}; expected texts with {{}} for the name")
+        return self
+
+
+AnyPretrained = TorchvisionModel | TimmModel | CheckpointModel | PythonModel | HubModel
+"""A network whose weights come from elsewhere."""
+AnyModel = Annotated[TrainedModel | AnyPretrained | OpenClipModel, Field(discriminator="kind")]
 """A model to evaluate."""
-AnyNetwork = Annotated[
-    SmallNetwork | TorchvisionModel | TimmModel | CheckpointModel | PythonModel, Field(discriminator="kind")
-]
+AnyNetwork = Annotated[SmallNetwork | AnyPretrained, Field(discriminator="kind")]
 """A network to train, from scratch or from its weights."""

@@ -43,7 +43,7 @@ def metrics(
 ) -> None:
     r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
 
-    The best of comparable results is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md; twenty
+    The best of comparable results is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md;
     questions with their SQL: docs/queries.md. Damaged and foreign records count nowhere; they are named after the
     answer, and the exit status is then 1.
 

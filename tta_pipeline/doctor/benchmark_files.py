@@ -6,7 +6,7 @@ from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import ENDING, load_all
-from tta_pipeline.benchmarks.models import TimmModel
+from tta_pipeline.benchmarks.models import HubModel, OpenClipModel, TimmModel
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
@@ -53,9 +53,16 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
             yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
         else:
             yield fault(name, found, "put it there, or correct the benchmark file")
-    if any(isinstance(model, TimmModel) for model in benchmark.models.values()) and not is_installed("timm"):
+    if any(isinstance(model, TimmModel | HubModel) for model in benchmark.models.values()) and not is_installed("timm"):
         is_well = False
-        yield fault(name, "it has models of kind timm, which is not installed", "pip install -e '.[timm]'")
+        yield fault(
+            name, "it has models of kind timm or hf, for which timm is not installed", "pip install -e '.[timm]'"
+        )
+    if any(isinstance(model, OpenClipModel) for model in benchmark.models.values()) and not is_installed(
+        "open_clip_torch"
+    ):
+        is_well = False
+        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install -e '.[clip]'")
     for finding in checkpoints(benchmark, locations):
         is_well = False
         yield finding

@@ -13,13 +13,15 @@ from tta_pipeline.doctor.mounts import existing, file_system_of
 from tta_pipeline.locations import Locations
 
 EXTRAS = {
+    "clip": ("open_clip_torch",),
     "timm": ("timm",),
     "remote": ("aiohttp", "braceexpand", "fsspec", "s3fs"),
     "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
 }
 """The packages of each optional extra, as pyproject.toml has them."""
 _USES = {
-    "timm": "models of kind timm",
+    "clip": "models of kind open_clip",
+    "timm": "models of kind timm and hf",
     "remote": "shard sets at http, https and s3 URLs",
     "loaders": "other loaders in loader-bench",
 }

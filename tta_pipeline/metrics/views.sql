@@ -545,32 +545,58 @@ shared AS (
         count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions) > 1
         AND count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, other_parts, other_conditions, stream, position, corruption, severity)
             = count(DISTINCT loader) OVER (PARTITION BY benchmark, shift_set, setting, other_conditions)
+),
+trainings AS (
+    SELECT
+        *,
+        first_value(weights_sha256) OVER (PARTITION BY everything_else ORDER BY loader <> 'indexed', loader, model) AS expected_sha256
+    FROM (
+        SELECT
+            *,
+            -- Settings have the recipe; the rest is what it was trained on, and what computed.
+            md5(concat_ws(' | ', benchmark, shift_set, json_merge_patch(settings, '{"loader": null}'), architecture, manifest_sha256,
+                num_samples, num_epochs_done, device, cpu_model, num_cores, compute_threads, num_ranks, torch_version)) AS everything_else
+        FROM latest_training_runs
+    )
+    QUALIFY count(DISTINCT loader) OVER (PARTITION BY everything_else) > 1
+),
+compared AS (
+    SELECT
+        md5(setting || other_conditions) AS comparison,
+        benchmark, shift_set, model, method, protocol, subset, experiment, loader,
+        count(*) AS num_cells,
+        sum(num_samples) AS num_samples,
+        sum(num_samples) / sum(wall_s) AS images_per_s,
+        avg(time_to_first_batch_s) AS time_to_first_batch_s,
+        sum(data_wait_s) AS data_wait_s,
+        sum(data_wait_s) / sum(wall_s) AS data_wait_share,
+        sum(num_inodes) AS num_inodes,
+        avg(error) AS error,
+        bool_and(predictions_sha256 = expected_sha256) AS same_predictions,
+        bool_or(generated) AS generated
+    FROM shared
+    GROUP BY benchmark, shift_set, model, method, protocol, subset, experiment, loader, setting, other_conditions
+    UNION ALL
+    SELECT
+        everything_else, benchmark, shift_set, model, NULL, NULL, NULL, NULL, loader, NULL,
+        num_samples * num_epochs_done, images_per_s, time_to_first_batch_s, data_wait_s,
+        data_wait_s * images_per_s / (num_samples * num_epochs_done),
+        num_inodes, validation_error, weights_sha256 = expected_sha256, NULL
+    FROM trainings
 )
-SELECT
-    benchmark, shift_set, model, method, protocol, subset, experiment, loader,
-    count(*) AS num_cells,
-    sum(num_samples) AS num_samples,
-    sum(num_samples) / sum(wall_s) AS images_per_s,
-    avg(time_to_first_batch_s) AS time_to_first_batch_s,
-    sum(data_wait_s) AS data_wait_s,
-    sum(data_wait_s) / sum(wall_s) AS data_wait_share,
-    sum(num_inodes) AS num_inodes,
-    avg(error) AS error,
-    bool_and(predictions_sha256 = expected_sha256) AS same_predictions,
-    bool_or(generated) AS generated
-FROM shared
-GROUP BY benchmark, shift_set, model, method, protocol, subset, experiment, loader, setting, other_conditions
-ORDER BY benchmark, shift_set, subset, model, method, protocol, md5(setting || other_conditions), loader <> 'indexed', loader, experiment;
-COMMENT ON VIEW loader_comparison IS 'Experiments that differ in their loader alone, under equal conditions, over the cells that every loader evaluated; whether the page cache was warm is not known';
-COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, clean images and seeds included, that every one of the loaders evaluated';
-COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these';
+SELECT * EXCLUDE (comparison) FROM compared
+ORDER BY benchmark, shift_set, method IS NULL, subset, method, protocol, comparison, loader <> 'indexed', loader, model, experiment;
+COMMENT ON VIEW loader_comparison IS 'Experiments that differ in their loader alone, under equal conditions, over the cells that every loader evaluated, and trainings that do; whether the page cache was warm is not known';
+COMMENT ON COLUMN loader_comparison.experiment IS 'Name of the experiment; NULL for the training of the model';
+COMMENT ON COLUMN loader_comparison.num_cells IS 'Number of stream segments, clean images and seeds included, that every one of the loaders evaluated; NULL for a training';
+COMMENT ON COLUMN loader_comparison.num_samples IS 'Samples of these, or of all epochs of a training';
 COMMENT ON COLUMN loader_comparison.images_per_s IS 'Samples / seconds, over these';
 COMMENT ON COLUMN loader_comparison.time_to_first_batch_s IS 'Mean over these of the seconds from the start of the pass until the first batch, with the start of worker processes where the loader has some';
 COMMENT ON COLUMN loader_comparison.data_wait_s IS 'Seconds that were waited for batches, over these';
 COMMENT ON COLUMN loader_comparison.data_wait_share IS 'Share of the time in which the device waited for data';
 COMMENT ON COLUMN loader_comparison.num_inodes IS 'Files that hold the samples: shards, or loose files';
-COMMENT ON COLUMN loader_comparison.error IS 'Mean over these of the top-1 error in [0, 1]';
-COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether every predicted label is that of the loader indexed, or of the first loader without it';
+COMMENT ON COLUMN loader_comparison.error IS 'Mean over these of the top-1 error in [0, 1]; the validation error of a training';
+COMMENT ON COLUMN loader_comparison.same_predictions IS 'Whether every predicted label, or the weights of a training, are those of the loader indexed, or of the first loader without it';
 
 CREATE VIEW first_system_log AS
 WITH sets AS (

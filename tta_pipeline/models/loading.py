@@ -2,10 +2,22 @@
 
 from pathlib import Path
 
-from tta_pipeline.benchmarks.models import AnyModel, CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
+from tta_pipeline.benchmarks.models import (
+    AnyModel,
+    AnyPretrained,
+    CheckpointModel,
+    HubModel,
+    OpenClipModel,
+    TimmModel,
+    TorchvisionModel,
+    TrainedModel,
+)
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.labels.label_files import read_classes
+from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
+from tta_pipeline.models.clip_models import clip_model
+from tta_pipeline.models.hub_models import hub_classes, hub_model
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.outputs import of_some_classes
 from tta_pipeline.models.python_models import python_model
@@ -13,9 +25,6 @@ from tta_pipeline.models.timm_models import timm_model
 from tta_pipeline.models.torchvision_models import torchvision_model
 from tta_pipeline.models.trained import trained_model
 from tta_pipeline.models.trial import require_outputs
-
-_IMAGENET = Path("imagenet")
-"""The list of ImageNet's 1,000 classes."""
 
 
 def load_model(
@@ -37,26 +46,12 @@ def load_model(
     """
     if isinstance(spec, TrainedModel):
         model = trained_model(name, source_model)
-    elif isinstance(spec, TorchvisionModel):
-        model = torchvision_model(name, spec)
-    elif isinstance(spec, TimmModel):
-        model = timm_model(name, spec)
+    elif isinstance(spec, OpenClipModel):
+        model = clip_model(name, spec, classes=classes, image_size=image_size)
     else:
-        num_classes = len(read_classes(spec.classes) if spec.classes else classes)
-        if isinstance(spec, CheckpointModel):
-            model = checkpoint_model(name, spec, num_classes=num_classes)
-        else:
-            model = python_model(name, spec, num_classes=num_classes)
-            if image_size is not None:
-                require_outputs(
-                    model.make(),
-                    num_classes=num_classes,
-                    image_size=image_size,
-                    called=f"model {name}, {spec.factory},",
-                )
-    own_classes = None if isinstance(spec, TrainedModel) else spec.classes or _imagenet(model, classes)
-    if own_classes is not None:
-        model = of_some_classes(model, read_classes(own_classes), classes, named=own_classes)
+        of_own = read_classes(spec.classes) if spec.classes else classes
+        model = loaded_model(name, spec, num_classes=len(of_own), image_size=image_size)
+        model = _of_these_classes(model, spec, classes)
     if model.num_classes != len(classes):
         raise EvaluationError(
             f"model {name} predicts {model.num_classes} classes; expected the class map's {len(classes)}: "
@@ -65,7 +60,40 @@ def load_model(
     return model
 
 
-def _imagenet(model: LoadedModel, classes: tuple[str, ...]) -> Path | None:
-    """Return the name of ImageNet's list if *classes* are some of its classes and *model* has as many outputs."""
-    known = read_classes(_IMAGENET)
-    return _IMAGENET if model.num_classes == len(known) > len(classes) and set(classes) <= set(known) else None
+def loaded_model(name: str, spec: AnyPretrained, *, num_classes: int, image_size: int | None = None) -> LoadedModel:
+    """Load the model that *spec* describes, with all its outputs.
+
+    Args:
+        name: Name of the model.
+        spec: Its section in a benchmark file.
+        num_classes: Number of outputs that weights from a file must have.
+        image_size: As for `load_model`.
+
+    Raises:
+        EvaluationError: the weights are missing, unknown or not the expected ones.
+    """
+    if isinstance(spec, TorchvisionModel):
+        return torchvision_model(name, spec)
+    if isinstance(spec, TimmModel):
+        return timm_model(name, spec)
+    if isinstance(spec, HubModel):
+        return hub_model(name, spec)
+    if isinstance(spec, CheckpointModel):
+        return checkpoint_model(name, spec, num_classes=num_classes)
+    model = python_model(name, spec, num_classes=num_classes)
+    if image_size is not None:
+        called = f"model {name}, {spec.factory},"
+        require_outputs(model.make(), num_classes=num_classes, image_size=image_size, called=called)
+    return model
+
+
+def _of_these_classes(model: LoadedModel, spec: AnyPretrained, classes: tuple[str, ...]) -> LoadedModel:
+    """Return *model* with the outputs for *classes*, if it is known which of its outputs they are."""
+    if spec.classes:
+        return of_some_classes(model, read_classes(spec.classes), classes, named=str(spec.classes))
+    if isinstance(spec, HubModel) and set(classes) <= set(labels := hub_classes(spec)):
+        return of_some_classes(model, labels, classes, named=f"label_names of {spec.hf}")
+    imagenet = shipped_classes("imagenet")
+    if model.num_classes == len(imagenet) > len(classes) and set(classes) <= set(imagenet):
+        return of_some_classes(model, imagenet, classes, named="imagenet")
+    return model

@@ -3,16 +3,30 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tta_pipeline.benchmarks.functions import is_reference
-from tta_pipeline.benchmarks.models import AnyNetwork, CheckpointModel, PythonModel, TimmModel, TorchvisionModel
+from tta_pipeline.benchmarks.models import (
+    AnyNetwork,
+    AnyPretrained,
+    CheckpointModel,
+    HubModel,
+    OpenClipModel,
+    PythonModel,
+    TimmModel,
+    TorchvisionModel,
+)
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
+from tta_pipeline.models.clip_models import clip_model
 from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.hub_models import hub_model
 from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import loaded_model
 from tta_pipeline.models.networks import architecture_of
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.python_models import python_model
@@ -24,6 +38,7 @@ from tta_pipeline.shards.manifest import file_sha256
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Mean and std of ImageNet's training images; untrained networks get them."""
 _NUM_IMAGENET = 1000
+_DESCRIBED = Annotated[AnyPretrained | OpenClipModel, Field(discriminator="kind")]
 Weights = str | Path | Mapping[str, torch.Tensor] | None
 
 
@@ -38,7 +53,7 @@ class Classifier(Normalized):
 
 
 def load_model(
-    name: str,
+    name: str | Mapping[str, object],
     *,
     num_classes: int | None = None,
     weights: Weights = "pretrained",
@@ -48,9 +63,11 @@ def load_model(
     """Return a classifier of images in [0, 1]; it first subtracts *mean* and divides by *std*.
 
     Args:
-        name: `timm:<architecture>`, `torchvision:<architecture>`, `<module>:<name>` of a function or class of your own
+        name: `timm:<architecture>`, `torchvision:<architecture>`, `hf-hub:<org>/<name>@<commit>` of a model for timm on
+            the Hugging Face Hub, `<module>:<name>` of a function or class of your own
             that returns a network of normalised images, or the file of a benchmark's trained source model, such as
-            `data/digits_c/source_model.safetensors`, which has its own weights, mean and std.
+            `data/digits_c/source_model.safetensors`, which has its own weights, mean and std. Or a model as a benchmark
+            file describes it, such as `{"kind": "open_clip", ...}`, which says all of it but *num_classes*.
         num_classes: Number of outputs that it must have; None: as many as the weights have.
         weights: pretrained: those of timm, or torchvision's newest (names such as `IMAGENET1K_V1` select others);
             a path: a state dict, safetensors or `.pth`, loaded without running code; a state dict; None: untrained.
@@ -63,14 +80,18 @@ def load_model(
             function raises or returns something else.
     """
     try:
-        if Path(name).suffix == ".safetensors":
-            _require_nothing_else(name, weights=weights, mean=mean, std=std)
+        if not isinstance(name, str):
+            _require_nothing_else("a description", weights=weights, mean=mean, std=std)
+            facts = _of_section(dict(name), num_classes=num_classes)
+        elif Path(name).suffix == ".safetensors":
+            _require_nothing_else(f"the source model {name}", weights=weights, mean=mean, std=std)
             facts = trained_model(Path(name).name, Path(name))
         else:
             facts = _described(name, weights, num_classes=num_classes, mean=mean, std=std)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise EvaluationError(f"{problem['loc'][0]} is {problem['input']!r:.60}; {problem['msg']}") from None
+        where = ".".join(map(str, problem["loc"])) or "the description"
+        raise EvaluationError(f"{where} is {problem['input']!r:.60}; {problem['msg']}") from None
     if num_classes is not None and facts.num_classes != num_classes:
         raise EvaluationError(
             f"{name} with these weights has {facts.num_classes} outputs; expected {num_classes}: use other weights, or "
@@ -84,15 +105,28 @@ def load_model(
 def _require_nothing_else(
     name: str, *, weights: Weights, mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> None:
-    """Refuse arguments that a source model would ignore."""
+    """Refuse arguments that would be ignored."""
     given: dict[str, object] = {field: value for field, value in (("mean", mean), ("std", std)) if value is not None}
     if weights != "pretrained":
         given["weights"] = weights
     for field, value in given.items():
         raise EvaluationError(
-            f"{field} is {value!r:.60}; expected none with the source model {name}, which has its own weights, mean "
-            f"and std: leave {field} out"
+            f"{field} is {value!r:.60}; expected none with {name}, which has its own weights, mean and std: leave "
+            f"{field} out"
         )
+
+
+def _of_section(section: dict[str, object], *, num_classes: int | None) -> LoadedModel:
+    """Return the model that a section of a benchmark file describes."""
+    spec: AnyPretrained | OpenClipModel = TypeAdapter(_DESCRIBED).validate_python(section)
+    if isinstance(spec, OpenClipModel):
+        names = read_classes(spec.class_names) if isinstance(spec.class_names, Path) else spec.class_names
+        if names is None:
+            raise EvaluationError("class_names is missing; expected what the classes are called in texts")
+        return clip_model(spec.architecture, spec, classes=names)
+    if num_classes is None and isinstance(spec, CheckpointModel | PythonModel):
+        raise EvaluationError("num_classes is missing; expected it with weights or a network of your own")
+    return loaded_model("a description", spec, num_classes=num_classes or 0)
 
 
 def _described(
@@ -122,23 +156,26 @@ def _described(
     return model_of_state(network, dict(weights), num_classes=num_classes, **given)
 
 
-def _network(name: str) -> TorchvisionModel | TimmModel | PythonModel:
+def _network(name: str) -> TorchvisionModel | TimmModel | HubModel | PythonModel:
     """Return the section of a benchmark file that *name* stands for."""
     library, _, architecture = name.partition(":")
     if library == "torchvision" and architecture:
         return TorchvisionModel(kind="torchvision", architecture=architecture)
     if library == "timm" and architecture:
         return TimmModel(kind="timm", architecture=architecture)
+    if library == "hf-hub":
+        repository, _, revision = architecture.partition("@")
+        return HubModel(kind="hf", hf=repository, revision=revision)
     if is_reference(name):
         return PythonModel(kind="python", factory=name)
     raise EvaluationError(
-        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, <module>:<name> of a "
-        "function of your own, or the .safetensors file of a benchmark's source model"
+        f"the model is {name!r}; expected timm:<architecture>, torchvision:<architecture>, "
+        "hf-hub:<org>/<name>@<commit>, <module>:<name> of your own, or a benchmark's source_model.safetensors"
     )
 
 
 def _of_file(
-    network: TorchvisionModel | TimmModel | PythonModel,
+    network: TorchvisionModel | TimmModel | HubModel | PythonModel,
     path: Path,
     given: Mapping[str, tuple[float, ...]],
     *,
@@ -149,6 +186,10 @@ def _of_file(
     if isinstance(network, PythonModel):
         section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
         return python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)
+    if isinstance(network, HubModel):
+        raise EvaluationError(
+            f"weights is {path}; expected pretrained or None with {network.hf}, or load the file's state dict first"
+        )
     section = {"kind": "checkpoint", "library": network.kind, "architecture": network.architecture, "path": path,
                "sha256": sha256, **given}  # fmt: skip
     return checkpoint_model(network.architecture, CheckpointModel.model_validate(section), num_classes=num_classes)
@@ -194,10 +235,12 @@ def _published(name: str, weights: str) -> LoadedModel:
     if isinstance(network, TorchvisionModel):
         chosen = "DEFAULT" if weights == "pretrained" else weights
         return torchvision_model(network.architecture, network.model_copy(update={"weights": chosen}))
+    if isinstance(network, HubModel) and weights == "pretrained":
+        return hub_model(network.hf, network)
     if isinstance(network, PythonModel):
         raise EvaluationError(
             f"weights is {weights!r}; expected a file, a state dict or None with {name}, whose weights are your own"
         )
-    if weights != "pretrained":
+    if isinstance(network, HubModel) or weights != "pretrained":
         raise EvaluationError(f"weights is {weights!r}; expected pretrained, a file, a state dict or None with timm")
     return timm_model(network.architecture, network)

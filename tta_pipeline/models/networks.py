@@ -10,6 +10,7 @@ from torch import nn
 from tta_pipeline.benchmarks.models import (
     AnyNetwork,
     CheckpointModel,
+    HubModel,
     PythonModel,
     SmallNetwork,
     TimmModel,
@@ -20,6 +21,7 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.checkpoints import checkpoint_state
 from tta_pipeline.models.fitting import head_shapes
+from tta_pipeline.models.hub_models import hub_architecture, hub_model
 from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.python_models import python_architecture, python_state
@@ -52,6 +54,8 @@ def architecture_of(spec: AnyNetwork) -> Architecture:
         return library_architecture("timm", spec.architecture)
     if isinstance(spec, CheckpointModel):
         return library_architecture(spec.library, spec.architecture)
+    if isinstance(spec, HubModel):
+        return hub_architecture(spec)
     return python_architecture(spec)
 
 
@@ -109,6 +113,8 @@ def _start(spec: AnyNetwork) -> _Start:
         return _start_of(torchvision_model(spec.architecture, spec))
     if isinstance(spec, TimmModel):
         return _start_of(timm_model(spec.architecture, spec))
+    if isinstance(spec, HubModel):
+        return _start_of(hub_model(spec.hf, spec))
     if isinstance(spec, CheckpointModel):
         return _Start(checkpoint_state(spec, num_classes=None), spec.mean, spec.std, spec.sha256)
     if isinstance(spec, PythonModel):

@@ -1,7 +1,6 @@
 """A model for a benchmark with only some of its classes: the other outputs are left out."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -26,7 +25,7 @@ class _SomeOutputs(nn.Module):
 
 
 def of_some_classes(
-    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: Path
+    model: LoadedModel, own_classes: tuple[str, ...], classes: tuple[str, ...], *, named: str
 ) -> LoadedModel:
     """Return *model*, whose outputs are *own_classes*, with only the outputs for *classes*, in their order."""
     if own_classes == classes:

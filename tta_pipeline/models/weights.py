@@ -29,14 +29,7 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
     Raises:
         EvaluationError: the file is missing, changed, unreadable, or holds something else.
     """
-    try:
-        is_file, found = path.is_file(), file_sha256(path) if path.is_file() else None
-    except OSError as error:
-        raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
-    if not is_file:  # reading a FIFO would block
-        raise EvaluationError(f"{path} is {'not a file' if path.exists() else 'missing'}; expected weights: restore it")
-    if found != sha256:
-        raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
+    require_file(path, sha256)
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -47,6 +40,22 @@ def read_state(path: Path, sha256: str, *, key: str | None = None) -> dict[str, 
             "without code"
         ) from error
     return _only_state(content, path, key)
+
+
+def require_file(path: Path, sha256: str) -> None:
+    """Check that the file *path* is there, and is the one with this hash.
+
+    Raises:
+        EvaluationError: it is missing, unreadable or another.
+    """
+    try:
+        is_file, found = path.is_file(), file_sha256(path) if path.is_file() else None
+    except OSError as error:
+        raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
+    if not is_file:  # reading a FIFO would block
+        raise EvaluationError(f"{path} is {'not a file' if path.exists() else 'missing'}; expected weights: restore it")
+    if found != sha256:
+        raise EvaluationError(f"{path} hashes to {found}; expected {sha256} as the benchmark file says: restore it")
 
 
 def _only_state(content: object, path: Path, key: str | None) -> dict[str, torch.Tensor]:

@@ -97,6 +97,22 @@ SELECT DISTINCT device, versions->>'host' AS host, versions->>'platform' AS plat
 FROM latest_evaluations WHERE benchmark = ? AND shift_set = ?
 """
 
+TRAININGS = """
+SELECT model, architecture, fine_tuned, augmentation, optimizer, lr, batch_size, num_epochs_done AS epochs, stopped,
+       selected, train_error, validation_error, validated_on, best_epoch, best_validation_error, images_per_s,
+       data_wait_s / (SELECT sum(wall_s) FROM training_epochs AS e
+                      WHERE e.folder = r.folder AND e.sequence = r.sequence) AS data_wait_share,
+       wall_s, num_resumed, num_ranks
+FROM latest_training_runs AS r WHERE benchmark = ? AND shift_set = ? ORDER BY model
+"""
+
+LEARNING_CURVES = """
+SELECT model, epoch, train_error, validation_error, train_loss, validation_loss, lr, images_per_s, data_wait_s,
+       compute_s, wall_s
+FROM training_epochs SEMI JOIN latest_training_runs USING (folder, sequence)
+WHERE benchmark = ? AND shift_set = ? ORDER BY model, epoch
+"""
+
 SHIFT_SETS = """
 SELECT shift_set, experiment, generated, model, method, protocol, subset, num_cells, num_shifts, num_in_mean, num_runs,
        mean_error, sd_error, clean_error

@@ -30,6 +30,7 @@ from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
+from tta_pipeline.reports.training_figures import learning_curves
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +156,7 @@ SECTIONS = (
         name="throughput",
         title="Throughput over runs",
         text="Median over the cells of each run, for the experiments that ran most often; a line needs two runs under "
-        "equal conditions: device, processor, cores, threads, processes, batch size, precision and compile mode.",
+        "equal conditions: device, processor, cores, threads, processes, batch size, precision, compile mode, loader.",
         sql=queries.THROUGHPUT,
         has_table=False,
         draw=lambda _, table: throughput_lines(table),
@@ -164,10 +165,27 @@ SECTIONS = (
         name="loaders",
         title="Loose files or shards?",
         text="Experiments that differ in their loader alone, over the cells that all of them evaluated under equal "
-        "conditions. Whether the files were in the page cache is not known: the first to read them may have warmed it "
-        "for the next.",
+        "conditions, and trainings that do. Whether the files were in the page cache is not known: the first to read "
+        "them may have warmed it for the next.",
         sql=queries.LOADERS,
         draw=lambda _, table: loader_comparison_bars(table),
+        needs_rows=True,
+    ),
+    ReportSection(
+        name="training",
+        title="Training",
+        text="The newest training of each model. Errors are those of the epoch whose weights were kept.",
+        sql=queries.TRAININGS,
+        needs_rows=True,
+    ),
+    ReportSection(
+        name="learning_curves",
+        title="Learning curves",
+        text="On training images while the weights change, with their augmentation, and on validation images after "
+        "each epoch.",
+        sql=queries.LEARNING_CURVES,
+        has_table=False,
+        draw=lambda _, table: learning_curves(table),
         needs_rows=True,
     ),
     ReportSection(name="shards", title="Shards", text="What replaced the loose files.", sql=queries.SHARD_SETS),

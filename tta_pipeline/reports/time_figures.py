@@ -91,9 +91,11 @@ def throughput_lines(history: Table) -> Figure | None:
 
 def loader_comparison_bars(comparison: Table) -> Figure:
     """Return the images/s of each loader under the same model, and the share of the time in which it was waited for."""
-    columns = ("experiment", "loader", "images_per_s", "data_wait_share")
-    rows = list(zip(*map(comparison.column, columns), strict=True))
-    names = [f"{experiment}: {_LOADERS[loader]}" for experiment, loader, _, _ in rows]
+    trained = [f"training of {model}" for model in comparison.column("model")]
+    of_what = [name or training for name, training in zip(comparison.column("experiment"), trained, strict=True)]
+    columns = ("loader", "images_per_s", "data_wait_share")
+    rows = list(zip(of_what, *map(comparison.column, columns), strict=True))
+    names = [f"{name}: {_LOADERS[loader]}" for name, loader, _, _ in rows]
     colours = dict(zip(_LOADERS, colours_of(len(_LOADERS)), strict=True))
     hatches = dict(zip(_LOADERS, HATCHES, strict=False))
     figure = Figure(figsize=(9, 1.1 + 0.3 * len(rows)), layout="constrained")

@@ -13,7 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 from scipy.stats import binomtest
 
-from tta_pipeline.assets.normalisation import checks_normalisation, normalisation_report
+from tta_pipeline.assets.evaluation import evaluation_checks
+from tta_pipeline.assets.normalisation import NORMALISATION, normalisation_report
 from tta_pipeline.assets.scope import CellScope, SetScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
@@ -142,10 +143,13 @@ def test_only_an_unadapted_model_of_the_user_s_is_checked_on_clean_images(data: 
     benchmark = written(data)
     clean, cells = SetScope(benchmark=benchmark, cell=CLEAN), CellScope(benchmark=benchmark)
 
-    assert checks_normalisation(clean, "source")
-    assert not checks_normalisation(clean, "norm")
-    assert not checks_normalisation(cells, "source")
-    assert not checks_normalisation(SetScope(benchmark=trained_source(benchmark), cell=CLEAN), "source")
+    def has_check(scope: CellScope | SetScope, experiment_name: str) -> bool:
+        return NORMALISATION in {key.name for key in evaluation_checks(scope, experiment_name).check_keys}
+
+    assert has_check(clean, "source")
+    assert not has_check(clean, "norm")
+    assert not has_check(cells, "source")
+    assert not has_check(SetScope(benchmark=trained_source(benchmark), cell=CLEAN), "source")
 
 
 def trained_source(benchmark: Benchmark) -> Benchmark:

@@ -13,6 +13,7 @@ from tta_pipeline.records.files import read_record, record_paths
 from tta_pipeline.reports.tables import query
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.metrics.made import with_error, write
+from tta_pipeline_tests.metrics.trained import record_training, training_run
 
 TEXT = (Path(__file__).parents[2] / "docs" / "queries.md").read_text()
 QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re.MULTILINE))
@@ -20,7 +21,7 @@ QUESTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", TEXT, re.DOTALL | re
 
 @pytest.fixture(scope="module")
 def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
-    """The results of the sweep, and two more seeds of each evaluation from another run."""
+    """The results of the sweep, two more seeds of each evaluation from another run, and a training."""
     locations = Locations(root=tmp_path_factory.mktemp("questions"))
     for path in record_paths(sweep.locations.root):
         copy = locations.root / path.relative_to(sweep.locations.root)
@@ -35,23 +36,24 @@ def database(sweep: Project, tmp_path_factory: pytest.TempPathFactory):
                     run_id="another",
                     started_at="2999-01-01T00:00:00+00:00",
                 )
+    record_training(locations, training_run(benchmark="small"))
     publish_metrics(locations)
     with open_metrics(locations.metrics) as connection:
         yield connection
 
 
-def test_there_are_twenty():
-    """As the title says, each with one query."""
-    assert 20 == len(QUESTIONS)
+def test_each_has_one_query():
+    """There are twenty at least."""
+    assert len(QUESTIONS) >= 20
     assert all(1 == text.count("```sql") for text in QUESTIONS.values())
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_question_is_answered(database: duckdb.DuckDBPyConnection, question: str):
-    """The SQL runs, and it has an answer unless none is good news."""
+    """The SQL runs, and it has an answer unless the page says what no row means."""
     (sql,) = re.findall(r"```sql\n(.*?)```", QUESTIONS[question], re.DOTALL)
 
     answer = query(database, sql)
 
-    assert answer.rows or "No row is good news" in QUESTIONS[question]
+    assert answer.rows or re.search("No row (is|means)", QUESTIONS[question])
     assert not any("(" in column for column in answer.columns), "every column has a name"

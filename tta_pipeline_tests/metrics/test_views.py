@@ -17,6 +17,7 @@ from tta_pipeline.records.evaluation import ALIKE
 from tta_pipeline.records.files import publish_record
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
 from tta_pipeline_tests.metrics.made import evaluation, facts_of_version_1, record, record_of_part, write_version_1
+from tta_pipeline_tests.metrics.trained import record_training, training_run
 
 Ask = Callable[..., list[tuple[Any, ...]]]
 
@@ -527,3 +528,25 @@ def test_other_predictions_of_a_loader_are_told(locations: Locations, ask: Ask):
     assert [("indexed", True), ("imagefolder", False), ("webdataset", True)] == ask(
         "SELECT loader, same_predictions FROM loader_comparison"
     )
+
+
+def test_trainings_are_compared_by_loader(locations: Locations, ask: Ask):
+    """Where models differ in their loader alone: the same recipe, images and machine; `error` is the validation's."""
+    for model, loader, changes in (
+        ("cnn", "indexed", {}),
+        ("loose", "imagefolder", {"num_inodes": 1000, "weights_sha256": "b" * 64}),
+        ("fewer_cores", "webdataset", {"num_cores": 1}),
+        ("other_recipe", "webdataset", {"settings": json.dumps({"kind": "trained", "loader": "webdataset", "ema": 1})}),
+    ):
+        settings = json.dumps({"kind": "trained", "loader": loader})
+        run = training_run(**{"model": model, "loader": loader, "settings": settings, **changes})
+        record_training(locations, run)
+
+    rows = ask("SELECT model, experiment, loader, num_samples, images_per_s, time_to_first_batch_s, data_wait_s, "
+               "data_wait_share, num_inodes, error, same_predictions FROM loader_comparison")  # fmt: skip
+
+    times = (3000, 100.0, 0.2, 1.5, pytest.approx(1.5 / 30))
+    assert [
+        ("cnn", None, "indexed", *times, 4, 0.375, True),
+        ("loose", None, "imagefolder", *times, 1000, 0.375, False),
+    ] == rows

@@ -16,12 +16,15 @@ from tta_pipeline.errors import ReportError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.records.training import TrainingEpoch
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.report import SECTIONS, write_report
 from tta_pipeline.reports.tables import query
+from tta_pipeline.reports.training_figures import curves_of
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.metrics.made import evaluation_at, forge
+from tta_pipeline_tests.metrics.trained import epoch, record_training, training_run
 
 ALWAYS = [section for section in SECTIONS if not (section.is_across_sets or section.needs_rows)]
 LOADERS = ("indexed", "imagefolder")
@@ -30,7 +33,7 @@ WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
 
 @pytest.fixture(scope="module")
 def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
-    """A copy of the sweep in which `tent` ran a second time, half as fast, with its report."""
+    """A copy of the sweep in which `tent` ran a second time, half as fast, and a training, with its report."""
     root = tmp_path_factory.mktemp("report") / "data"
     shutil.copytree(sweep.locations.root, root)
     locations = Locations(root=root)
@@ -39,6 +42,7 @@ def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locat
         shutil.copy(path, again)
         frame = {"sequence": 2, "run_id": "another"}
         forge(again, frame=frame, wall_s=2 * row.wall_s, images_per_s=row.images_per_s / 2)
+    record_training(locations, training_run(benchmark="small"))
     publish_metrics(locations)
     write_report(locations, load_benchmark(locations.benchmark_files / "small.yaml"))
     return locations
@@ -196,3 +200,25 @@ def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path
 
 def _rows(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
+
+
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        [epoch(number, validation_error=0.5 / number) for number in range(1, 31)],
+        [epoch(1)],
+        [epoch(1, validation_error=None)],
+        [epoch(1, train_error=None), epoch(2, train_loss=None, train_error=None, validation_loss=None)],
+    ],
+    ids=["thirty epochs", "one", "without validation", "what is not known"],
+)
+def test_learning_curves_have_a_point_for_each_value_that_is_known(epochs: list[TrainingEpoch]):
+    """Error on the left, loss on the right, on training and on validation images."""
+    figure = curves_of(training_run(epochs=epochs))
+
+    for axis, quantity in zip(figure.axes, ("error", "loss"), strict=True):
+        drawn = {line.get_label(): list(line.get_ydata()) for line in axis.get_lines()}
+        for label, part in (("training", "train"), ("validation", "validation")):
+            known = [getattr(each, f"{part}_{quantity}") for each in epochs]
+            assert [value for value in known if value is not None] == drawn.get(label, [])
+        assert all(value < axis.get_ylim()[1] for values in drawn.values() for value in values)

@@ -18,6 +18,7 @@ from tta_pipeline.shards.conversion import benchmark_conversion
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.single import write_cell
 from tta_pipeline.sources.existing_shards import ExistingShards
+from tta_pipeline.sources.remote_shards import RemoteShards
 from tta_pipeline_tests.conftest import write_tree
 
 FOG = Cell(corruption="fog", severity=1)
@@ -165,6 +166,19 @@ def test_training_shards_of_others_are_found_by_their_names(lie: Path):
 
     assert isinstance(source, ExistingShards)
     assert ["train-00.tar", "train-01.tar"] == [path.name for path in source.shards(TRAIN)]
+
+
+def test_training_shards_may_be_at_urls(tmp_path: Path):
+    """Beside those of the cells, which have addresses of their own."""
+    text = FILE.replace("shards: {shards}\n", "").format(
+        source="{kind: shards, root: https://example.org/c, train: 'https://example.org/train-{0..3}.tar'}", models="{}"
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+
+    source = observed_source(load_benchmark(tmp_path / "mine.yaml"), Locations(root=tmp_path / "data"))
+
+    assert isinstance(source, RemoteShards)
+    assert ((TRAIN, ("https://example.org/train-{0..3}.tar",)),) == source.elsewhere
 
 
 @pytest.mark.parametrize(

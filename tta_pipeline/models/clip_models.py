@@ -1,0 +1,187 @@
+"""Zero-shot classifiers of open_clip: an image tower, and text features of the classes as a linear head."""
+
+import hashlib
+import importlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.labels.label_files import read_classes
+from tta_pipeline.labels.shipped import shipped_classes
+from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.trial import require_outputs
+from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
+
+_NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
+"""Names of classes that say nothing to a text tower: numbers and WordNet ids."""
+
+
+class ZeroShotClassifier(nn.Module):
+    """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
+
+    Args:
+        tower: Maps normalised images (B, 3, H, W) to features (B, D).
+        text_features: One row of length 1 for each class, (K, D).
+        scale: What the cosine of image and text is multiplied with.
+    """
+
+    def __init__(self, tower: nn.Module, text_features: torch.Tensor, *, scale: float) -> None:
+        super().__init__()
+        self.tower = tower
+        num_classes, width = text_features.shape
+        self.head = nn.Linear(width, num_classes, bias=False)
+        self.head.weight = nn.Parameter(scale * text_features)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for normalised *images*."""
+        logits: torch.Tensor = self.head(normalize(self.tower(images), dim=-1))
+        return logits
+
+
+def clip_model(
+    name: str, spec: OpenClipModel, *, classes: tuple[str, ...], image_size: int | None = None
+) -> LoadedModel:
+    """Return the zero-shot classifier of *classes* that *spec* describes.
+
+    Raises:
+        EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
+            class has no name in words; or the image tower does not take images of *image_size*.
+    """
+    open_clip = _imported_open_clip()
+    class_names, templates = _class_names(spec, classes, open_clip), _templates(spec, open_clip)
+    clip = _made(open_clip, spec)
+    network = ZeroShotClassifier(
+        clip.visual,
+        _text_features(open_clip, spec, clip, class_names, templates),
+        scale=clip.logit_scale.detach().exp().item(),
+    ).eval()
+    if image_size is not None:
+        called = f"model {name}, open_clip's {spec.architecture},"
+        require_outputs(network, num_classes=len(classes), image_size=image_size, called=called)
+    settings = open_clip.get_model_preprocess_cfg(clip)
+    return LoadedModel(
+        name=name,
+        make_network=lambda: deepcopy(network),
+        num_classes=len(classes),
+        weights=spec.weights.name if spec.weights else f"open_clip {spec.architecture} {spec.pretrained}",
+        weights_sha256=spec.sha256 or state_sha256(clip.state_dict()),
+        mean=tuple(settings["mean"]),
+        std=tuple(settings["std"]),
+        architecture=f"open_clip {spec.architecture}",
+        # The texts and not their features, whose last bits differ between machines.
+        code={"texts_sha256": _texts_sha256(class_names, templates)},
+    )
+
+
+def _imported_open_clip() -> Any:
+    try:
+        return importlib.import_module("open_clip")
+    except ImportError as error:
+        raise EvaluationError(
+            "open_clip is not installed; expected the extra: run pip install 'tta_pipeline[clip]'"
+        ) from error
+
+
+def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) -> tuple[str, ...]:
+    """Return what each of *classes* is called in texts."""
+    if spec.class_names is not None:
+        given = spec.class_names
+        names = read_classes(given.expanduser()) if isinstance(given, Path) else given
+        if len(names) != len(classes):
+            raise EvaluationError(
+                f"class_names has {len(names)} names; expected one for each of the class map's {len(classes)} classes, "
+                "in its order"
+            )
+        return names
+    imagenet = shipped_classes("imagenet")
+    if set(classes) <= set(imagenet):
+        return tuple(open_clip.IMAGENET_CLASSNAMES[imagenet.index(wnid)] for wnid in classes)
+    if wordless := [name for name in classes if _NO_WORD.fullmatch(name)]:
+        raise EvaluationError(
+            f"class {wordless[0]!r} of the class map is no word that a text tower knows; expected `class_names` with a "
+            "name for each class"
+        )
+    return tuple(name.replace("_", " ") for name in classes)
+
+
+def _templates(spec: OpenClipModel, open_clip: Any) -> tuple[Callable[[str], str], ...]:
+    if spec.templates == "imagenet":
+        return tuple(open_clip.OPENAI_IMAGENET_TEMPLATES)
+    return tuple(text.replace("{}", "{0}").format for text in spec.templates)
+
+
+def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str], str]]) -> str:
+    texts = [[template(name) for template in templates] for name in class_names]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def _text_features(
+    open_clip: Any,
+    spec: OpenClipModel,
+    clip: nn.Module,
+    class_names: Sequence[str],
+    templates: Sequence[Callable[[str], str]],
+) -> torch.Tensor:
+    """Return the mean of the features of a class's texts, each and the mean of length 1, (K, D)."""
+    try:
+        tokenizer = open_clip.get_tokenizer(spec.architecture)
+    except Exception as error:  # some are fetched from the hub, whose client raises errors of any kind
+        raise EvaluationError(
+            f"open_clip has no tokenizer for {spec.architecture} ({first_line(error)}); expected a connection or its "
+            "files in the cache of huggingface_hub"
+        ) from error
+    features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, class_names, templates)
+    return features.T.contiguous()
+
+
+def _made(open_clip: Any, spec: OpenClipModel) -> Any:
+    """Return the whole CLIP with its weights.
+
+    Raises:
+        EvaluationError: architecture or weights do not exist, are changed, or do not fit.
+    """
+    if spec.architecture not in open_clip.list_models():
+        raise EvaluationError(
+            f"open_clip has no architecture {spec.architecture!r}; expected one of {', '.join(open_clip.list_models())}"
+        )
+    if spec.weights is not None and spec.sha256 is not None:
+        path = spec.weights.expanduser()
+        require_file(path, spec.sha256)
+        try:
+            return open_clip.create_model(spec.architecture, pretrained=str(path)).eval()
+        except Exception as error:  # of any kind: the file may hold anything
+            _explain_misfit(open_clip, spec.architecture, path, spec.sha256)
+            raise EvaluationError(
+                f"open_clip cannot load {path} ({first_line(error)}); expected weights of {spec.architecture}"
+            ) from error
+    try:
+        return open_clip.create_model(spec.architecture, pretrained=spec.pretrained).eval()
+    except Exception as error:  # its hub client raises errors of any kind
+        tags = ", ".join(open_clip.list_pretrained_tags_by_model(spec.architecture)) or "none"
+        raise EvaluationError(
+            f"open_clip cannot load {spec.architecture} {spec.pretrained} ({first_line(error)}); expected one of its "
+            f"tags ({tags}), and a connection or its file in the cache of huggingface_hub"
+        ) from error
+
+
+def _explain_misfit(open_clip: Any, architecture: str, path: Path, sha256: str) -> None:
+    """Raise an error with the first weights that do not fit, if some do not."""
+    whole = Architecture(
+        name=f"open_clip {architecture}",
+        called=f"open_clip's {architecture}",
+        library=f"open_clip {open_clip.__version__}",
+        make=lambda _: open_clip.create_model(architecture),
+        needs_storage=True,
+    )
+    require_fitting(whole, read_state(path, sha256), num_classes=None, what=f"{path} does not")

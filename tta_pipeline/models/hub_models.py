@@ -1,0 +1,73 @@
+"""Classifiers that were published for timm on the Hugging Face Hub, at one commit."""
+
+from dataclasses import replace
+from typing import Any
+
+from tta_pipeline.benchmarks.models import HubModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.models.architecture import Architecture
+from tta_pipeline.models.libraries import imported_timm, library_architecture
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.weights import first_line
+
+
+def hub_model(name: str, spec: HubModel) -> LoadedModel:
+    """Return the model of the hub with its weights, and the normalisation in its `config.json`.
+
+    Raises:
+        EvaluationError: timm is not installed, or the model cannot be fetched or made.
+    """
+    network = _made(spec, pretrained=True)
+    settings = network.pretrained_cfg
+    return hub_architecture(spec).with_state(
+        name, network.state_dict(), num_classes=network.num_classes, mean=tuple(settings["mean"]),
+        std=tuple(settings["std"]), weights=f"{spec.hf}@{spec.revision}",
+    )  # fmt: skip
+
+
+def hub_architecture(spec: HubModel) -> Architecture:
+    """Return the network of the model of the hub, without its weights.
+
+    Raises:
+        EvaluationError: timm is not installed.
+    """
+    return replace(
+        library_architecture("timm", _address(spec)), make=lambda num_classes: _made(spec, num_classes=num_classes)
+    )
+
+
+def hub_classes(spec: HubModel) -> tuple[str, ...]:
+    """Return `label_names` in the model's `config.json`; empty if there are none.
+
+    Raises:
+        EvaluationError: timm is not installed, or the file cannot be fetched.
+    """
+    imported_timm()
+    from timm.models import load_model_config_from_hf
+
+    try:
+        settings, _, _ = load_model_config_from_hf(f"{spec.hf}@{spec.revision}")
+    except Exception as error:  # its hub client raises errors of any kind
+        raise _unmade(spec, error) from error
+    return tuple(settings.get("label_names") or ())
+
+
+def _made(spec: HubModel, **settings: Any) -> Any:
+    timm = imported_timm()
+    try:
+        return timm.create_model(_address(spec), **settings)
+    except NotImplementedError:
+        raise  # the network can be made on another device than meta
+    except Exception as error:  # its hub client raises errors of any kind
+        raise _unmade(spec, error) from error
+
+
+def _unmade(spec: HubModel, error: Exception) -> EvaluationError:
+    return EvaluationError(
+        f"timm cannot make {_address(spec)} ({first_line(error)}); expected a model for timm with config.json and "
+        "weights at this commit, and a connection or the files in the cache of huggingface_hub"
+    )
+
+
+def _address(spec: HubModel) -> str:
+    return f"hf-hub:{spec.hf}@{spec.revision}"

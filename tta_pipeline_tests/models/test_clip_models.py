@@ -1,0 +1,144 @@
+"""A CLIP is a classifier of whatever classes have names, with a linear head as any other."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+import tta_pipeline as tta
+from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.errors import AdaptationError, EvaluationError
+from tta_pipeline.labels.shipped import shipped_classes
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.loading import load_model
+
+open_clip = pytest.importorskip("open_clip")
+
+TINY = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 2, "width": 16, "head_width": 8, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
+ANIMALS = ("cat", "polar_bear", "owl")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
+    """A CLIP of random weights, whose architecture open_clip knows as `tiny`."""
+    path = tmp_path_factory.mktemp("configs") / "tiny.json"
+    path.write_text(json.dumps(TINY))
+    open_clip.add_model_config(path)
+    torch.manual_seed(0)
+    return open_clip.create_model("tiny").eval()
+
+
+@pytest.fixture
+def spec(clip: nn.Module, tmp_path: Path) -> OpenClipModel:
+    """The same as a benchmark file describes it."""
+    path = tmp_path / "tiny.pt"
+    torch.save({"epoch": 3, "state_dict": clip.state_dict()}, path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return OpenClipModel(kind="open_clip", architecture="tiny", weights=path, sha256=sha256)
+
+
+def loaded(spec: OpenClipModel, classes: tuple[str, ...] = ANIMALS, image_size: int = 32, **changes) -> LoadedModel:
+    """Return the model as an evaluation gets it."""
+    changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
+    return load_model("clip", changed, source_model=Path(), classes=classes, image_size=image_size)
+
+
+def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module):
+    """Those of images and texts, scaled; images in [0, 1] are normalised as open_clip does."""
+    images = torch.rand(5, 3, 32, 32)
+    texts = open_clip.get_tokenizer("tiny")(["a photo of a cat.", "a photo of a polar bear.", "a photo of a owl."])
+    mean, std = (
+        torch.tensor(values).view(1, 3, 1, 1)
+        for values in (open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD)
+    )
+    model = loaded(spec)
+
+    with torch.inference_mode():
+        expected, _ = clip.get_logits((images - mean) / std, texts)
+        torch.testing.assert_close(expected, model.make()(images), rtol=1e-4, atol=1e-4)
+    assert ("open_clip tiny", "tiny.pt", spec.sha256) == (model.architecture, model.weights, model.weights_sha256)
+
+
+@pytest.mark.parametrize("method", ["source", "t3a", "lame", "tent", "sar", "cotta"])
+def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
+    """And the layer norms of its transformer."""
+    predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
+
+    assert (4, 3) == predicted.shape
+    assert predicted.isfinite().all()
+
+
+def test_a_method_of_batch_norm_is_refused(spec: OpenClipModel):
+    """As for any vision transformer, since there is none."""
+    with pytest.raises(AdaptationError, match="batch norm"):
+        build("norm", loaded(spec).make(), num_classes=3)
+
+
+def test_the_texts_decide(spec: OpenClipModel, tmp_path: Path):
+    """Names and templates are part of the identity; the same texts by another way are the same model."""
+    (tmp_path / "names.json").write_text(json.dumps(["cat", "polar bear", "owl"]))
+    default = loaded(spec)
+
+    assert default.identity == loaded(spec, class_names=["cat", "polar bear", "owl"]).identity
+    assert default.identity == loaded(spec, ("0", "1", "2"), class_names=tmp_path / "names.json").identity
+    for changes in ({"class_names": ["cat", "ice bear", "owl"]}, {"templates": ["a {}"]}, {"templates": "imagenet"}):
+        other = loaded(spec, **changes)
+        assert default.identity != other.identity
+        assert not torch.equal(default.make_network().head.weight, other.make_network().head.weight)
+
+
+def test_imagenet_has_names(spec: OpenClipModel):
+    """Those of open_clip, for its WordNet ids in any choice and order; numbers have none."""
+    wnids = shipped_classes("imagenet")
+    by_id = loaded(spec, (wnids[1], wnids[0]))
+
+    assert by_id.identity == loaded(spec, ("a", "b"), class_names=["goldfish", "tench"]).identity
+    with pytest.raises(EvaluationError, match=r"class '0' of the class map is no word .*expected `class_names`"):
+        loaded(spec, ("0", "1"))
+    with pytest.raises(EvaluationError, match=r"class_names has 1 names; expected one for each of the class map's 3"):
+        loaded(spec, class_names=["cat"])
+
+
+def test_what_does_not_fit_is_explained(spec: OpenClipModel, clip: nn.Module, tmp_path: Path):
+    """Another file, weights of another architecture, images of another size, and an unknown name or tag."""
+    with pytest.raises(EvaluationError, match=r"tiny\.pt hashes to .*; expected 0000"):
+        loaded(spec, sha256="0" * 64)
+    torch.save({"visual.conv1.weight": torch.zeros(3)}, tmp_path / "other.pt")
+    sha256 = hashlib.sha256((tmp_path / "other.pt").read_bytes()).hexdigest()
+    with pytest.raises(
+        EvaluationError, match=r"other\.pt does not fit open_clip's tiny; .*\n.* weights are missing, fir"
+    ):
+        loaded(spec, weights=tmp_path / "other.pt", sha256=sha256)
+    with pytest.raises(EvaluationError, match=r"model clip, open_clip's tiny, raised .* for images of 48x48; expected"):
+        loaded(spec, image_size=48)
+    with pytest.raises(EvaluationError, match=r"open_clip has no architecture 'huge'; expected one of .*ViT-B-32"):
+        loaded(spec, architecture="huge")
+    with pytest.raises(EvaluationError, match=r"cannot load ViT-B-32 never .* expected one of its tags \(openai, "):
+        loaded(spec, architecture="ViT-B-32", pretrained="never", weights=None, sha256=None)
+    with pytest.raises(ValidationError, match="found both or none of pretrained and weights"):
+        OpenClipModel(kind="open_clip", architecture="tiny")
+    with pytest.raises(ValidationError, match="expected texts with "):
+        OpenClipModel(kind="open_clip", architecture="tiny", pretrained="a", templates=("a photo",))
+
+
+def test_the_same_from_python(spec: OpenClipModel):
+    """By the section of a benchmark file, with the names of the classes."""
+    section = spec.model_dump(exclude_defaults=True) | {"class_names": ["cat", "polar bear", "owl"]}
+    model = tta.load_model(section)
+
+    assert torch.equal(loaded(spec).make_network().head.weight, model.network.head.weight)
+    with pytest.raises(EvaluationError, match="class_names is missing"):
+        tta.load_model(section | {"class_names": None})
+    with pytest.raises(EvaluationError, match="expected none with a description, which has its own weights"):
+        tta.load_model(section, mean=(0.5, 0.5, 0.5))
+    with pytest.raises(EvaluationError, match="has 3 outputs; expected 5"):
+        tta.load_model(section, num_classes=5)
