@@ -11,11 +11,13 @@ import pytest
 import torch
 import yaml
 from click.testing import CliRunner
+from pydantic import TypeAdapter
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.matrix import Matrix
-from tta_pipeline.benchmarks.models import CheckpointModel
+from tta_pipeline.benchmarks.models import AnyModel
 from tta_pipeline.cli import main
+from tta_pipeline.models.networks import untrained_network
 from tta_pipeline.resources import Compute
 from tta_pipeline.sources.kinds import ShardsSource
 
@@ -53,13 +55,24 @@ def test_every_configuration_of_the_recipes_is_one():
     assert set(fields) | {"decoded_folder", "decoded_limit_gib"} <= set(Compute.model_fields)
 
 
-def test_the_model_of_the_recipe_is_one():
-    """The section is read as it stands, but for the hash."""
+def recipe(name: str) -> str:
+    """Return the Python of a recipe that contains *name*."""
+    (text,) = [text for text in re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL) if name in text]
+    return text
+
+
+def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The sections are read as they stand, but for hashes, and the class is a network of as many outputs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
     (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "models:\n" in text]
 
-    section = yaml.safe_load(text)["models"]["mine"]
+    sections = yaml.safe_load(text.replace('"..."', f'"{64 * "0"}"'))["models"]
+    models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
 
-    assert "resnet50" == CheckpointModel.model_validate({**section, "sha256": 64 * "0"}).architecture
+    assert ["python", "checkpoint", "hf", "open_clip"] == [model.kind for model in models.values()]
+    assert (2, 7) == untrained_network(models["mine"], num_classes=7)(torch.rand(2, 3, 8, 8)).shape
 
 
 def test_the_matrix_of_the_recipe_is_one():
@@ -81,8 +94,7 @@ def test_the_source_of_the_recipe_is_one():
 
 def test_the_method_of_the_recipe_predicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The file, typed as it stands, is a method that is built by its import path."""
-    (text,) = re.findall(r"```python\n(.*?)```", HOW_TO, re.DOTALL)
-    (tmp_path / "my_method.py").write_text(text)
+    (tmp_path / "my_method.py").write_text(recipe("MIRRORED"))
     monkeypatch.syspath_prepend(tmp_path)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
     images = torch.rand(3, 3, 2, 2)

@@ -65,7 +65,10 @@ def test_every_name_is_documented_and_typed():
 def test_the_page_runs_as_it_stands(fog: Path, sweep: Project, monkeypatch: pytest.MonkeyPatch, capsys):
     """Every block of docs/python.md, one after the other, on class folders of ten classes."""
     monkeypatch.chdir(fog.parents[2])
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("TTA_DATA_ROOT", str(sweep.locations.root))
+    recipes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/how-to.md").read_text(), re.DOTALL)
+    Path("my_models.py").write_text(next(text for text in recipes if "SmallResNet" in text))
     names = {"model_weights": tta.load_model("torchvision:resnet18", num_classes=10, weights=None).network.state_dict()}
 
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):

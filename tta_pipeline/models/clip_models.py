@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def _explain_misfit(open_clip: Any, architecture: str, path: Path, sha256: str) 
     whole = Architecture(
         name=f"open_clip {architecture}",
         called=f"open_clip's {architecture}",
-        library=f"open_clip {open_clip.__version__}",
+        library=f"open_clip {version('open_clip_torch')}",
         make=lambda _: open_clip.create_model(architecture),
         needs_storage=True,
     )

@@ -1,5 +1,6 @@
 """A training reads every sample once an epoch, and its pixels depend on nothing but seed, epoch and key."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,15 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shards.single import shard_split
 from tta_pipeline.training.epoch_order import cut_into_batches
 from tta_pipeline.training.input import TrainingInput
+from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET, flip_sample
 
 Read = dict[str, np.ndarray]
@@ -203,3 +208,20 @@ def test_what_cannot_be_combined_is_refused(fields: dict[str, object], message: 
     """Before anything is read."""
     with pytest.raises(ValidationError, match=message):
         TrainingInputSettings(**fields)
+
+
+@pytest.mark.parametrize("augmentation", ["none", "simple", "full"])
+def test_stored_images_may_have_any_size(tmp_path: Path, augmentation: str):
+    """Originals of several sizes, larger and smaller than asked, and not only JPEG, become batches of one size."""
+    sizes = [(32, 32), (20, 24), (90, 64), (200, 301), (33, 32)]
+    for number, (height, width) in enumerate(sizes):
+        (tmp_path / "images" / f"n0{number % 2}").mkdir(parents=True, exist_ok=True)
+        image = Image.open(io.BytesIO(jpeg(number))).resize((width, height))
+        image.save(tmp_path / "images" / f"n0{number % 2}" / f"{number}.{'png' if number == 2 else 'JPEG'}")
+    shards = ShardSettings(num_shards=2)
+    stored = shard_split(tmp_path / "images", tmp_path / "out", cell=CLEAN, settings=shards, benchmark_name="any")
+
+    (batch,) = read(opened(stored, settings={"augmentation": augmentation}))
+
+    assert (5, 32, 32, 3) == batch["images"].shape
+    assert_same([batch], read(opened(stored, settings={"augmentation": augmentation}, num_threads=0)))

@@ -1,0 +1,110 @@
+"""Ways to decode, crop and flip training images, each measured over one pass in the process that calls it."""
+
+import os
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.images import read_image_header
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.baselines.baseline import MEAN, STD, stored_files
+from tta_pipeline.streaming.decode import decode_rows
+from tta_pipeline.training.crops import NUM_DRAWS, random_area
+from tta_pipeline.training.draws import as_uniform, draws, key_hashes
+from tta_pipeline.training.input import TrainingInput
+
+NUM_CORES = len(os.sched_getaffinity(0))
+BATCH_SIZE, IMAGE_SIZE = 64, 224
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One pass."""
+
+    images_per_s: float
+    """From the first batch to the last."""
+    cpu_us: float
+    """Microseconds of CPU time per image, with those of worker processes."""
+
+
+def of_input(shards: Path) -> Measured:
+    """Measure this project's input: bytes, compared with the manifest, normalised on the compute device."""
+    source = TrainingInput(
+        shard_set=ShardSet.open(shards),
+        settings=TrainingInputSettings(augmentation="full"),
+        image_size=IMAGE_SIZE,
+        batch_size=BATCH_SIZE,
+        seed=0,
+        num_threads=NUM_CORES,
+    )
+    return _measured(len(batch.labels) for batch in source.epoch(0))
+
+
+def of_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measured:  # noqa: FBT001 - sent to a process
+    """Measure the loader of torchvision's and PyTorch's examples."""
+    output: list[Any] = [transforms.PILToTensor()]
+    if is_normalised:
+        output = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    dataset = ImageFolder(
+        str(images),
+        transforms.Compose([transforms.RandomResizedCrop(IMAGE_SIZE), transforms.RandomHorizontalFlip(), *output]),
+    )
+    loader = DataLoader(dataset, BATCH_SIZE, shuffle=True, num_workers=num_workers)
+    return _measured(len(labels) for _, labels in loader)
+
+
+def of_dali(images: Path) -> Measured:
+    """Measure NVIDIA DALI's pipeline of the same on the CPU, decoding only what its crop needs."""
+    from nvidia.dali import Pipeline, fn
+
+    pipeline = Pipeline(BATCH_SIZE, NUM_CORES, None, seed=0)
+    with pipeline:
+        encoded, _ = fn.readers.file(file_root=str(images), random_shuffle=True, name="files")
+        cropped = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+        resized = fn.resize(cropped, size=[IMAGE_SIZE, IMAGE_SIZE])
+        pipeline.set_outputs(fn.flip(resized, horizontal=fn.random.coin_flip()))
+    pipeline.build()
+    num_batches = int(pipeline.epoch_size("files")) // BATCH_SIZE
+    return _measured(len(pipeline.run()[0]) for _ in range(num_batches))
+
+
+def of_decoding(shards: Path) -> Measured:
+    """Measure the limit: files in memory, and the rows that a crop needs, decoded by threads that share nothing."""
+    files = list(stored_files(ShardSet.open(shards)))
+    numbers = draws(key_hashes([str(place) for place in range(len(files))]), seed=0, epoch=0, count=NUM_DRAWS)
+    crops = as_uniform(numbers).tolist()
+
+    def decode(places: Sequence[int]) -> int:
+        for place in places:
+            header = read_image_header(files[place])
+            box = random_area(header.height, header.width, crops[place])
+            decode_rows(files[place], header, end=box.top + box.height)
+        return len(places)
+
+    with ThreadPoolExecutor(NUM_CORES) as pool:
+        return _measured(pool.map(decode, np.array_split(range(len(files)), len(files) // 16)))
+
+
+def _measured(counts: Iterator[int]) -> Measured:
+    """Take all batches, given the number of images in each, and return the speed from the first on."""
+    cpu_s, first = _cpu_s(), next(counts)
+    started, count = time.perf_counter(), 0
+    for more in counts:
+        count += more
+    wall_s = time.perf_counter() - started
+    return Measured(images_per_s=count / wall_s, cpu_us=1e6 * (_cpu_s() - cpu_s) / (first + count))
+
+
+def _cpu_s() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

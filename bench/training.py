@@ -1,0 +1,134 @@
+"""Decode, random crop and flip against other loaders and against the limit: `python -m bench.training`.
+
+Images are 500 x 375 pixels, JPEG of quality 90; crops of 8 to 100 % of the area become 224 x 224. Loaders are measured
+in turn, each in a process of its own, and each turn gives one ratio. DALI is left out if it is not installed.
+"""
+
+import importlib.util
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.crops import (
+    BATCH_SIZE,
+    IMAGE_SIZE,
+    NUM_CORES,
+    Measured,
+    of_dali,
+    of_decoding,
+    of_input,
+    of_torchvision,
+)  # fmt: skip
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.loader_bench.photographs import jpeg_tree
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.processes import Workers
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.streaming.reader import Batch
+from tta_pipeline.training.input import TrainingInput
+
+REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
+NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "1024"))
+WORKER_COUNTS = (1, 2, 4)
+"""Numbers of workers to try for torchvision; the fastest one counts."""
+
+
+def main() -> None:
+    """Make the images, measure, and print a table."""
+    root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench" / f"training_{NUM_IMAGES}"
+    images = jpeg_tree(root / "images", num_images=NUM_IMAGES, size=500, height=375, quality=90)
+    shards = root / "shards"
+    shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=8), benchmark_name="bench")
+    turns = [_turn(images, shards) for _ in range(REPEATS + 1)][1:]  # in the first, everything is read for once
+    table = Table(
+        title=f"Crops of {IMAGE_SIZE} px, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians \\[range]", box=None
+    )
+    for name in ("what", "images/s", "ours", "ratio", "CPU us an image", "ours", "ratio", "asked"):
+        table.add_column(name)
+    asked = {FLOATS: ">= 3", "DALI": "> 1"}
+    for name in turns[0]:
+        if name != OURS:
+            _add_row(table, name, turns, asked.get(name, ""))
+    Console(width=170).print(table)
+
+
+OURS, FLOATS, BYTES, LIMIT = "ours", "torchvision, normalised floats", "torchvision, bytes", "decoding the rows alone"
+
+
+def _turn(images: Path, shards: Path) -> dict[str, Measured]:
+    """Measure each loader once, one after another."""
+    ways: dict[str, list[tuple[Callable[..., Measured], tuple[object, ...]]]] = {
+        OURS: [(of_input, (shards,))],
+        FLOATS: [(of_torchvision, (images, count, True)) for count in WORKER_COUNTS],
+        BYTES: [(of_torchvision, (images, count, False)) for count in WORKER_COUNTS],
+        LIMIT: [(of_decoding, (shards,))],
+    }
+    if importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"):
+        ways["DALI"] = [(of_dali, (images,))]
+    fastest = {}
+    for name, tries in ways.items():
+        with Workers(1) as workers:
+            found = [workers.submit(measure, *arguments).result() for measure, arguments in tries]
+        fastest[name] = max(found, key=lambda each: each.images_per_s)
+        Console(stderr=True).print(f"{name}: {fastest[name]}")
+    return fastest
+
+
+def end_to_end_ratios(
+    source: TrainingInput, step: Callable[[Batch], None], *, num_batches: int, repeats: int = REPEATS
+) -> Iterator[float]:
+    """Yield, for each turn, the speed of *step* fed by *source* divided by that on batches that lie in memory.
+
+    Args:
+        source: Input of a training, whose epoch has at least *num_batches* + 1 batches.
+        step: One step of the training.
+        num_batches: Batches to measure in each turn.
+        repeats: Number of turns, after one that warms up.
+    """
+    resident = [Batch(batch.images.clone(), *batch[1:]) for batch in islice(source.epoch(0), num_batches)]
+    for turn in range(repeats + 1):
+        fed = source.epoch(turn)
+        step(next(fed))
+        fed_s = _seconds(step, islice(fed, num_batches))
+        fed.close()  # type: ignore[attr-defined] # a generator: its threads end before the next measurement
+        resident_s = _seconds(step, resident)
+        if turn:
+            yield resident_s / fed_s
+
+
+def _seconds(step: Callable[[Batch], None], batches: Iterable[Batch]) -> float:
+    started = time.perf_counter()
+    for batch in batches:
+        step(batch)
+    return time.perf_counter() - started
+
+
+def _add_row(table: Table, name: str, turns: list[dict[str, Measured]], asked: str) -> None:
+    theirs, ours = [turn[name] for turn in turns], [turn[OURS] for turn in turns]
+    speeds = [mine.images_per_s / other.images_per_s for mine, other in zip(ours, theirs, strict=True)]
+    costs = [other.cpu_us / mine.cpu_us for mine, other in zip(ours, theirs, strict=True)]
+    table.add_row(
+        name,
+        _spread([each.images_per_s for each in theirs]),
+        _spread([each.images_per_s for each in ours]),
+        _spread(speeds, digits=2),
+        _spread([each.cpu_us for each in theirs]),
+        _spread([each.cpu_us for each in ours]),
+        _spread(costs, digits=2),
+        asked,
+    )
+
+
+def _spread(values: list[float], *, digits: int = 0) -> str:
+    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
+    return f"{middle} [{low}-{high}]"
+
+
+if __name__ == "__main__":
+    main()
