@@ -1,9 +1,10 @@
 """The training of a benchmark's source model: from its training shards to weights that prove themselves."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -258,7 +259,7 @@ class SourceTraining:
             train_error=run.train_error,
             validation_error=run.validation_error,
             wall_s=run.wall_s,
-            run=asdict(run),
+            run=json.loads(json.dumps(run.facts())),  # tuples become lists
         )
 
 
