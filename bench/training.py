@@ -34,7 +34,7 @@ from tta_pipeline.streaming.reader import Batch
 from tta_pipeline.training.input import TrainingInput
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
-NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "1024"))
+NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2048"))
 WORKER_COUNTS = (1, 2, 4)
 """Numbers of workers to try for torchvision; the fastest one counts."""
 

@@ -89,16 +89,15 @@ class StoredPixels:
         """
         samples, digest = self._shard_set.index, self._check.digest
         shards, offsets, sizes = samples.shards[indices], samples.offsets[indices], samples.sizes[indices]
+        known = self._check.expected(indices)
+        starts, ends = offsets.tolist(), (offsets + sizes).tolist()
         for first, last in runs(shards, offsets, sizes):
-            start, end = int(offsets[first]), int(offsets[last - 1] + sizes[last - 1])
-            block = self._read(int(shards[first]), start, end, indices[first:last])
-            starts = offsets[first:last] - start
-            known = self._check.expected(indices[first:last])
-            slices = zip(starts.tolist(), (starts + sizes[first:last]).tolist(), known, strict=True)
-            for number, (image_start, image_end, expected) in enumerate(slices, start=first):
+            start = starts[first]
+            block = self._read(int(shards[first]), start, ends[last - 1], indices[first:last])
+            for number in range(first, last):
                 # A copy, which is faster than creating and opening a view.
-                data = block[image_start:image_end]
-                yield data if digest(data) == expected else self._anew(int(indices[number]), expected, data)
+                data = block[starts[number] - start : ends[number] - start]
+                yield data if digest(data) == known[number] else self._anew(int(indices[number]), known[number], data)
 
     def file(self, index: int) -> bytes:
         """Return the image file of the sample at *index*.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.images import ImageHeader, read_image_header
+from tta_pipeline.images import ARRAYS, ImageHeader, read_array, read_image_header
 from tta_pipeline.streaming.decode import decode_into, decode_rows
 
 Augmentation = Literal["none", "simple", "full"]
@@ -85,7 +85,8 @@ def crop_into(
     elif (header.height, header.width) != out.shape[:2]:
         pixels = _cropped(data, header, len(out), draws[-2:] if kind == "simple" else None)
     elif kind == "simple":
-        pixels = _shifted(data, len(out), draws[-2:])
+        _shift_into(out, data, header, draws[-2:], is_mirrored=is_mirrored)
+        return
     else:
         decode_into(data, out)
         return
@@ -115,15 +116,28 @@ def _cropped(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]
     return _resized(pixels, height, width)[top : top + size, left : left + size]
 
 
-def _shifted(data: bytes, size: int, draws: Sequence[float]) -> torch.Tensor:
-    """Return a crop at a random place of the image with black edges around it."""
-    edge = size // _PADDED_BY
+def _shift_into(
+    out: npt.NDArray[np.uint8], data: bytes, header: ImageHeader, draws: Sequence[float], *, is_mirrored: bool
+) -> None:
+    """Put a crop at a random place of the image with black edges around it into *out*."""
+    size, edge = len(out), len(out) // _PADDED_BY
     top, left = _place(draws, 2 * edge, 2 * edge)
-    padded = np.zeros((size + 2 * edge, size + 2 * edge, 3), np.uint8)
-    image = np.empty((size, size, 3), np.uint8)
-    decode_into(data, image)
-    padded[edge : edge + size, edge : edge + size] = image
-    return torch.from_numpy(padded[top : top + size, left : left + size])
+    if header.encoding in ARRAYS:
+        image = read_array(data)
+    else:
+        image = np.empty_like(out)
+        decode_into(data, image)
+    if is_mirrored:
+        image, left = torch.flip(_as_tensor(image), (1,)).numpy(), 2 * edge - left
+    out[...] = 0
+    # Where the image, which begins at an edge's distance, and the crop meet: its rows and columns in each.
+    (in_image, in_out), (across_image, across_out) = (_overlap(start - edge, size) for start in (top, left))
+    out[in_out, across_out] = image[in_image, across_image]
+
+
+def _overlap(start: int, size: int) -> tuple[slice, slice]:
+    """Return what an image of *size* pixels and a crop of it from *start*, perhaps negative, share, in each of them."""
+    return slice(max(start, 0), size + min(start, 0)), slice(max(-start, 0), size - max(start, 0))
 
 
 def _place(draws: Sequence[float], most_down: int, most_right: int) -> tuple[int, int]:
@@ -137,8 +151,11 @@ def _resized(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Te
     By torch, which takes a third of the time that Pillow takes, lets other threads run, and differs from it by one
     level of brightness at most.
     """
-    if not pixels.flags.writeable:  # torch warns of memory that it could write to
-        pixels = pixels.copy()
-    images = torch.from_numpy(pixels)[None].permute(0, 3, 1, 2)
+    images = _as_tensor(pixels)[None].permute(0, 3, 1, 2)
     resized = torch.nn.functional.interpolate(images, size=(height, width), mode="bilinear", antialias=True)
     return resized[0].permute(1, 2, 0)
+
+
+def _as_tensor(pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
+    """Return *pixels* as a tensor; memory that cannot be written to is copied, since torch warns of it."""
+    return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())

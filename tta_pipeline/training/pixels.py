@@ -1,7 +1,7 @@
 """Augmented pixels of samples, from any place that gives their files."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -62,27 +62,29 @@ class Augment:
     seed: int
     epoch: int
 
-    def draws(self, indices: Indices) -> Hashes:
-        """Return the random numbers of the samples at *indices*, uint64 (B, 24)."""
-        return draws(self.hashes[indices], seed=self.seed, epoch=self.epoch, count=NUM_DRAWS + 2)
+    def draws(self, indices: Indices) -> tuple[list[list[float]], list[int]]:
+        """Return 23 random numbers in [0, 1), and a seed for torch, of each of the samples at *indices*."""
+        numbers = draws(self.hashes[indices], seed=self.seed, epoch=self.epoch, count=NUM_DRAWS + 2)
+        return as_uniform(numbers[:, :-1]).tolist(), numbers[:, -1].tolist()
 
-    def apply(self, data: bytes, out: npt.NDArray[np.uint8], numbers: Hashes) -> None:
+    def apply(self, data: bytes, out: npt.NDArray[np.uint8], numbers: Sequence[float], torch_seed: int) -> None:
         """Put the augmented image of the file *data* into *out*, uint8 (S, S, 3).
 
         Args:
             data: Image file.
             out: Pixels, RGB.
-            numbers: The random numbers of the sample, uint64 (24,).
+            numbers: 23 random numbers in [0, 1) of the sample.
+            torch_seed: Seed of the sample for what draws from torch's generator.
 
         Raises:
             ValueError: *data* is not an image, or is damaged.
         """
         kind = self.settings.augmentation
-        *for_crop, for_flip, _ = as_uniform(numbers).tolist()
-        crop_into(data, out, kind, for_crop, is_mirrored=self.settings.flip and kind != "none" and for_flip < 0.5)
+        is_mirrored = self.settings.flip and kind != "none" and numbers[-1] < 0.5
+        crop_into(data, out, kind, numbers[:-1], is_mirrored=is_mirrored)
         if self._operation is not None:
             with torch.random.fork_rng(devices=()):
-                torch.default_generator.manual_seed(int(numbers[-1]))
+                torch.default_generator.manual_seed(torch_seed)
                 changed = self._operation(torch.from_numpy(out).permute(2, 0, 1))
             out[...] = changed.permute(1, 2, 0).numpy()
 
@@ -127,10 +129,10 @@ class AugmentedPixels:
             StreamError: a sample cannot be read or decoded, or its bytes are not those of the manifest.
         """
         self._use_one_core()
-        numbers = self._augment.draws(indices)
-        for index, data, image, own in zip(indices.tolist(), self._files.files(indices), out, numbers, strict=True):
+        drawn, files = zip(*self._augment.draws(indices), strict=True), self._files.files(indices)
+        for index, data, image, own in zip(indices.tolist(), files, out, drawn, strict=True):
             try:
-                self._augment.apply(data, image, own)
+                self._augment.apply(data, image, *own)
             except ValueError as error:
                 raise self._files.unreadable(index, str(error)) from error
 

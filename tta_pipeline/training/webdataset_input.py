@@ -58,7 +58,8 @@ class _Sample:
             )
         image = np.empty((self._image_size, self._image_size, 3), np.uint8)
         try:
-            self._augment.apply(data, image, self._augment.draws(alone)[0])
+            ((numbers,), (torch_seed,)) = self._augment.draws(alone)
+            self._augment.apply(data, image, numbers, torch_seed)
         except ValueError as error:
             raise StreamError(f"{place}: found {error}; expected an image: verify the shard set") from error
         return image, position
