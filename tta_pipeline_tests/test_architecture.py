@@ -24,11 +24,10 @@ BELOW = {
     "shards": ("benchmarks", "labels", "shifts", "sources"),
     "models": ("benchmarks", "labels", "shards"),
     "streaming": ("shards", "sources"),
-    "training": ("benchmarks", "models", "shards", "streaming"),
     "evaluation": (
-        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "training",
-        "records",
+        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "records",
     ),
+    "training": ("benchmarks", "evaluation", "models", "records", "shards", "streaming"),
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
@@ -36,7 +35,7 @@ BELOW = {
     "doctor": ("benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics"),
     "resources": ("evaluation", "records", "metrics"),
     "assets": (
-        "benchmarks", "labels", "sources", "shards", "training", "evaluation", "records", "metrics", "reports",
+        "benchmarks", "labels", "models", "sources", "shards", "training", "evaluation", "records", "metrics", "reports",
         "loader_bench", "resources",
     ),
     "cli": (
