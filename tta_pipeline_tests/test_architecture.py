@@ -35,8 +35,8 @@ BELOW = {
     "doctor": ("benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics"),
     "resources": ("evaluation", "records", "metrics"),
     "assets": (
-        "benchmarks", "labels", "models", "sources", "shards", "training", "evaluation", "records", "metrics", "reports",
-        "loader_bench", "resources",
+        "benchmarks", "labels", "models", "sources", "shards", "training", "evaluation", "records", "metrics",
+        "reports", "loader_bench", "resources",
     ),
     "cli": (
         "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "evaluation",
