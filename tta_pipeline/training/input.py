@@ -111,6 +111,12 @@ class TrainingInput:
             return len(self.shard_set.index)
         return len(self.shard_set.manifest.shards)
 
+    @property
+    def num_readers(self) -> int | None:
+        """Number of processes that decide the order of an epoch with the seed; None: the seed decides alone."""
+        is_dealt = self.settings.loader == "webdataset" and self.settings.shuffle != "stored"
+        return max(1, self.num_threads) if is_dealt else None
+
     def _by_webdataset(self, augment: Augment) -> Iterator[Batch]:
         read = read_by_webdataset(
             self.shard_set,

@@ -139,7 +139,7 @@ class Training:
         """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
 
         Raises:
-            EvaluationError: the loss is no number, or the device is out of memory.
+            EvaluationError: the loss is no number, the device is out of memory, or the checkpoint is of another order.
             StreamError: a sample cannot be read or decoded.
         """
         self._resume()
@@ -327,7 +327,11 @@ class Training:
         self._lap_began = self._saved_at = time.perf_counter()
 
     def _write_checkpoint(self) -> None:
-        state = {"place": asdict(self._place), "learner": self._learner.state()}
+        state = {
+            "place": asdict(self._place),
+            "learner": self._learner.state(),
+            "num_readers": self._images.num_readers,
+        }
         steps = self._place.epoch * self._images.num_batches + self._place.batch
         try:
             self._checkpoints.save(state, steps=steps)
@@ -343,7 +347,13 @@ class Training:
         state = self._checkpoints.newest(self._device, self._say)
         if state is None:
             return
-        place = state["place"]
+        place, num_readers = state["place"], state.get("num_readers")
+        if place["batch"] and num_readers != self._images.num_readers:
+            raise EvaluationError(
+                f"found a checkpoint in the middle of an epoch that webdataset read with {num_readers} processes; "
+                f"expected {self._images.num_readers}, since the order depends on them: set num_threads to "
+                f"{num_readers}, or remove {self._checkpoints.folder} to begin anew"
+            )
         self._place = _Place(
             **{
                 **place,

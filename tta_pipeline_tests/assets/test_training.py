@@ -4,10 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import dagster as dg
 import pytest
 import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.definitions import build_definitions
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.training.source_model import SourceTraining
@@ -25,7 +27,7 @@ def untrained(tmp_path: Path, sweep: Project) -> Project:
     shutil.copytree(sweep.locations.root / "small", project.locations.root / "small")
     for name in ("source_models", "training", "results"):
         shutil.rmtree(project.locations.root / "small" / name, ignore_errors=True)
-    project.add_benchmark("small", BY_CHECKPOINTS)
+    project.add_benchmark("small", SMALL)
     return project
 
 
@@ -66,3 +68,20 @@ def test_two_processes_go_on_with_the_training_of_one(untrained: Project, sweep:
     assert 1 == finished.stderr.count("epoch 4 of 4: loss")
     assert "unexpected message" not in finished.stderr
     assert not list(own.folder.glob("*.checkpoint"))
+
+
+def test_each_of_two_models_is_an_asset_and_an_evaluation_waits_for_its_own(project: Project):
+    """The clean images, which validate both, come before both."""
+    two = SMALL.replace("experiments:", "  wide: {kind: trained, epochs: 1, width: 16}\nexperiments:")
+    project.add_benchmark("pair", two.replace("norm: {model: cnn", "norm: {model: wide"))
+    graph = build_definitions(project.locations).resolve_asset_graph()
+
+    def parents(key: str) -> set[str]:
+        return {parent.to_user_string() for parent in graph.get(dg.AssetKey(["pair", *key.split("/")])).parent_keys}
+
+    assert "pair/source_model" not in {key.to_user_string() for key in graph.get_all_asset_keys()}
+    for experiment, model in (("source", "cnn"), ("norm", "wide")):
+        for evaluation in (f"evaluation/{experiment}", f"clean/evaluation/{experiment}"):
+            models = {key for key in parents(evaluation) if "source_model" in key}
+            assert models == {f"pair/source_model/{model}"}
+        assert parents(f"source_model/{model}") == {"pair/train/shard_manifest", "pair/clean/shard_manifest"}

@@ -2,14 +2,25 @@
 
 import json
 import resource
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.locations import STOP_FILE, Locations
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.training.input import TrainingInput
 from tta_pipeline.training.source_model import SourceTraining
+from tta_pipeline.training.starting import starting_network
+from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.training import test_source_model
 from tta_pipeline_tests.training.test_source_model import HERE, trained, training
 
@@ -79,6 +90,51 @@ def test_a_full_disk_costs_checkpoints_and_not_the_training(data: Locations):
     assert 0 == facts.run["num_checkpoints"]
     own.path.unlink()
     assert facts.weights_sha256 == trained(data, checkpoint_s=300).weights_sha256
+
+
+def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Locations):
+    """Half of the samples would come twice; with as many, the weights are those of an uninterrupted training."""
+
+    def interrupted(line: str) -> None:
+        if line.startswith("epoch 1 of"):
+            raise KeyboardInterrupt
+
+    own = training(data, loader="webdataset", shuffle="buffer", checkpoint_s=0)
+    with pytest.raises(KeyboardInterrupt):
+        own.train(machine=HERE, say=interrupted)
+    with pytest.raises(EvaluationError, match=r"read with 1 processes; expected 2.*set num_threads to 1"):
+        own.train(machine=Machine(device="cpu", num_threads=2), say=lambda _: None)
+    own.train(machine=HERE, say=lambda _: None)
+    resumed = own.require_finished()
+    own.path.unlink()
+    own.train(machine=HERE, say=lambda _: None)
+    assert (1, 0) == (resumed.run["num_resumed"], own.require_finished().run["num_resumed"])
+    assert resumed.weights_sha256 == own.require_finished().weights_sha256
+
+
+def test_held_out_images_are_left_out_of_loose_files_too(data: Locations, sweep: Project):
+    """The loader imagefolder learns what the reader of shards learns."""
+    (data.root / "small" / "source").symlink_to(sweep.locations.root / "small" / "source")
+    by_loader = [
+        trained(data, loader=loader, held_out=0.5, epochs=1).run["epochs"][0] for loader in ("indexed", "imagefolder")
+    ]
+    for fact in ("num_samples", "train_loss", "validation_error", "validation_loss"):
+        assert by_loader[0][fact] == by_loader[1][fact]
+
+
+def test_a_channel_that_never_varies_is_divided_by_no_zero(tmp_path: Path):
+    """Black images get the smallest deviation that pixels have."""
+    for number in range(4):
+        folder = tmp_path / "images" / f"n0{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32)).save(folder / f"{number}.png")
+    shards = ShardSettings(num_shards=1)
+    stored = shard_split(tmp_path / "images", tmp_path / "out", cell=CLEAN, settings=shards, benchmark_name="any")
+    images = TrainingInput(
+        shard_set=stored, settings=TrainingInputSettings(augmentation="none"), image_size=32, batch_size=2, seed=0
+    )
+    network = starting_network(TrainedModel(kind="trained"), images, num_classes=2)
+    assert network.std.flatten().tolist() == pytest.approx([1 / 255] * 3)
 
 
 class NanWhenEvaluated(nn.Module):
