@@ -40,16 +40,12 @@ class FrontToBackLoader(BatchLoader):
                 f"{self.shard_set.folder}: found the order {self.order.name}; expected one that never goes back, since "
                 "webdataset reads shards front to back: set loader to indexed"
             )
-        dataset = (
-            wds.WebDataset(
-                shard_paths(self.shard_set),
-                shardshuffle=False,
-                nodesplitter=None,  # the order has only the samples of this process
-                workersplitter=None,
-                empty_check=False,  # a worker may have no batch
-            )
-            .compose(self._of_this_worker)
-            .batched(self.batch_size, collation_fn=collated)
+        # The stages of `WebDataset` without those that deal shards to processes and workers.
+        dataset = wds.DataPipeline(
+            wds.SimpleShardList(shard_paths(self.shard_set)),
+            wds.tarfile_to_samples(),
+            self._of_this_worker,
+            wds.batched(self.batch_size, collation_fn=collated),
         )
         loader = wds.WebLoader(dataset, batch_size=None, num_workers=self.num_threads, pin_memory=self.pin_memory)
         for number, images in enumerate(loader):

@@ -6,7 +6,7 @@ function of (seed, epoch). So a training that goes on from a checkpoint does wha
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -130,8 +130,11 @@ class Training:
             ranks=ranks,
         )
         self._place = _Place()
+        self._sizes: Sequence[int] = ()
+        """Samples in each batch of the present epoch."""
         self._counted = torch.zeros(2, device=device)
-        self._lap_began = self._saved_at = time.perf_counter()
+        self._before_s = 0.0
+        self._began = self._lap_began = self._saved_at = time.perf_counter()
 
     def run(self) -> Trained:
         """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
@@ -140,15 +143,14 @@ class Training:
             EvaluationError: the loss is no number, or the device is out of memory.
             StreamError: a sample cannot be read or decoded.
         """
-        began = time.perf_counter()
         self._resume()
-        before_s, stopped = self._place.totals.wall_s - (time.perf_counter() - began), None
-        self._saved_at = time.perf_counter()
+        self._began = self._saved_at = time.perf_counter()
+        self._before_s, stopped = self._place.totals.wall_s, None
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             while self._place.epoch < self._settings.epochs and stopped is None:
-                self._train_epoch(began)
-                self._place.totals.wall_s = before_s + time.perf_counter() - began
+                self._train_epoch()
+                self._count_wall_s()
                 stopped = self._reason_to_stop()
         return Trained(
             last=self._learner.weights(),
@@ -159,10 +161,14 @@ class Training:
             stopped=stopped,
         )
 
-    def _train_epoch(self, began: float) -> None:
+    def _count_wall_s(self) -> None:
+        self._place.totals.wall_s = self._before_s + time.perf_counter() - self._began
+
+    def _train_epoch(self) -> None:
         place, number = self._place, self._place.epoch
         reset_peak_memory(self._device)
         self._learner.train()
+        self._sizes = self._images.sizes(number)
         progress = self._progress()
         self._lap_began = asked = time.perf_counter()
         lr = self._learner.lr
@@ -170,7 +176,7 @@ class Training:
             for batch in on_device(self._images.epoch(number, skip_batches=place.batch), self._device):
                 place.sums.data_wait_s += time.perf_counter() - asked
                 if not place.totals.time_to_first_batch_s:
-                    place.totals.time_to_first_batch_s = time.perf_counter() - began
+                    place.totals.time_to_first_batch_s = time.perf_counter() - self._began
                 lr = self._learner.lr
                 self._learn(batch)
                 progress.advance(len(batch.indices) * self._ranks.num_ranks)
@@ -185,9 +191,8 @@ class Training:
     def _learn(self, batch: DeviceBatch) -> None:
         """Learn from *batch*, and save the training if it is time to."""
         place, each = self._place, self._settings.accumulate
-        sizes = self._images.sizes(place.epoch)
         first = place.batch - place.batch % each
-        of_step = sizes[first : first + each]
+        of_step = self._sizes[first : first + each]
         place.batch += 1
         is_last = place.batch == first + len(of_step)
         self._counted += self._learner.learn(
@@ -205,14 +210,14 @@ class Training:
         self._end_lap()
         loss, num_wrong, data_wait_s = self._of_all(place.sums.loss, place.sums.num_wrong, place.sums.data_wait_s)
         found = self._validated()
-        num_samples, wall_s = int(sum(self._images.sizes(place.epoch))), place.sums.wall_s
+        num_samples, wall_s = int(sum(self._sizes)), place.sums.wall_s
         peak_gib = peak_cuda_gib(self._device)
         epoch = TrainingEpoch(
             epoch=place.epoch + 1,
             num_samples=num_samples,
             train_loss=loss / num_samples,
             train_error=None if self._settings.mixup or self._settings.cutmix else num_wrong / num_samples,
-            validation_loss=found.loss if found else None,
+            validation_loss=found.loss if found and math.isfinite(found.loss) else None,
             validation_error=found.error if found else None,
             lr=lr,
             wall_s=wall_s,
@@ -277,9 +282,8 @@ class Training:
         return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
 
     def _progress(self) -> Progress:
-        place, num_samples = self._place, sum(self._images.sizes(self._place.epoch))
-        what = f"epoch {place.epoch + 1} of {self._settings.epochs}"
-        return Progress(self._say, what=what, total=num_samples, interval_s=10.0)
+        what = f"epoch {self._place.epoch + 1} of {self._settings.epochs}"
+        return Progress(self._say, what=what, total=sum(self._sizes[self._place.batch :]), interval_s=10.0)
 
     def _end_lap(self) -> None:
         """Fetch what was counted on the device, which waits for it, and add the time to the epoch's."""
@@ -295,6 +299,7 @@ class Training:
 
     def _save(self) -> None:
         self._end_lap()
+        self._count_wall_s()
         if self._ranks.is_first:
             with timed() as lap:
                 place = asdict(self._place)
