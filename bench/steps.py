@@ -72,6 +72,8 @@ def show_steps(root: Path) -> None:
     for name, network, size in (("ResNet-20", resnet20(), 32), ("ResNet-18", resnet18(), 64)):
         source, learner = _source(root, size), _learner(network)
         turns = list(end_to_end(source, _step_of(learner), num_batches=NUM_BATCHES))
+        input_s = list(_input_seconds(source))
+        step_s = statistics.median(resident.cpu_s / NUM_BATCHES for _, resident in turns)
         saved_s = list(checkpoint_seconds(learner, root / "checkpoints"))
         table.add_row(
             f"{name}, {size} px",
@@ -79,6 +81,8 @@ def show_steps(root: Path) -> None:
             _spread([resident.wall_s / fed.wall_s for fed, resident in turns], digits=3),
             _spread([resident.cpu_s / fed.cpu_s for fed, resident in turns], digits=3),
             ">= 0.95",
+            _spread([1000 * each for each in input_s], digits=1),
+            f"{statistics.median(input_s) / step_s:.2%}",
             _spread(saved_s, digits=3),
             f"{statistics.median(saved_s) / RECIPE.checkpoint_s:.3%}",
             "<= 1 %",
@@ -108,6 +112,17 @@ def end_to_end(
             yield fed_spent, resident_spent
 
 
+def _input_seconds(source: TrainingInput) -> Iterator[float]:
+    """Yield the CPU time of a batch of *source* by itself, in each of several epochs.
+
+    It varies less than the difference of two trainings, of which it is a small part.
+    """
+    for turn in range(REPEATS + 1):
+        spent = _spent(lambda _: None, source.epoch(turn))
+        if turn:
+            yield spent.cpu_s / source.num_batches
+
+
 def checkpoint_seconds(learner: Learner, folder: Path) -> Iterator[float]:
     """Yield the time of each of several checkpoints, which have the best weights too, as those of a training."""
     checkpoints = Checkpoints(folder=folder, fingerprint=64 * "0")
@@ -131,7 +146,8 @@ def resnet20() -> nn.Module:
 
 def resnet18() -> nn.Module:
     """Return torchvision's ResNet-18 with random weights."""
-    return torchvision.models.resnet18(num_classes=NUM_CLASSES)
+    network: nn.Module = torchvision.models.resnet18(num_classes=NUM_CLASSES)
+    return network
 
 
 def _source(root: Path, size: int) -> TrainingInput:
