@@ -1,15 +1,14 @@
-"""Decode, random crop and flip against other loaders and against the limit: `python -m bench.training`.
+"""Training input: decode, random crop and flip against other loaders and the limit: `python -m bench.training`.
 
 Images are 500 x 375 pixels, JPEG of quality 90; crops of 8 to 100 % of the area become 224 x 224. Loaders are measured
 in turn, each in a process of its own, and each turn gives one ratio. DALI is left out if it is not installed.
+Then come whole training steps and checkpoints, see `bench.steps`.
 """
 
 import importlib.util
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -25,13 +24,12 @@ from bench.crops import (
     of_input,
     of_torchvision,
 )  # fmt: skip
+from bench.steps import show_steps
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.loader_bench.photographs import jpeg_tree
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.processes import Workers
 from tta_pipeline.shards.single import shard_split
-from tta_pipeline.streaming.reader import Batch
-from tta_pipeline.training.input import TrainingInput
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2048"))
@@ -56,6 +54,7 @@ def main() -> None:
         if name != OURS:
             _add_row(table, name, turns, asked.get(name, ""))
     Console(width=170).print(table)
+    show_steps(root.parent)
 
 
 OURS, FLOATS, BYTES, LIMIT = "ours", "torchvision, normalised floats", "torchvision, bytes", "decoding the rows alone"
@@ -78,35 +77,6 @@ def _turn(images: Path, shards: Path) -> dict[str, Measured]:
         fastest[name] = max(found, key=lambda each: each.images_per_s)
         Console(stderr=True).print(f"{name}: {fastest[name]}")
     return fastest
-
-
-def end_to_end_ratios(
-    source: TrainingInput, step: Callable[[Batch], None], *, num_batches: int, repeats: int = REPEATS
-) -> Iterator[float]:
-    """Yield, for each turn, the speed of *step* fed by *source* divided by that on batches that lie in memory.
-
-    Args:
-        source: Input of a training, whose epoch has at least *num_batches* + 1 batches.
-        step: One step of the training.
-        num_batches: Batches to measure in each turn.
-        repeats: Number of turns, after one that warms up.
-    """
-    resident = [Batch(batch.images.clone(), *batch[1:]) for batch in islice(source.epoch(0), num_batches)]
-    for turn in range(repeats + 1):
-        fed = source.epoch(turn)
-        step(next(fed))
-        fed_s = _seconds(step, islice(fed, num_batches))
-        fed.close()  # type: ignore[attr-defined] # a generator: its threads end before the next measurement
-        resident_s = _seconds(step, resident)
-        if turn:
-            yield resident_s / fed_s
-
-
-def _seconds(step: Callable[[Batch], None], batches: Iterable[Batch]) -> float:
-    started = time.perf_counter()
-    for batch in batches:
-        step(batch)
-    return time.perf_counter() - started
 
 
 def _add_row(table: Table, name: str, turns: list[dict[str, Measured]], asked: str) -> None:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pydantic import TypeAdapter
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.loading import load_benchmarks
 from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.models import AnyModel
 from tta_pipeline.cli import main
@@ -24,9 +25,11 @@ from tta_pipeline.sources.kinds import ShardsSource
 ROOT = Path(__file__).parents[1]
 GUIDES = {
     path: (ROOT / path).read_text()
-    for path in ("docs/tutorial.md", "docs/how-to.md", "docs/data-sets.md", "SECURITY.md")
+    for path in ("docs/tutorial.md", "docs/how-to.md", "docs/training.md", "docs/data-sets.md", "SECURITY.md")
 }
 HOW_TO = GUIDES["docs/how-to.md"]
+SECTIONS = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if not text.startswith("# ")]
+"""Parts of benchmark files; a whole file has its name in the first line."""
 
 
 def commands(text: str) -> list[str]:
@@ -66,7 +69,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
-    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "models:\n" in text]
+    (text,) = [text for text in SECTIONS if "models:\n" in text]
 
     sections = yaml.safe_load(text.replace('"..."', f'"{64 * "0"}"'))["models"]
     models = TypeAdapter(dict[str, AnyModel]).validate_python(sections)
@@ -77,7 +80,7 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_matrix_of_the_recipe_is_one():
     """Its experiments have the names that the text says."""
-    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "matrix:" in text]
+    (text,) = [text for text in SECTIONS if "matrix:" in text]
 
     names = [each.name for each in Matrix.model_validate(yaml.safe_load(text)["matrix"]).combinations]
 
@@ -85,9 +88,27 @@ def test_the_matrix_of_the_recipe_is_one():
     assert 18 == len(names)
 
 
+def test_the_benchmark_file_of_the_training_recipe_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It trains both networks on its own images and evaluates both, and the loaders of the text fit in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_models.py").write_text(recipe("SmallResNet"))
+    (text,) = re.findall(r"```yaml\n# cifar.yaml\n(.*?)```", HOW_TO, re.DOTALL)
+    (loaders,) = [each for each in SECTIONS if "*recipe" in each]
+
+    (tmp_path / "cifar.yaml").write_text(text.replace("matrix:", f"{loaders}matrix:"))
+    loaded = load_benchmarks(tmp_path)
+
+    assert loaded.faults == ()
+    benchmark = loaded.benchmarks["cifar"]
+    assert benchmark.has_train
+    assert ["plain", "augmix", "loose", "buffered", "webdataset"] == list(benchmark.trained_models)
+    assert {"plain", "augmix"} == {each.model for each in benchmark.experiments.values()}
+
+
 def test_the_source_of_the_recipe_is_one():
     """Its URLs are streamed."""
-    (text,) = [text for text in re.findall(r"```yaml\n(.*?)```", HOW_TO, re.DOTALL) if "source:" in text]
+    (text,) = [text for text in SECTIONS if "source:" in text]
 
     assert ShardsSource.model_validate(yaml.safe_load(text)["source"]).is_remote
 

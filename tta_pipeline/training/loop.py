@@ -135,8 +135,7 @@ class Training:
         """Samples in each batch of the present epoch."""
         self._counted = torch.zeros(2, device=device)
         self._of_epoch = torch.zeros(2, dtype=torch.float64, device=device)
-        self._before_s = 0.0
-        self._began = self._lap_began = self._saved_at = time.perf_counter()
+        self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
 
     def run(self) -> Trained:
         """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
@@ -146,13 +145,13 @@ class Training:
             StreamError: a sample cannot be read or decoded.
         """
         self._resume()
-        self._began = self._saved_at = time.perf_counter()
-        self._before_s, stopped = self._place.totals.wall_s, None
+        self._began = self._saved_at = self._counted_until = time.perf_counter()
+        stopped = None
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             while self._place.epoch < self._settings.epochs and stopped is None:
                 self._train_epoch()
-                self._count_wall_s()
+                self._count_time()
                 stopped = self._reason_to_stop()
         return Trained(
             last=self._learner.weights(),
@@ -162,9 +161,6 @@ class Training:
             totals=self._place.totals,
             stopped=stopped,
         )
-
-    def _count_wall_s(self) -> None:
-        self._place.totals.wall_s = self._before_s + time.perf_counter() - self._began
 
     def _train_epoch(self) -> None:
         place, number = self._place, self._place.epoch
@@ -316,9 +312,15 @@ class Training:
         )
         self._lap_began = now
 
+    def _count_time(self) -> None:
+        """Add the time since the last call to that of the whole training."""
+        now = time.perf_counter()
+        self._place.totals.wall_s += now - self._counted_until
+        self._counted_until = now
+
     def _save(self) -> None:
         self._end_lap()
-        self._count_wall_s()
+        self._count_time()
         if self._ranks.is_first:
             with timed() as lap:
                 self._write_checkpoint()
