@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -275,7 +275,7 @@ class _Inputs:
 
     def training(self, shard_set: ShardSet, loose: LooseFiles | None) -> TrainingInput:
         """Return the images to learn, shuffled and augmented."""
-        return replace(self._input(shard_set, self.settings, self.ranks), loose=loose)
+        return self._input(shard_set, self.settings, self.ranks, loose)
 
     def plain(self, shard_set: ShardSet, ranks: Ranks) -> TrainingInput:
         """Return images as they are evaluated."""
@@ -285,7 +285,9 @@ class _Inputs:
         """Return images as they are evaluated, in random order."""
         return self._input(shard_set, TrainingInputSettings(augmentation="none"), ALONE)
 
-    def _input(self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks) -> TrainingInput:
+    def _input(
+        self, shard_set: ShardSet, settings: TrainingInputSettings, ranks: Ranks, loose: LooseFiles | None = None
+    ) -> TrainingInput:
         return TrainingInput(
             shard_set=shard_set,
             settings=settings,
@@ -296,6 +298,7 @@ class _Inputs:
             rank=ranks.rank,
             num_ranks=ranks.num_ranks,
             pin_memory=pins_memory(self.device),
+            loose=loose,
         )
 
 
