@@ -102,6 +102,8 @@ class Benchmark(Section):
         if self.trained_models and not self.has_train:
             name = next(iter(self.trained_models))
             yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
+        elif self.trained_models:
+            yield from self._unreadable_training()
         yield from self._inconsistent_shards()
 
     def _confusable_names(self) -> Iterator[str]:
@@ -147,6 +149,25 @@ class Benchmark(Section):
                 f"{found}, but shards changes the images (format, resize, center_crop or function); expected loader "
                 "indexed or webdataset, since the loose files have other pixels"
             )
+
+    def _unreadable_training(self) -> Iterator[str]:
+        """Yield why the loader of a model's training cannot read what the others read."""
+        for name, model in self.trained_models.items():
+            found = f"models.{name}.loader is {model.loader}"
+            if model.loader == "webdataset" and self.source.is_remote:
+                yield f"{found}, but source.root is a URL; expected loader indexed, or shards that are here: fetch them"
+            if model.loader != "imagefolder":
+                continue
+            if not self.source.has_loose_train:
+                yield (
+                    f"{found}, but source.train has no loose file for every image; expected loader indexed or "
+                    "webdataset, or training images unpacked into a folder of class folders"
+                )
+            elif self.shards is not None and self.settings_of(TRAIN).changes_images:
+                yield (
+                    f"{found}, but train_shards changes the images (format, resize, center_crop or function); expected "
+                    "loader indexed or webdataset, since the loose files have other pixels"
+                )
 
     def _inconsistent_shards(self) -> Iterator[str]:
         if self.shards is None and not self.has_shards:

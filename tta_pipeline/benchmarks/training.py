@@ -11,6 +11,8 @@ from tta_pipeline.sections import LARGEST_BATCH, Seed
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["one_cycle", "cosine", "step", "constant"]
 
+_MOMENTUM = 0.9
+
 
 class Recipe(TrainingInputSettings):
     """How a network is trained.
@@ -28,8 +30,8 @@ class Recipe(TrainingInputSettings):
     optimizer: Optimizer = "adamw"
     lr: float = Field(default=3e-3, gt=0, allow_inf_nan=False)
     """Highest learning rate."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Momentum of SGD, with Nesterov's step if it is above 0."""
+    momentum: float = Field(default=_MOMENTUM, ge=0, lt=1)
+    """Momentum of SGD, with Nesterov's step if it is above 0; schedule `one_cycle` has its own, 0.85 to 0.95."""
     weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight decay; biases and the scales of norm layers have none."""
     schedule: Schedule = "one_cycle"
@@ -82,6 +84,16 @@ class Recipe(TrainingInputSettings):
             )
         if self.warmup_epochs >= self.epochs:
             yield f"found warmup_epochs {self.warmup_epochs} of {self.epochs} epochs; expected fewer"
+        if self.held_out and self.loader == "webdataset":
+            yield (
+                f"found held_out {self.held_out} with loader webdataset, which reads shards whole; expected loader "
+                "indexed or imagefolder"
+            )
+        if self.schedule == "one_cycle" and self.optimizer == "sgd" and self.momentum != _MOMENTUM:
+            yield (
+                f"found momentum {self.momentum} with schedule one_cycle, which varies it from 0.95 to 0.85 and back; "
+                "expected another schedule, or no momentum"
+            )
         for field in ("select", "patience"):
             if getattr(self, field) not in ("last", None) and not self.held_out:
                 yield (

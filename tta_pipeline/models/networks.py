@@ -26,8 +26,8 @@ from tta_pipeline.models.libraries import library_architecture
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.python_models import python_architecture, python_state
 from tta_pipeline.models.small import small_architecture
-from tta_pipeline.models.timm_models import timm_model
-from tta_pipeline.models.torchvision_models import torchvision_model
+from tta_pipeline.models.timm_models import timm_model, timm_weights
+from tta_pipeline.models.torchvision_models import named_weights, torchvision_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +103,17 @@ def network_identity(spec: AnyNetwork) -> JsonObject:
     """
     architecture = architecture_of(spec)
     return {"architecture": architecture.name, "library": architecture.library, **architecture.code}
+
+
+def start_identity(spec: AnyNetwork) -> str:
+    """Return which weights the name in *spec* stands for; nothing if *spec* has their sha256 or their commit.
+
+    Raises:
+        EvaluationError: its library is not installed, or has no such weights.
+    """
+    if isinstance(spec, TorchvisionModel):
+        return str(named_weights(spec).url)
+    return timm_weights(spec) if isinstance(spec, TimmModel) else ""
 
 
 class _Start(NamedTuple):

@@ -6,6 +6,16 @@ from tta_pipeline.models.libraries import imported_timm, library_architecture
 from tta_pipeline.models.loaded import LoadedModel
 
 
+def timm_weights(spec: TimmModel) -> str:
+    """Return where timm has the weights of *spec* from, since a name without a tag stands for its newest.
+
+    Raises:
+        EvaluationError: timm is not installed.
+    """
+    settings = imported_timm().get_pretrained_cfg(spec.architecture)
+    return f"{settings.hf_hub_id} {settings.tag} {settings.url}" if settings else ""
+
+
 def timm_model(name: str, spec: TimmModel) -> LoadedModel:
     """Return timm's model with the weights and the normalisation that *spec* names.
 

@@ -17,6 +17,20 @@ def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
     Raises:
         EvaluationError: torchvision has no such model or weights, or they cannot be downloaded.
     """
+    weights = named_weights(spec)
+    transforms = weights.transforms()
+    return library_architecture("torchvision", spec.architecture).with_state(
+        name, _downloaded(weights), num_classes=len(weights.meta["categories"]),
+        mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
+    )  # fmt: skip
+
+
+def named_weights(spec: TorchvisionModel) -> Any:
+    """Return the member of torchvision's enum that *spec* names; its `url` has the first digits of the file's sha256.
+
+    Raises:
+        EvaluationError: torchvision has no such model or weights.
+    """
     from torchvision.models import get_model_weights, list_models
 
     if spec.architecture not in list_models():
@@ -28,12 +42,7 @@ def torchvision_model(name: str, spec: TorchvisionModel) -> LoadedModel:
         raise EvaluationError(
             f"{spec.architecture} has no weights {spec.weights!r}; expected one of {', '.join(choices.__members__)}"
         )
-    weights = choices[spec.weights]
-    transforms = weights.transforms()
-    return library_architecture("torchvision", spec.architecture).with_state(
-        name, _downloaded(weights), num_classes=len(weights.meta["categories"]),
-        mean=tuple(transforms.mean), std=tuple(transforms.std), weights=str(weights),
-    )  # fmt: skip
+    return choices[spec.weights]
 
 
 def _downloaded(weights: Any) -> dict[str, torch.Tensor]:

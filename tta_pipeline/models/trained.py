@@ -14,7 +14,7 @@ from tta_pipeline.benchmarks.training import UNDECIDING
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.files import write_atomically
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.models.networks import architecture_of, network_identity
+from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.manifest import Manifest
@@ -59,6 +59,7 @@ def training_fingerprint(settings: TrainedModel, manifest: Manifest, *, image_si
         "settings": settings.model_dump(mode="json", exclude=set(UNDECIDING)),
         "network": network,
         "image_size": image_size,
+        **({"start": start_identity(settings.network)} if settings.fine_tune else {}),
     }
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 

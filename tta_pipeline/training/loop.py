@@ -19,6 +19,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import name_of, peak_cuda_gib, reset_peak_memory
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import peak_rss_gib, timed
+from tta_pipeline.files import advice
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.training import TrainingEpoch
 from tta_pipeline.streaming.device import DeviceBatch, on_device
@@ -58,7 +59,7 @@ class Trained:
 
 @dataclass(kw_only=True)
 class _Sums:
-    """What is counted over the present epoch, of this process."""
+    """What is counted over the present epoch: times of this process, the others of all."""
 
     wall_s: float = 0.0
     data_wait_s: float = 0.0
@@ -133,8 +134,8 @@ class Training:
         self._sizes: Sequence[int] = ()
         """Samples in each batch of the present epoch."""
         self._counted = torch.zeros(2, device=device)
-        self._before_s = 0.0
-        self._began = self._lap_began = self._saved_at = time.perf_counter()
+        self._of_epoch = torch.zeros(2, dtype=torch.float64, device=device)
+        self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
 
     def run(self) -> Trained:
         """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
@@ -144,13 +145,13 @@ class Training:
             StreamError: a sample cannot be read or decoded.
         """
         self._resume()
-        self._began = self._saved_at = time.perf_counter()
-        self._before_s, stopped = self._place.totals.wall_s, None
+        self._began = self._saved_at = self._counted_until = time.perf_counter()
+        stopped = None
         devices = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(devices=devices):
             while self._place.epoch < self._settings.epochs and stopped is None:
                 self._train_epoch()
-                self._count_wall_s()
+                self._count_time()
                 stopped = self._reason_to_stop()
         return Trained(
             last=self._learner.weights(),
@@ -160,9 +161,6 @@ class Training:
             totals=self._place.totals,
             stopped=stopped,
         )
-
-    def _count_wall_s(self) -> None:
-        self._place.totals.wall_s = self._before_s + time.perf_counter() - self._began
 
     def _train_epoch(self) -> None:
         place, number = self._place, self._place.epoch
@@ -202,13 +200,23 @@ class Training:
             step_samples=int(sum(of_step)),
             is_last=is_last,
         )
+        if is_last:
+            self._count_step()
         if is_last and time.perf_counter() - self._saved_at >= self._settings.checkpoint_s:
             self._save()
+
+    def _count_step(self) -> None:
+        """Add what all processes counted in a step, so that the checkpoint of the first has all of it."""
+        if self._ranks.num_ranks > 1:
+            dist.all_reduce(self._counted)
+        self._of_epoch += self._counted
+        self._counted.zero_()
 
     def _end_epoch(self, lr: float) -> None:
         place = self._place
         self._end_lap()
-        loss, num_wrong, data_wait_s = self._of_all(place.sums.loss, place.sums.num_wrong, place.sums.data_wait_s)
+        loss, num_wrong = place.sums.loss, place.sums.num_wrong
+        (data_wait_s,) = self._of_all(place.sums.data_wait_s)
         found = self._validated()
         num_samples, wall_s = int(sum(self._sizes)), place.sums.wall_s
         peak_gib = peak_cuda_gib(self._device)
@@ -265,8 +273,15 @@ class Training:
         if self._validation is None:
             return None
         with timed() as lap:
+            self._share_buffers()
             loss, num_wrong, num_samples = self._of_all(*validated(self._learner.kept, self._validation, self._device))
         return Validated(loss=loss / num_samples, error=num_wrong / num_samples, wall_s=lap.wall_s)
+
+    def _share_buffers(self) -> None:
+        """Give all processes the buffers that are kept: each has counted statistics of batch norm of its own."""
+        if self._ranks.num_ranks > 1:
+            for buffer in self._learner.kept.buffers():
+                dist.broadcast(buffer, src=0)
 
     def _of_all(self, *values: float) -> list[float]:
         """Return the sums of *values* over all processes."""
@@ -287,8 +302,8 @@ class Training:
 
     def _end_lap(self) -> None:
         """Fetch what was counted on the device, which waits for it, and add the time to the epoch's."""
-        loss, num_wrong = self._counted.tolist()
-        self._counted.zero_()
+        loss, num_wrong = self._of_epoch.tolist()
+        self._of_epoch.zero_()
         sums, now = self._place.sums, time.perf_counter()
         sums.loss, sums.num_wrong, sums.wall_s = (
             sums.loss + loss,
@@ -297,17 +312,33 @@ class Training:
         )
         self._lap_began = now
 
+    def _count_time(self) -> None:
+        """Add the time since the last call to that of the whole training."""
+        now = time.perf_counter()
+        self._place.totals.wall_s += now - self._counted_until
+        self._counted_until = now
+
     def _save(self) -> None:
         self._end_lap()
-        self._count_wall_s()
+        self._count_time()
         if self._ranks.is_first:
             with timed() as lap:
-                place = asdict(self._place)
-                steps = self._place.epoch * self._images.num_batches + self._place.batch
-                self._checkpoints.save({"place": place, "learner": self._learner.state()}, steps=steps)
+                self._write_checkpoint()
             self._place.totals.checkpoint_s += lap.wall_s
-            self._place.totals.num_checkpoints += 1
         self._lap_began = self._saved_at = time.perf_counter()
+
+    def _write_checkpoint(self) -> None:
+        state = {"place": asdict(self._place), "learner": self._learner.state()}
+        steps = self._place.epoch * self._images.num_batches + self._place.batch
+        try:
+            self._checkpoints.save(state, steps=steps)
+        except OSError as error:  # such as a full disk: what is learnt so far is worth more than the checkpoint
+            self._say(
+                f"{self._checkpoints.folder} takes no checkpoint ({error.strerror}); expected room for one: "
+                f"{advice(error)}; training goes on, and tries again in {self._settings.checkpoint_s:,.0f} s"
+            )
+        else:
+            self._place.totals.num_checkpoints += 1
 
     def _resume(self) -> None:
         state = self._checkpoints.newest(self._device, self._say)

@@ -34,7 +34,7 @@ def schedule_of(
     num_steps = settings.epochs * steps_per_epoch
     if settings.schedule == "one_cycle":
         return lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=num_steps)
-    warm_up = round(settings.warmup_epochs * steps_per_epoch)
+    warm_up = min(round(settings.warmup_epochs * steps_per_epoch), num_steps - 1)  # one step at least comes after it
     after = _after_warm_up(optimizer, settings, steps_per_epoch=steps_per_epoch, num_steps=num_steps - warm_up)
     if not warm_up:
         return after

@@ -46,6 +46,16 @@ def test_the_embedded_benchmark_has_75_cells_and_three_methods():
         ("image_size: 32", "", ["image_size is missing"]),
         ("kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c", "kind: zip", ["'zip'", "'folder'"]),
         ("title:", "title: [", ["is not YAML"]),
+        (
+            "epochs: 4",
+            "epochs: 4, loader: webdataset, shuffle: buffer, held_out: 0.1",
+            ["models.cnn", "held_out 0.1 with loader webdataset", "expected loader indexed or imagefolder"],
+        ),
+        (
+            "epochs: 4",
+            "epochs: 4, optimizer: sgd, momentum: 0",
+            ["models.cnn", "momentum 0.0 with schedule one_cycle", "another schedule"],
+        ),
     ],
 )
 def test_an_error_names_file_field_value_and_choices(tmp_path: Path, right: str, wrong: str, named: list[str]):
@@ -192,3 +202,25 @@ def test_a_loader_that_cannot_read_what_the_others_read_is_refused(
 
     message = str(caught.value)
     assert all(part in message for part in [f"experiments.source.loader is {loader}", *named]), message
+
+
+@pytest.mark.parametrize(
+    ("train", "more", "expected"),
+    [
+        ("/data/train.tar", "", "source.train has no loose file for every image"),
+        ("/data/train", "train_shards: {resize: 64, samples_per_shard: 60}", "train_shards changes the images"),
+        ("/data/train", "", None),
+    ],
+)
+def test_a_training_reads_loose_files_only_where_there_are_some(
+    tmp_path: Path, train: str, more: str, expected: str | None
+):
+    """An archive has none, and those of shards with other pixels are not what was sharded."""
+    source = f"source: {{kind: folder, root: /data/c, train: {train}}}\n{more}"
+    text = SMALL.replace("source: {kind: digits, seed: 0, num_test: 150, severity_table: imagenet_c}", source)
+    path = written(tmp_path, text.replace("epochs: 4", "epochs: 4, loader: imagefolder"))
+    if expected is None:
+        assert load_benchmark(path).source.has_loose_train
+        return
+    with pytest.raises(BenchmarkFileError, match=f"models.cnn.loader is imagefolder, but {expected}"):
+        load_benchmark(path)

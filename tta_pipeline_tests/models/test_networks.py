@@ -10,7 +10,7 @@ from torchvision.models import resnet18, squeezenet1_1
 
 from tta_pipeline.benchmarks.models import CheckpointModel, SmallNetwork, TorchvisionModel
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.models.networks import network_identity, network_with_weights, untrained_network
+from tta_pipeline.models.networks import network_identity, network_with_weights, start_identity, untrained_network
 
 SMALL = SmallNetwork(kind="small", width=4)
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
@@ -74,3 +74,14 @@ def test_only_what_has_weights_is_a_start(tmp_path: Path):
     with pytest.raises(EvaluationError, match="kind small has no weights to start from"):
         network_with_weights(SMALL, num_classes=3)
     assert network_identity(SMALL) != network_identity(SmallNetwork(kind="small", width=8))
+
+
+def test_weights_to_start_from_are_known_by_more_than_their_name():
+    """A name such as DEFAULT stands for other weights in another version of the library."""
+    newest, first = (
+        start_identity(TorchvisionModel(kind="torchvision", architecture="resnet50", weights=weights))
+        for weights in ("DEFAULT", "IMAGENET1K_V1")
+    )
+    second = TorchvisionModel(kind="torchvision", architecture="resnet50", weights="IMAGENET1K_V2")
+    assert newest == start_identity(second) != first
+    assert start_identity(SMALL) == ""

@@ -38,6 +38,11 @@ class DigitsSource(MadeHere):
         return True
 
     @property
+    def has_loose_train(self) -> bool:
+        """Whether each training image is a file: always, as for the others."""
+        return True
+
+    @property
     def has_train(self) -> bool:
         """Whether there are images to train source models on: always."""
         return True

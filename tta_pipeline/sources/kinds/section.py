@@ -69,6 +69,11 @@ class SourceSection(Section, ABC):
         return False
 
     @property
+    def has_loose_train(self) -> bool:
+        """Whether each training image is a file of its own that stays where it is."""
+        return not getattr(getattr(self, "train", None), "is_archive", True)
+
+    @property
     def has_clean(self) -> bool:
         """Whether there are uncorrupted test images."""
         return getattr(self, "clean", None) is not None
