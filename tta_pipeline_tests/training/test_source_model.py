@@ -159,6 +159,17 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations
     assert trained(data, epochs=3).weights_sha256 == resumed.weights_sha256 != other.weights_sha256
 
 
+def test_loose_files_give_the_weights_that_shards_give(data: Locations, sweep: Project):
+    """Pixels and order are the same, and the record has the number of files that were read."""
+    data.generated_source("small").symlink_to(sweep.locations.generated_source("small"))
+
+    shards, loose = (trained(data, loader=loader) for loader in ("indexed", "imagefolder"))
+
+    assert shards.weights_sha256 == loose.weights_sha256
+    assert shards.fingerprint != loose.fingerprint
+    assert loose.num_samples == loose.run["num_inodes"] > shards.run["num_inodes"]
+
+
 def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations):
     """By a file in its folder; the record says so, and the training counts as finished."""
     own = training(data, epochs=50)
