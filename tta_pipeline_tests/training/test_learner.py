@@ -118,7 +118,7 @@ def test_steps_fall_after_the_epochs_that_are_named(warmup_epochs: float):
 
 def test_one_cycle_rises_to_the_learning_rate_and_falls_to_nothing():
     """The highest is after three tenths of the steps, and both ends are far below it."""
-    found = rates(schedule="one_cycle")
+    found = rates(schedule="one_cycle", momentum=0.9)
     assert max(found) == found[11] == pytest.approx(0.1)
     assert found[0] == pytest.approx(0.1 / 25)
     assert found[39] < 1e-5
@@ -136,7 +136,7 @@ def test_a_warm_up_may_take_all_steps_but_a_fraction(schedule: str):
 @pytest.mark.parametrize("schedule", ["cosine", "one_cycle", "constant"])
 def test_a_training_of_one_step_has_a_schedule(schedule: str):
     """Its learning rate is a number."""
-    assert 0 < rates(schedule=schedule, epochs=1, steps_per_epoch=1)[0] <= 0.1
+    assert 0 < rates(schedule=schedule, momentum=0.9, epochs=1, steps_per_epoch=1)[0] <= 0.1
 
 
 def test_the_moving_average_is_that_of_its_formula():
