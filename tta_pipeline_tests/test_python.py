@@ -225,7 +225,7 @@ def test_a_model_normalises_as_it_is_told(tmp_path: Path):
     for weights in (tmp_path / "mine.pth", network.network.state_dict()):
         again = tta.load_model("timm:resnet18", num_classes=7, weights=weights, **own)
         torch.testing.assert_close(network(images), again(images))
-    with pytest.raises(tta.PipelineError, match="mean, std or num_classes is missing"):
+    with pytest.raises(tta.PipelineError, match="mean or std is missing"):
         tta.load_model("timm:resnet18", num_classes=7, weights=tmp_path / "mine.pth")
     with pytest.raises(tta.PipelineError, match="do not fit"):
         tta.load_model("timm:resnet34", num_classes=7, weights=network.network.state_dict(), **own)
