@@ -11,6 +11,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import wait
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -29,6 +30,8 @@ _PAUSES_S = (0.0, 0.2, 1.0, 3.0)
 _CONNECT_S = 10.0
 _SILENCE_S = 30.0
 """Seconds without a byte after which a connection counts as dropped."""
+_LISTEN_S = 0.5
+"""Longest wait for a result before Python looks whether a signal has come."""
 _BUSY = (408, 425, 429)
 """Status codes below 500 that ask the client to retry."""
 _NUM_AT_ONCE = 16
@@ -118,6 +121,9 @@ def waited_for(work: Coroutine[Any, Any, Result]) -> Result:
     """Run *work* on fsspec's thread and return its result; an exception here, such as a cancellation, ends it."""
     future = started(work)
     try:
+        while not future.done():
+            # A signal that arrives just before a wait begins does not end it: an endless one would never hear Ctrl-C.
+            wait([future], timeout=_LISTEN_S)
         result: Result = future.result()
         return result
     finally:
