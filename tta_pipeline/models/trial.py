@@ -6,6 +6,25 @@ from torch import nn
 from tta_pipeline.errors import EvaluationError
 
 
+def outputs_of(network: nn.Module, *, image_size: int) -> object:
+    """Return what *network* returns for two black images; its state, and the user's random numbers, stay.
+
+    Args:
+        network: Takes images, float (B, 3, H, W).
+        image_size: Height and width of the images in pixels.
+
+    Raises:
+        Exception: whatever the network raises.
+    """
+    was_training = network.training
+    try:
+        with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+            outputs: object = network.eval()(torch.zeros(2, 3, image_size, image_size))
+    finally:
+        network.train(was_training)
+    return outputs
+
+
 def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, called: str) -> None:
     """Check that *network* gives logits (2, *num_classes*) for two black images; its state stays.
 
@@ -18,17 +37,13 @@ def require_outputs(network: nn.Module, *, num_classes: int, image_size: int, ca
     Raises:
         EvaluationError: the network raises, or returns something else.
     """
-    was_training = network.training
     try:
-        with torch.inference_mode(), torch.random.fork_rng(devices=[]):
-            logits = network.eval()(torch.zeros(2, 3, image_size, image_size))
+        logits = outputs_of(network, image_size=image_size)
     except Exception as error:  # whatever a user's network raises
         raise EvaluationError(
             f"{called} raised {error!r} for images of {image_size}x{image_size}; expected logits: correct "
             "`image_size`, or the network"
         ) from error
-    finally:
-        network.train(was_training)
     if isinstance(logits, torch.Tensor) and logits.shape == (2, num_classes) and logits.is_floating_point():
         return
     found = f"{logits.dtype} {tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else type(logits).__name__

@@ -20,8 +20,8 @@ _GAP_BYTES = 2**12
 """Most bytes between two samples to read rather than skip: headers, padding and label members."""
 
 
-class Pixels(Protocol):
-    """Gives the pixels of any samples of a shard set to several threads at a time."""
+class Samples(Protocol):
+    """Gives any samples of a shard set to several threads at a time."""
 
     def __enter__(self) -> Self:
         """Open the files."""
@@ -37,12 +37,16 @@ class Pixels(Protocol):
         """Take note that the samples at *indices*, shape (M,), will be asked for in about this order."""
         ...
 
-    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
-        """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
-        ...
-
     def require_unchanged(self) -> None:
         """Make sure that what was read is what the manifest describes."""
+        ...
+
+
+class Pixels(Samples, Protocol):
+    """Gives the pixels of samples."""
+
+    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
+        """Put the samples at *indices*, shape (B,), into *out*, uint8 (B, H, W, 3)."""
         ...
 
 

@@ -305,11 +305,9 @@ class Training:
         loss, num_wrong = self._of_epoch.tolist()
         self._of_epoch.zero_()
         sums, now = self._place.sums, time.perf_counter()
-        sums.loss, sums.num_wrong, sums.wall_s = (
-            sums.loss + loss,
-            sums.num_wrong + num_wrong,
-            (sums.wall_s + now - self._lap_began),
-        )
+        sums.loss += loss
+        sums.num_wrong += num_wrong
+        sums.wall_s += now - self._lap_began
         self._lap_began = now
 
     def _count_time(self) -> None:

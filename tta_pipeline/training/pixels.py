@@ -18,33 +18,16 @@ from torchvision.transforms import v2
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import StreamError
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.pixels import Samples
 from tta_pipeline.training.crops import NUM_DRAWS, crop_into
 from tta_pipeline.training.draws import Hashes, as_uniform, draws
 
 
-class Files(Protocol):
+class Files(Samples, Protocol):
     """Gives the image files of samples, each compared with the manifest."""
-
-    def __enter__(self) -> Self:
-        """Open what they are read from."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close it."""
-        ...
-
-    def expect(self, indices: Indices) -> None:
-        """Take note that the samples at *indices*, shape (M,), will be asked for in about this order."""
-        ...
 
     def files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the files of the samples at *indices*, shape (B,)."""
-        ...
-
-    def require_unchanged(self) -> None:
-        """Make sure that what was read is what the manifest describes."""
         ...
 
     def unreadable(self, index: int, found: str) -> StreamError:

@@ -11,6 +11,7 @@ from tta_pipeline.models.networks import (
     untrained_network,
 )
 from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.trial import outputs_of
 from tta_pipeline.training.input import TrainingInput
 
 _NUM_MEASURED = 10_000
@@ -42,7 +43,6 @@ def starting_network(settings: TrainedModel, images: TrainingInput, *, num_class
     return normalized
 
 
-@torch.no_grad()
 def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
     """Check that *network* has a number for each class; a loss would not notice more of them.
 
@@ -51,14 +51,12 @@ def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: 
     """
     called, shape = architecture_of(settings.network).called, (2, 3, image_size, image_size)
     try:
-        logits = network.eval()(torch.zeros(shape))
+        logits = outputs_of(network, image_size=image_size)
     except Exception as error:  # whatever a user's network raises
         raise EvaluationError(
             f"{called} raised {error!r} for images {shape}; expected logits (2, {num_classes}): choose a network for "
             "the benchmark's image_size, or another image_size"
         ) from error
-    finally:
-        network.train()
     found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if found != (2, num_classes):
         raise EvaluationError(
