@@ -1,6 +1,7 @@
 """Files that nothing refers to any more: this finds them, with their sizes, and removes them on request.
 
-It considers only files that this project names: numbered records, kept predictions, states, decoded cells.
+It considers only files that this project names: numbered records, kept predictions, states, decoded cells, trained
+weights and checkpoints.
 """
 
 import re
@@ -23,6 +24,7 @@ _SETTLED_AFTER_S = 3600.0
 """Age of a file that no run is about to name: a run writes predictions and states before their record."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}\.state")
+_OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG|stop")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,12 +77,27 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
             if evaluation:
                 samples.add(evaluation.samples_sha256 or "")
                 fingerprints.add(evaluation.fingerprint)
+    if is_whole:
+        yield from _of_trained_models(benchmark, locations, named["trainings"])
     for path in _settled(locations.predictions(benchmark.name), _PREDICTIONS):
         if path.stem not in samples:
             yield _found("predictions", benchmark.name, path)
     for path in _settled(locations.states(benchmark.name), _STATE):
         if path.stem not in fingerprints:
             yield _found("states", benchmark.name, path)
+
+
+def _of_trained_models(benchmark: Benchmark, locations: Locations, models: frozenset[str]) -> Iterator[Unreferenced]:
+    """Yield the weights, their descriptions and the checkpoints of trained models that are none of *models*."""
+    weights = locations.source_model(benchmark.name, "any").parent
+    for path in sorted(weights.glob("*.safetensors")):
+        if path.stem not in models:
+            yield from (
+                _found("gone", benchmark.name, each) for each in (path, path.with_suffix(".json")) if each.exists()
+            )
+    for folder in sorted(locations.training(benchmark.name, "any").parent.glob("*/")):
+        if folder.name not in models:
+            yield from (_found("gone", benchmark.name, path) for path in _settled(folder, _OF_TRAINING))
 
 
 def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:

@@ -134,6 +134,25 @@ def test_clean_finds_trainings_that_another_replaces_and_those_of_models_that_ar
     }
 
 
+def test_clean_removes_weights_and_checkpoints_of_models_that_are_gone(project: Locations):
+    """A model that the file names keeps its own; files of somebody else stay."""
+    kept = set(project.source_model("small", "cnn").parent.iterdir())
+    checkpoint = f"{'0' * 64}-12.checkpoint"
+    stale = {project.source_model("small", "other"), project.source_model("small", "other").with_suffix(".json")}
+    stale |= {
+        project.training("small", "other") / name for name in (checkpoint, "best.safetensors", "last.safetensors")
+    }
+    kept |= {project.training("small", "cnn") / checkpoint, project.training("small", "other") / "curves.png"}
+    for path in stale | kept:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        old(path)
+
+    assert 0 == asked("clean", "gone", "--yes").exit_code
+
+    assert kept == {path for path in stale | kept if path.exists()}
+
+
 def test_clean_removes_what_it_listed_and_nothing_else(project: Locations):
     """Of the kinds that are named, after a yes; the database follows."""
     measured_again(project)

@@ -29,7 +29,8 @@ def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Pa
 
     \b
     superseded   records that a newer one replaces; the history of speed and error goes with them
-    gone         records of experiments, cells, streams and trained models that the benchmark file no longer names
+    gone         records of experiments, cells, streams and trained models that the benchmark file no longer names,
+                 and the weights and checkpoints of these models
     predictions  predictions of each sample that no record names
     states       states of streams from which no stream would resume
     decoded      decoded cells of shard sets that no longer exist
