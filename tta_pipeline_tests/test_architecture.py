@@ -132,3 +132,18 @@ def test_what_reads_results_needs_no_torch(module: str):
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
 
     assert "set()" == done.stdout.strip()
+
+
+def test_only_one_file_knows_kinds_of_devices():
+    """Another kind touches `evaluation/accelerator.py`; DALI, which is NVIDIA's, is asked for by its own name."""
+    known = re.compile(r"torch\.(cuda|xpu|mps|hip)\b|backends\.(cuda|cudnn|mps)|[\"'](cuda|xpu|mps|nccl)[\"']")
+    package = DOCS.parent / "tta_pipeline"
+    exempt = {"evaluation/accelerator.py", "streaming/baselines/dali_loader.py"}
+
+    found = {
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if known.search(path.read_text(encoding="utf-8"))
+    }
+
+    assert exempt == found

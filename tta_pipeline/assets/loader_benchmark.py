@@ -35,7 +35,9 @@ class LoaderBenchmarkConfig(dg.Config):
     normalization: Literal["own", "host", "device"] = Field(
         default="own", description="Where images are normalised: as each system does, on the host, or on the device"
     )
-    device: Literal["cpu", "cuda"] = Field(default="cpu", description="Where images are normalised, if on the device")
+    device: str = Field(
+        default="cpu", description="Where images are normalised, if on the device: cpu, or a kind such as cuda"
+    )
 
 
 def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:

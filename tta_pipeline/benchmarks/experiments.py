@@ -4,7 +4,13 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from tta_pipeline.adaptation.catalogue import PRESETS, Hyperparameters, MethodEntry, find_method
+from tta_pipeline.adaptation.catalogue import (
+    PRESETS,
+    GradientHyperparameters,
+    Hyperparameters,
+    MethodEntry,
+    find_method,
+)
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.mistakes import mistakes
 from tta_pipeline.naming import Name
@@ -38,8 +44,12 @@ class Experiment(Section):
     """Severities of the benchmark that this experiment evaluates; None: all."""
     batch_size: int = Field(default=64, ge=1, le=LARGEST_BATCH)
     """Samples in a batch, 1 to 100,000."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the forward pass; other than fp32, PyTorch's autocast casts where it considers that safe."""
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    """Precision of the forward pass. On CUDA, fp32 is exact in convolutions and products too, and tf32 lets both round
+    their factors to 10 bits. For bf16 and fp16, PyTorch's autocast casts where it considers that safe; fp16 is for
+    methods without gradients, which it would lose."""
+    deterministic: bool = False
+    """Whether only algorithms are used that give the same bits each time on the same device; they may be slower."""
     compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
     """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. A smaller last batch runs
     uncompiled."""
@@ -62,6 +72,11 @@ class Experiment(Section):
                 "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
             )
         try:
+            if self.precision == "fp16" and isinstance(self.configured(), GradientHyperparameters):
+                raise ValueError(
+                    f"found precision fp16 with {self.method}, whose gradients would vanish in it; expected bf16, tf32 "
+                    "or fp32"
+                )
             self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
             self.configured()
         except ValidationError as error:

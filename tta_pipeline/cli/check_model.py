@@ -1,6 +1,5 @@
 """The verb `check-model`."""
 
-import os
 import sys
 
 import click
@@ -15,7 +14,7 @@ from tta_pipeline.locations import Locations
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, as "
               "many of each class.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that draws them.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @with_format
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
@@ -36,6 +35,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     from tta_pipeline.errors import BenchmarkFileError, EvaluationError
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
+    from tta_pipeline.evaluation.machine import decoding_threads
     from tta_pipeline.evaluation.normalisation import COLUMNS, check_normalisation
     from tta_pipeline.partitions import CLEAN
     from tta_pipeline.progress import log_reporter, quiet
@@ -57,7 +57,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     with leased_device(device, nothing if is_quiet else say) as leased:
         fits = check_normalisation(
             loaded, shard_set, image_size=found.image_size, limit=limit, seed=seed, device=leased,
-            num_threads=len(os.sched_getaffinity(0)),
+            num_threads=decoding_threads(),
             advance=reporter("clean images", min(limit, shard_set.manifest.num_samples)).advance,
         )  # fmt: skip
     tell_table(Table(columns=COLUMNS, rows=fits.rows), form)

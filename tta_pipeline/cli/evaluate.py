@@ -31,7 +31,7 @@ _SHOWN = (
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a hyperparameter.")
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the method.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @click.option("--record", "experiment", metavar="EXPERIMENT", help="Write a result record under this name, and publish "
               "it; the benchmark is the shard set's.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")

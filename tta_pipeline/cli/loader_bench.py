@@ -37,7 +37,7 @@ _LOADER_COLUMNS = (
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
               help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="cpu, or the kind of the accelerator, such as cuda.")
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
 @click.option(

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 @click.argument("benchmark")
 @click.argument("experiment")
 @click.argument("key", metavar="CELL")
-@click.option("--device", default="auto", show_default=True, help="Device that would evaluate it: auto, cpu or cuda.")
+@click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="Device that would evaluate it: auto, cpu, or a kind such as cuda.",
+)
 @click.option("--all", "shows_all", is_flag=True, help="Show every part, the equal ones too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors

@@ -126,15 +126,18 @@ def accelerators() -> Iterator[Finding]:
     """Check which devices torch computes on."""
     try:
         import torch
+
+        from tta_pipeline.evaluation.accelerator import build_of_torch, device_facts
     except (ImportError, OSError) as error:
         yield fault("torch", f"cannot be imported ({error})", "install it again: make demo, or pip install torch")
         return
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        devices = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
-    build = f"torch {torch.__version__}, " + (f"CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA")
-    for number, device in enumerate(devices):
-        yield ok("torch", f"{build}: cuda:{number} is {device.name}, {device.total_memory / 2**30:.0f} GiB")
+        devices = device_facts()
+    build = f"torch {torch.__version__}, {build_of_torch()}"
+    for device in devices:
+        size = f", {device.memory_bytes / 2**30:.0f} GiB" if device.memory_bytes else ""
+        yield ok("torch", f"{build}: {device.device} is {device.name}{size}")
     if not devices and _NVIDIA_DRIVER.exists():
         why = f": {warned[0].message}" if warned else ""
         yield note(

@@ -1,34 +1,76 @@
-"""Devices: choice, leases, timing and arithmetic settings. Only this module names CUDA."""
+"""Devices: which there are, leases, clocks, memory, and settings of arithmetic.
+
+Only this module knows kinds of devices. Everything else asks `torch.get_device_module`, so that CUDA, ROCm (which torch
+calls cuda), XPU and others take one road. What a kind lacks is found out by its module: MPS, for example, has no
+streams, so that nothing is copied while it computes, and no measure of peak memory.
+"""
 
 import fcntl
 import os
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.timing import GIB
-from tta_pipeline.streaming.device import timing_event
+from tta_pipeline.streaming.device import Event, devices, kind_of_machine, recorded_event, synchronize
+
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
+"""Precision of the forward pass: fp32 is IEEE's, also in convolutions; tf32 rounds the factors of products to 10 bits;
+bf16 and fp16 are what autocast casts to."""
 
 _ASK_EVERY_S = 0.5
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+"""Libraries by which processes exchange tensors, by kind of device; otherwise gloo."""
+_TF32_KINDS = ("cuda",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFacts:
+    """A device of this machine, in words."""
+
+    device: str
+    """Its name in torch, such as cuda:0."""
+    name: str
+    memory_bytes: int | None
+
+
+def build_of_torch() -> str:
+    """Return what kind of accelerator this torch was built for, in words."""
+    for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip), ("XPU", torch.version.xpu)):
+        if version:
+            return f"{name} {version}"
+    return "for MPS" if torch.backends.mps.is_built() else "without accelerator"
+
+
+def device_facts() -> tuple[DeviceFacts, ...]:
+    """Return the accelerators of this machine with their names and sizes."""
+    return tuple(
+        DeviceFacts(
+            device=device,
+            name=name_of(torch.device(device)) or device,
+            memory_bytes=getattr(_properties(torch.device(device)), "total_memory", None),
+        )
+        for device in devices()
+    )
 
 
 def device_type(device: str) -> str:
-    """Return cpu or cuda for a device in the notation of `Machine`."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return device.partition(":")[0]
+    """Return the kind of a device in the notation of `Machine`, such as cpu or cuda."""
+    return kind_of_machine() if device == "auto" else device.partition(":")[0]
 
 
 @contextmanager
 def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | None = None) -> Iterator[torch.device]:
-    """Yield the device to compute on; meanwhile no other run on this machine gets it.
+    """Yield the device to compute on, made the current one; meanwhile no other run on this machine gets it.
 
     Args:
         device: Device in the notation of `Machine`.
@@ -41,15 +83,30 @@ def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | No
     if device_type(device) == "cpu":
         yield torch.device("cpu")
         return
-    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
-    wanted = found if device in ("auto", "cuda") else [name for name in found if name == device]
+    found = devices()
+    wanted = found if device in ("auto", kind_of_machine()) else tuple(name for name in found if name == device)
     if not wanted:
-        raise EvaluationError(
-            f"device is {device!r}; expected auto, cpu or one of {', '.join(found) or 'no CUDA device'}"
-        )
-    identities = {str(torch.cuda.get_device_properties(name).uuid): name for name in wanted}
+        raise EvaluationError(f"device is {device!r}; expected auto, cpu or one of {', '.join(found) or 'no other'}")
+    identities = {_identity(name): name for name in wanted}
     with leased(tuple(identities), tell, folder=folder or Path(tempfile.gettempdir())) as identity:
-        yield torch.device(identities[identity])
+        yield _made_current(torch.device(identities[identity]))
+
+
+def _identity(device: str) -> str:
+    """Return what names *device* in every process of this machine, whichever of them a process sees."""
+    return str(getattr(_properties(torch.device(device)), "uuid", None) or device.replace(":", "-"))
+
+
+def _properties(device: torch.device) -> object:
+    properties = getattr(torch.get_device_module(device), "get_device_properties", None)
+    return properties(device) if properties else None
+
+
+def _made_current(device: torch.device) -> torch.device:
+    set_device = getattr(torch.get_device_module(device), "set_device", None)
+    if set_device:
+        set_device(device)
+    return device
 
 
 @contextmanager
@@ -71,9 +128,10 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, folder: Path) -
 
 
 def _lock_file(path: Path) -> BinaryIO:
-    # Every user of the machine may lock the file, whichever user created it.
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    return os.fdopen(descriptor, "r+b")
+    """Open the file, whichever user of the machine created it: a lock needs no right to write."""
+    with suppress(FileNotFoundError):
+        return path.open("rb")
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_RDONLY, 0o444), "rb")
 
 
 def _free(files: dict[str, BinaryIO]) -> str | None:
@@ -86,8 +144,8 @@ def _free(files: dict[str, BinaryIO]) -> str | None:
     return None
 
 
-Mark = float | torch.cuda.Event
-"""A moment: host clock in seconds, or an event in the work of a CUDA device."""
+Mark = float | Event
+"""A moment: host clock in seconds, or an event in the work of a device."""
 
 
 class Clock:
@@ -98,59 +156,177 @@ class Clock:
 
     def mark(self) -> Mark:
         """Return the moment when the device has done all work submitted so far."""
-        if self._device.type != "cuda":
+        if self._device.type == "cpu":
             return time.perf_counter()
-        event = timing_event()
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+        return recorded_event(self._device)
 
     def wait_for(self, mark: Mark) -> None:
         """Block until the device has reached *mark*."""
-        if isinstance(mark, torch.cuda.Event):
+        if not isinstance(mark, float):
             mark.synchronize()
 
     def synchronize(self) -> None:
         """Block until the device is idle."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self._device.type != "cpu":
+            synchronize(self._device)
 
     def seconds(self, begin: Mark, end: Mark) -> float:
         """Return the time between two moments that have passed."""
         if isinstance(begin, float):
             assert isinstance(end, float)
             return end - begin
-        assert isinstance(end, torch.cuda.Event)
+        assert not isinstance(end, float)
         return float(begin.elapsed_time(end)) / 1000
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start a new measurement of peak device memory."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    """Start a new measurement of peak device memory, where the device has one."""
+    reset = getattr(torch.get_device_module(device), "reset_peak_memory_stats", None)
+    if device.type != "cpu" and reset:
+        reset(device)
 
 
-def peak_cuda_gib(device: torch.device) -> float | None:
-    """Return the most memory allocated on *device* since the last reset, in GiB; None on a CPU."""
-    return torch.cuda.max_memory_allocated(device) / GIB if device.type == "cuda" else None
+def peak_gib(device: torch.device) -> float | None:
+    """Return the most memory allocated on *device* since the last reset, in GiB; None where it is not measured."""
+    peak = getattr(torch.get_device_module(device), "max_memory_allocated", None)
+    return peak(device) / GIB if device.type != "cpu" and peak else None
 
 
-def pins_memory(device: torch.device) -> bool:
-    """Return whether batches for *device* wait in pinned memory, so that copies overlap computation."""
-    return device.type == "cuda"
+def release_memory(device: torch.device) -> None:
+    """Give memory that torch keeps for later back to *device*."""
+    empty = getattr(torch.get_device_module(device), "empty_cache", None)
+    if device.type != "cpu" and empty:
+        empty()
+
+
+def out_of_memory(
+    error: torch.OutOfMemoryError, device: torch.device, *, batch_size: int, fitting: Callable[[], int] | None = None
+) -> EvaluationError:
+    """Return the error that says that *device* has no memory for batches of *batch_size*, and for which it has.
+
+    Args:
+        error: What torch raised; the tensors that its frames hold are freed.
+        device: The device.
+        batch_size: Number of samples for which there is no memory.
+        fitting: Finds the size of batches for which there is memory, 0 if there is none; None: unknown.
+    """
+    found = str(error).partition("\n")[0]
+    traceback.clear_frames(error.__traceback__)
+    size = fitting() if fitting else None
+    if size is None:
+        advice = "lower batch_size, or set precision to bf16"
+    else:
+        advice = f"set batch_size to {size}" if size else "choose a smaller model, or a device with more memory"
+    return EvaluationError(
+        f"{name_of(device) or 'the CPU'} is out of memory at batches of {batch_size} ({found}); expected memory for "
+        f"one batch: {advice}"
+    )
+
+
+def fitting_batch_size(attempt: Callable[[int], None], *, too_large: int, device: torch.device) -> int:
+    """Return the first of half, a quarter, ... of *too_large* for which *attempt* does not run out of memory, or 0."""
+    size = too_large // 2
+    while size:
+        release_memory(device)
+        try:
+            attempt(size)
+            Clock(device).synchronize()
+        except torch.OutOfMemoryError as error:
+            traceback.clear_frames(error.__traceback__)
+            size //= 2
+        else:
+            return size
+    return 0
 
 
 def name_of(device: torch.device) -> str | None:
-    """Return the name of the CUDA device; None for a CPU."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    """Return the name of the accelerator, such as NVIDIA H200; None for a CPU."""
+    if device.type == "cpu":
+        return None
+    name = getattr(torch.get_device_module(device), "get_device_name", None)
+    return str(name(device)) if name else device.type
 
 
 def device_of_rank(local_rank: int) -> torch.device:
-    """Return the device of process *local_rank* on this machine, and make it the current device of the process."""
-    if not torch.cuda.is_available():
+    """Return the device of process *local_rank* on this machine, and make it the current device of the process.
+
+    Slurm may show each task only its own device, which is then the first.
+
+    Raises:
+        EvaluationError: there are fewer devices than processes.
+    """
+    found = devices()
+    if not found:
         return torch.device("cpu")
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    return device
+    if len(found) == 1:
+        return _made_current(torch.device(found[0]))
+    if local_rank >= len(found):
+        raise EvaluationError(
+            f"found process {local_rank} of this machine, and {len(found)} devices, {', '.join(found)}; expected a "
+            "device for each process: launch fewer processes on a machine"
+        )
+    return _made_current(torch.device(found[local_rank]))
+
+
+def exchange_backend(device: torch.device) -> str:
+    """Return the library by which processes with such devices exchange tensors."""
+    return _BACKENDS.get(device.type, "gloo")
+
+
+def seeded_devices(device: torch.device) -> list[torch.device]:
+    """Return the devices whose random state a use of *device* changes, besides the CPU's."""
+    return [] if device.type == "cpu" else [device]
+
+
+@contextmanager
+def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = False) -> Iterator[None]:
+    """Compute float32 as *precision* says, and reproducibly if *deterministic*; afterwards as before.
+
+    On a CPU, only determinism is set: float32 there is what the user's torch makes of it, and is recorded.
+
+    Raises:
+        EvaluationError: a device of *device_kind* has no TF32.
+    """
+    if precision == "tf32" and device_kind not in _TF32_KINDS:
+        raise EvaluationError(
+            f"precision is tf32 on {device_kind}; expected fp32 or bf16: only {', '.join(_TF32_KINDS)} has TF32"
+        )
+    with ExitStack() as stack:
+        if device_kind != "cpu":
+            stack.callback(_set_tf32, _has_tf32())
+            _set_tf32((precision == "tf32",) * 2)
+        if deterministic:
+            stack.callback(_set_deterministic, *_determinism())
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible only so
+            _set_deterministic(True, True, False)
+        yield
+
+
+def _has_tf32() -> tuple[bool, bool]:
+    flags = arithmetic_flags()
+    return flags["cuda_matmul"] == "tf32", flags["cudnn_conv"] == "tf32"
+
+
+def _set_tf32(is_on: tuple[bool, bool]) -> None:
+    for_products, for_convolutions = is_on
+    if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if for_products else "ieee"
+        torch.backends.cudnn.conv.fp32_precision = "tf32" if for_convolutions else "ieee"  # type: ignore[attr-defined]
+        torch.backends.cudnn.rnn.fp32_precision = "tf32" if for_convolutions else "ieee"  # type: ignore[attr-defined]
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = for_products
+        torch.backends.cudnn.allow_tf32 = for_convolutions
+
+
+def _determinism() -> tuple[bool, bool, bool]:
+    cudnn = torch.backends.cudnn
+    return torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+
+
+def _set_deterministic(everywhere: bool, cudnn: bool, benchmark: bool) -> None:  # noqa: FBT001 - torch's three flags
+    torch.use_deterministic_algorithms(everywhere)
+    torch.backends.cudnn.deterministic = cudnn
+    torch.backends.cudnn.benchmark = benchmark
 
 
 def arithmetic_flags() -> dict[str, str | bool | None]:

@@ -1,20 +1,19 @@
 """Evaluation of one method on one shard set without a benchmark file: for notebooks and for authors of methods."""
 
 import json
-import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline.adaptation.catalogue import GradientHyperparameters
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import arithmetic_flags, pins_memory
+from tta_pipeline.evaluation.accelerator import Precision, arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
-from tta_pipeline.evaluation.machine import load_average, machine_facts
-from tta_pipeline.evaluation.one_pass import Precision
+from tta_pipeline.evaluation.machine import decoding_threads, load_average, machine_facts
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
@@ -28,6 +27,7 @@ from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import find_module, source_sha256
 from tta_pipeline.streaming import order, subset
 from tta_pipeline.streaming.dataset import Shards, open_shards
+from tta_pipeline.streaming.device import pins_memory
 from tta_pipeline.streaming.joined import JoinedSets
 from tta_pipeline.streaming.reader import Stream
 
@@ -58,8 +58,8 @@ def evaluate(
         batch_size: Samples in a batch; the last may have fewer.
         limit: Number of samples to evaluate, in stored order; None: all.
         name: Name of the experiment; None: the method's name.
-        precision: Precision of the forward pass.
-        num_threads: Decoding threads; None: one per core.
+        precision: Precision of the forward pass; fp16 only for methods without gradients.
+        num_threads: Decoding threads; None: one per core, at most 8.
         progress: Reporter of the images that are done.
 
     Returns:
@@ -71,37 +71,44 @@ def evaluate(
         EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
             edited after its import.
     """
-    found = shards if isinstance(shards, Shards) else open_shards(shards)
-    threads = num_threads or len(os.sched_getaffinity(0))
-    opened = _opened(found, limit)
-    about = _About(
-        method=method, name=name or method.name, batch_size=batch_size, precision=precision, num_threads=threads,
-        limit=limit, image_size=found.image_size,
-    )  # fmt: skip
-    what_was_evaluated = about.record(found.manifest)  # the model before it adapts
-    load = load_average()
-    with timed() as setup:
-        stream = Stream(
-            shard_set=found.shard_set,
-            order=opened.order,
-            batch_size=batch_size,
-            image_size=about.image_size,
-            num_threads=threads,
-            pin_memory=pins_memory(method.device),
+    if precision == "fp16" and isinstance(method.hyperparameters, GradientHyperparameters):
+        raise EvaluationError(
+            f"found precision fp16 with {method.name}, whose gradients would vanish in it; expected bf16, tf32 or fp32"
         )
-    told = progress(found.manifest.cell.key, len(opened.order))
-    measured = measure(ProtocolDriver(method), stream, device=method.device, precision=precision, advance=told.advance)
-    require_every_sample_once(measured.collected.samples.indices, opened)
-    (result,) = cell_results(
-        opened,
-        measured,
-        device=method.device,
-        pipeline_setup_s=setup.wall_s,
-        load=load,
-        describe=lambda _: what_was_evaluated,
-    )
-    result.row.require_consistent()
-    return result.row
+    with arithmetic(method.device.type, precision):
+        found = shards if isinstance(shards, Shards) else open_shards(shards)
+        threads = num_threads or decoding_threads()
+        opened = _opened(found, limit)
+        about = _About(
+            method=method, name=name or method.name, batch_size=batch_size, precision=precision, num_threads=threads,
+            limit=limit, image_size=found.image_size,
+        )  # fmt: skip
+        what_was_evaluated = about.record(found.manifest)  # the model before it adapts
+        load = load_average()
+        with timed() as setup:
+            stream = Stream(
+                shard_set=found.shard_set,
+                order=opened.order,
+                batch_size=batch_size,
+                image_size=about.image_size,
+                num_threads=threads,
+                pin_memory=pins_memory(method.device),
+            )
+        told = progress(found.manifest.cell.key, len(opened.order))
+        measured = measure(
+            ProtocolDriver(method), stream, device=method.device, precision=precision, advance=told.advance
+        )
+        require_every_sample_once(measured.collected.samples.indices, opened)
+        (result,) = cell_results(
+            opened,
+            measured,
+            device=method.device,
+            pipeline_setup_s=setup.wall_s,
+            load=load,
+            describe=lambda _: what_was_evaluated,
+        )
+        result.row.require_consistent()
+        return result.row
 
 
 def _opened(shards: Shards, limit: int | None) -> OpenStream:

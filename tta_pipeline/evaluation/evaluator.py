@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TypedDict
@@ -14,10 +15,10 @@ from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import Clock, pins_memory, reset_peak_memory
+from tta_pipeline.evaluation.accelerator import Clock, Precision, arithmetic, out_of_memory, reset_peak_memory
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.machine import load_average, machine_facts
-from tta_pipeline.evaluation.one_pass import Precision, run_pass
+from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
@@ -28,7 +29,7 @@ from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.streaming.batch_loader import BatchLoader
-from tta_pipeline.streaming.device import as_floats, on_device
+from tta_pipeline.streaming.device import as_floats, on_device, pins_memory
 from tta_pipeline.streaming.joined import JoinedPixels
 from tta_pipeline.streaming.loose_files import LooseFileLoader
 from tta_pipeline.streaming.order import StreamOrder
@@ -58,7 +59,7 @@ class CleanBatches:
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
         for batch in on_device(self.stream, self.device):
-            yield as_floats(batch.images), batch.labels.to(self.device)
+            yield as_floats(batch.images), batch.labels.to(self.device, non_blocking=True)
 
 
 class _LoaderSettings(TypedDict):
@@ -107,8 +108,19 @@ class Evaluator:
         Args:
             manifest: Manifest of the stream's first cell, which has the classes of all cells.
             seed: Seed of the stream.
+
+        Raises:
+            AdaptationError: the method does not fit the model, or lacks source data.
+            EvaluationError: the device is out of memory.
         """
         torch.manual_seed(seed)
+        with self._arithmetic():
+            try:
+                self._start(manifest, seed)
+            except torch.OutOfMemoryError as error:
+                raise out_of_memory(error, self._device, batch_size=self._experiment.batch_size) from None
+
+    def _start(self, manifest: Manifest, seed: int) -> None:
         if self._method is None or self._method.seed != seed:
             self._method = build(
                 self._experiment.method,
@@ -147,14 +159,15 @@ class Evaluator:
             order = self._ranks.share(opened.order, self._experiment.batch_size)
             stream = self._loader(opened, order)
         self._ranks.require_stateless(self._driver)
-        measured = measure(
-            self._driver,
-            stream,
-            device=self._device,
-            precision=self._experiment.precision,
-            advance=advance,
-            ranks=self._ranks,
-        )
+        with self._arithmetic():
+            measured = measure(
+                self._driver,
+                stream,
+                device=self._device,
+                precision=self._experiment.precision,
+                advance=advance,
+                ranks=self._ranks,
+            )
         self._require_unchanged(opened, order)
         if self._ranks.is_first:
             require_every_sample_once(measured.collected.samples.indices, opened)
@@ -183,10 +196,9 @@ class Evaluator:
         assert self._driver is not None, "call start before a stream"
         self._driver.load_state_dict(state)
 
-    @property
-    def device(self) -> torch.device:
-        """Device that the evaluator computes on."""
-        return self._device
+    def _arithmetic(self) -> AbstractContextManager[None]:
+        experiment = self._experiment
+        return arithmetic(self._device.type, experiment.precision, deterministic=experiment.deterministic)
 
     def _loader(self, opened: OpenStream, order: StreamOrder) -> Stream | BatchLoader:
         """Return the samples of *order* by the experiment's loader; all loaders give the same batches."""

@@ -68,6 +68,8 @@ def fingerprint(
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
     if experiment.loader == "indexed":
         del settings["loader"]  # as before there were others: results keep their fingerprints
+    if not experiment.deterministic:
+        del settings["deterministic"]
     if experiment.subset and experiment.subset.listed:
         settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
     return Fingerprint(

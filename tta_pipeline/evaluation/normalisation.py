@@ -13,12 +13,11 @@ import torch
 from pydantic import TypeAdapter
 from scipy.special import bdtr, betaincinv
 
-from tta_pipeline.evaluation.accelerator import pins_memory
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming import order, subset
-from tta_pipeline.streaming.device import as_floats, on_device
+from tta_pipeline.streaming.device import as_floats, on_device, pins_memory
 from tta_pipeline.streaming.reader import Stream
 
 LEVEL = 0.01
@@ -218,7 +217,7 @@ def _right(
     ]
     with torch.inference_mode():
         for batch in on_device(stream, device):
-            images, labels = as_floats(batch.images), batch.labels.to(device)
+            images, labels = as_floats(batch.images), batch.labels.to(device, non_blocking=True)
             yield torch.stack([each(images).argmax(1) == labels for each in models]).cpu().numpy()
             advance(len(labels))
 

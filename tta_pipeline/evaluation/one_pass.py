@@ -2,23 +2,21 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import Clock, Mark, name_of
+from tta_pipeline.evaluation.accelerator import Clock, Mark, Precision, fitting_batch_size, out_of_memory
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
 from tta_pipeline.streaming.batch_loader import BatchLoader
-from tta_pipeline.streaming.device import DeviceBatch, as_floats, on_device
+from tta_pipeline.streaming.device import DeviceBatch, Event, as_floats, on_device
 from tta_pipeline.streaming.reader import Stream
 
-Precision = Literal["fp32", "bf16", "fp16"]
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2
 """Number of batches that the host may be ahead of the device: enough to keep it busy, with bounded memory."""
@@ -30,9 +28,11 @@ class BatchTiming:
 
     num_samples: int
     data_wait_s: float
-    """Seconds until the stream delivered the batch."""
+    """Seconds until the stream delivered the batch; the device may compute meanwhile."""
+    starved_s: float
+    """Seconds that the device had nothing to do between the batch before and this one; of the first, `data_wait_s`."""
     host_to_device_s: float
-    """Seconds of the copy to the device; on CUDA it overlaps computation on the batch before; 0 on a CPU."""
+    """Seconds of the copy to the device, where it overlaps computation on the batch before; otherwise 0."""
     compute_s: float
     """Seconds of forward pass and adaptation."""
 
@@ -62,19 +62,29 @@ def run_pass(
         EvaluationError: the device is out of memory.
     """
     recorder = _Recorder(Clock(device))
-    started = asked = time.perf_counter()
-    try:
-        for batch in on_device(stream, device):
-            data_wait_s = time.perf_counter() - asked
-            recorder.record(batch, data_wait_s, lambda images: _log_probabilities(driver, images, stream, precision))
-            advance(len(batch.indices))
-            asked = time.perf_counter()
-    except torch.OutOfMemoryError as error:
-        raise EvaluationError(
-            f"{name_of(device)} is out of memory at batches of {stream.batch_size} ({error}); "
-            "expected memory for one batch: lower batch_size, or set precision to bf16"
-        ) from error
+    started = time.perf_counter()
+    for batch in on_device(stream, device):
+        try:
+            recorder.record(batch, lambda images: _log_probabilities(driver, images, stream, precision))
+        except torch.OutOfMemoryError as error:
+            recorder.forget()
+            raise out_of_memory(
+                error, device, batch_size=len(batch.images), fitting=_fitting(driver, batch.images, stream, precision)
+            ) from None
+        advance(len(batch.indices))
     return recorder.result(started)
+
+
+def _fitting(
+    driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
+) -> Callable[[], int]:
+    """Return a function that finds the batch size for which there is memory, by trying smaller ones on *images*."""
+
+    def attempt(size: int) -> None:
+        driver.method.reset()
+        _log_probabilities(driver, images[:size], stream, precision)
+
+    return lambda: fitting_batch_size(attempt, too_large=len(images), device=images.device)
 
 
 def _log_probabilities(
@@ -92,7 +102,21 @@ def _eager() -> AbstractContextManager[None]:
 
 
 def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:
-    return nullcontext() if precision == "fp32" else torch.autocast(device.type, _DTYPES[precision])
+    if precision not in _DTYPES:
+        return nullcontext()
+    # The cache would keep casts of weights from before a step, for the predictions after it.
+    return torch.autocast(device.type, _DTYPES[precision], cache_enabled=False)
+
+
+class _Recorded(NamedTuple):
+    """One batch that was computed, without its pixels, whose memory is reused."""
+
+    num_samples: int
+    data_wait_s: float
+    copied: tuple[Event, Event] | None
+    begin: Mark
+    end: Mark
+    scored: Mark
 
 
 class _Recorder:
@@ -101,22 +125,23 @@ class _Recorder:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: list[Samples[torch.Tensor]] = []
-        self._batches: list[DeviceBatch] = []
-        self._waits_s: list[float] = []
-        self._marks: list[tuple[Mark, Mark]] = []
+        self._batches: list[_Recorded] = []
         self._running: deque[Mark] = deque()
 
-    def record(self, batch: DeviceBatch, data_wait_s: float, predict: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def record(self, batch: DeviceBatch, predict: Callable[[torch.Tensor], torch.Tensor]) -> None:
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
         self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
-        self._batches.append(batch._replace(images=batch.images[:0]))  # drop the pixels, whose memory is reused
-        self._waits_s.append(data_wait_s)
-        self._marks.append((begin, end))
-        self._running.append(end)
+        scored = self._clock.mark()
+        self._batches.append(_Recorded(len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored))
+        self._running.append(scored)
         if len(self._running) > _MAX_AHEAD:
             self._clock.wait_for(self._running.popleft())
+
+    def forget(self) -> None:
+        """Free the memory of the results."""
+        self._samples.clear()
 
     def result(self, started: float) -> Pass:
         samples = in_host_memory(self._samples)
@@ -124,13 +149,14 @@ class _Recorder:
         wall_s = time.perf_counter() - started
         return Pass(samples=samples, batches=tuple(self._timings()), wall_s=wall_s)
 
-    def _timings(self) -> list[BatchTiming]:
-        return [
-            BatchTiming(
-                num_samples=len(batch.indices),
-                data_wait_s=data_wait_s,
-                host_to_device_s=self._clock.seconds(*batch.copied) if batch.copied else 0.0,
-                compute_s=self._clock.seconds(*marks),
+    def _timings(self) -> Iterator[BatchTiming]:
+        before: Mark | None = None
+        for each in self._batches:
+            yield BatchTiming(
+                num_samples=each.num_samples,
+                data_wait_s=each.data_wait_s,
+                starved_s=each.data_wait_s if before is None else max(0.0, self._clock.seconds(before, each.begin)),
+                host_to_device_s=self._clock.seconds(*each.copied) if each.copied else 0.0,
+                compute_s=self._clock.seconds(each.begin, each.end),
             )
-            for batch, data_wait_s, marks in zip(self._batches, self._waits_s, self._marks, strict=True)
-        ]
+            before = each.scored

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import peak_cuda_gib
+from tta_pipeline.evaluation.accelerator import peak_gib
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
@@ -85,7 +85,7 @@ def cell_results(
             metadata_scan_s=part.of(opened.metadata_scan_s),
             staging_s=part.of(opened.staging_s),
             pipeline_setup_s=part.of(pipeline_setup_s),
-            peak_cuda_gib=peak_cuda_gib(device),
+            peak_cuda_gib=peak_gib(device),
             peak_rss_gib=peak_rss_gib(),
             diverged=counters["num_nonfinite_batches"] > 0 or (counters["num_updates"] > 0 and _collapsed(own)),
         )
@@ -194,6 +194,7 @@ def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
         "wall_s": part.of(collected.wall_s),
         "images_per_s": len(collected.samples.labels) / collected.wall_s,
         "data_wait_s": part.of(sum(batch.data_wait_s for batch in collected.batches)),
+        "starved_s": part.of(sum(batch.starved_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
         "batches": NO_BATCHES if part.num_before else _in_columns(collected.batches),

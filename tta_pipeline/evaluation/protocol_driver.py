@@ -84,7 +84,8 @@ class WindowDriver(ProtocolDriver):
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
-        self._newest = state["newest"]
+        newest: torch.Tensor | None = state["newest"]
+        self._newest = None if newest is None else newest.to(self.method.device)
 
 
 class RealTimeDriver(ProtocolDriver):

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import device_of_rank
+from tta_pipeline.evaluation.accelerator import device_of_rank, exchange_backend
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import chosen, joined
@@ -87,10 +87,10 @@ ALONE = Ranks()
 
 @contextmanager
 def ranks_of_torchrun() -> Iterator[Ranks]:
-    """Yield this process's place among those of `torchrun`, joined by NCCL on CUDA devices and by gloo on CPUs."""
+    """Yield this process's place among those of `torchrun`, joined by the library for its kind of device."""
     rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
     device = device_of_rank(local_rank)
-    dist.init_process_group("gloo" if device.type == "cpu" else "nccl")
+    dist.init_process_group(exchange_backend(device))
     try:
         yield Ranks(rank=rank, num_ranks=dist.get_world_size(), device=device)
     finally:

@@ -14,7 +14,7 @@ from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.accelerator import arithmetic_flags, device_type, leased_device
+from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, device_type, leased_device
 from tta_pipeline.evaluation.benchmark_model import benchmark_model
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
@@ -190,7 +190,7 @@ class ExperimentRunner:
         if num_finished in (0, len(plan.segments)):
             return 0
         done = [each.sha256 for each in self._fingerprints(plan)[:num_finished]]
-        found = self._states(plan).newest(done, self._evaluator.device, self._tell)
+        found = self._states(plan).newest(done, self._tell)
         if found is None:
             return 0
         position, state = found
@@ -390,8 +390,10 @@ class ExperimentRunner:
     @cached_property
     def _arithmetic(self) -> Mapping[str, Any]:
         """Arithmetic flags after the import of the method, which may set some; its code covers later changes."""
-        implementation_of(self._experiment.spec.entry)
-        return arithmetic_flags()
+        spec = self._experiment.spec
+        implementation_of(spec.entry)
+        with arithmetic(device_type(self._machine.device), spec.precision, deterministic=spec.deterministic):
+            return arithmetic_flags()
 
     @cached_property
     def _source(self) -> OpenStream | None:

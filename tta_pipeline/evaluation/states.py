@@ -32,14 +32,14 @@ class States:
         data = buffer.getvalue()
         write_atomically(self._path(fingerprint), _digest(fingerprint, data) + data)
 
-    def newest(
-        self, fingerprints: Sequence[str], device: torch.device, tell: Callable[[str], None]
-    ) -> tuple[int, StateDict] | None:
+    def newest(self, fingerprints: Sequence[str], tell: Callable[[str], None]) -> tuple[int, StateDict] | None:
         """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
+
+        Its tensors are on the host: the counters of an optimiser stay there, and what belongs on the device is copied
+        to it when the state is restored.
 
         Args:
             fingerprints: Fingerprints of the recorded segments, in order.
-            device: Device to load the state to.
             tell: Called with a message for each damaged state.
 
         Returns:
@@ -55,7 +55,7 @@ class States:
                 tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier segment")
                 continue
             if data[:_HEAD_BYTES] == _digest(fingerprints[number - 1], data[_HEAD_BYTES:]):
-                return number, torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location=device, weights_only=True)
+                return number, torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
             tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier segment")
         return None
 

@@ -19,5 +19,6 @@ class IndexedLoader(Baseline):
             batch_size=self.batch_size,
             image_size=self.image_size,
             num_threads=self.num_threads,
+            pin_memory=self.pin_memory,
             prefetch=Stream.prefetch if self.num_threads else 0,
         )

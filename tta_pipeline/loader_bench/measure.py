@@ -11,14 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-import torch
-
 from tta_pipeline.errors import LoaderError
 from tta_pipeline.loader_bench.data import Data, prepared
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.loader_bench.memory import watched
 from tta_pipeline.loader_bench.timed_read import Normalization, ReadTimes, TimedRead, start, timed, warm_up
 from tta_pipeline.processes import Workers
+from tta_pipeline.streaming.device import kind_of_machine
 from tta_pipeline.streaming.staging import Stage, node_local_folder
 
 Result = TypeVar("Result")
@@ -152,8 +151,9 @@ def measure(
         LoaderError: there is no such device.
         StreamError: a loader delivered other samples than the manifest names.
     """
-    if settings.device != "cpu" and not torch.cuda.is_available():
-        raise LoaderError(f"device is {settings.device!r}; found no CUDA device, expected cpu")
+    found = ("cpu", kind_of_machine())
+    if settings.device not in found:
+        raise LoaderError(f"device is {settings.device!r}; expected one of {', '.join(dict.fromkeys(found))}")
     configs = [LoaderConfig(loader=name, num_threads=count) for name in loaders for count in settings.num_threads]
     measured: dict[LoaderConfig, list[Measurement]] = {config: [] for config in configs}
     turns = [config for _ in range(settings.repeats) for config in configs]

@@ -17,7 +17,7 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.loader_bench.loaders import LOADERS
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.baselines.baseline import MEAN, STD, Baseline
-from tta_pipeline.streaming.device import as_floats
+from tta_pipeline.streaming.device import as_floats, synchronize
 from tta_pipeline.streaming.order import StreamOrder, as_stored
 from tta_pipeline.streaming.reader import Batch
 
@@ -87,7 +87,7 @@ def timed(read: TimedRead) -> ReadTimes:
             first_s = time.perf_counter() - started
         num_samples += len(batch.indices)
     if read.device != "cpu":
-        torch.cuda.synchronize(read.device)
+        synchronize(torch.device(read.device))
     wall_s = time.perf_counter() - started
     return ReadTimes(num_samples=num_samples, wall_s=wall_s, time_to_first_batch_s=first_s, cpu_s=_cpu_s() - used_s)
 

@@ -235,7 +235,7 @@ COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes;
 COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Number of processes, each of which reads a part';
 COMMENT ON COLUMN loader_benchmarks.batch_size IS 'Samples in a batch';
 COMMENT ON COLUMN loader_benchmarks.normalization IS 'Where images are normalised: own, as each system does; host; device';
-COMMENT ON COLUMN loader_benchmarks.device IS 'Destination of the batches: cpu or cuda';
+COMMENT ON COLUMN loader_benchmarks.device IS 'Destination of the batches: cpu, or a kind of accelerator such as cuda';
 COMMENT ON COLUMN loader_benchmarks.format IS 'Format of the shards: raw image files, or tensors';
 COMMENT ON COLUMN loader_benchmarks.image_size IS 'Height and width in pixels';
 COMMENT ON COLUMN loader_benchmarks.num_samples IS 'Samples of one pass';

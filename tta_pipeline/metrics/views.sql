@@ -257,7 +257,8 @@ COMMENT ON COLUMN leaderboard.mean_nll IS 'Mean over seeds and cells of the nega
 COMMENT ON COLUMN leaderboard.mean_brier IS 'Mean over seeds and cells of the Brier score';
 COMMENT ON COLUMN leaderboard.mean_ece IS 'Mean over seeds and cells of the expected calibration error';
 COMMENT ON COLUMN leaderboard.images_per_s IS 'Samples / seconds, over all seeds and cells, including clean images';
-COMMENT ON COLUMN leaderboard.data_wait_share IS 'Share of the time in which the device waited for data';
+COMMENT ON COLUMN leaderboard.data_wait_share IS
+    'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is the time that it lost';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
@@ -388,7 +389,7 @@ SELECT
     compile, load_average, images_per_s,
     images_per_s / median(images_per_s) OVER same_before AS speed_ratio,
     count(*) OVER same_before AS num_earlier_alike,
-    data_wait_s / wall_s AS data_wait_share, peak_cuda_gib, peak_rss_gib
+    data_wait_s / wall_s AS data_wait_share, starved_s / wall_s AS starved_share, peak_cuda_gib, peak_rss_gib
 FROM evaluations
 WINDOW same_before AS (
     PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
@@ -400,6 +401,7 @@ COMMENT ON VIEW throughput_history IS 'Every evaluation ever made, for plots of 
 COMMENT ON COLUMN throughput_history.speed_ratio IS 'images_per_s / median of the earlier evaluations of the cell by this experiment with equal conditions; NULL if there are none';
 COMMENT ON COLUMN throughput_history.num_earlier_alike IS 'Number of earlier evaluations of the cell by this experiment with equal conditions';
 COMMENT ON COLUMN throughput_history.data_wait_share IS 'data_wait_s / wall_s';
+COMMENT ON COLUMN throughput_history.starved_share IS 'starved_s / wall_s: share of the time that the device lost; NULL for older records';
 
 CREATE VIEW runs AS
 SELECT

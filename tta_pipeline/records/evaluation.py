@@ -326,8 +326,8 @@ class Evaluation:
     precision: Annotated[
         str | None,
         Column(
-            "Precision of the forward pass: fp32, or what autocast casts to",
-            choices=("fp32", "bf16", "fp16"),
+            "Precision of the forward pass: fp32, tf32 in products on CUDA, or what autocast casts to",
+            choices=("fp32", "tf32", "bf16", "fp16"),
             alike=True,
         ),
     ]
@@ -376,8 +376,14 @@ class Evaluation:
     data_wait_s: Annotated[
         float, _seconds("Sum over the batches of the time until the stream delivered each", shown=True)
     ]
+    starved_s: Annotated[
+        float | None,
+        _seconds(
+            "Sum over the batches of the time that the device had nothing to do before each; NULL in older records"
+        ),
+    ] = None
     host_to_device_s: Annotated[
-        float | None, _seconds("Copies to the device, which on CUDA overlap computation; 0 on a CPU")
+        float | None, _seconds("Copies to the device, where they overlap computation; 0 on a CPU")
     ]
     compute_s: Annotated[float, _seconds("Sum over the batches of forward pass and adaptation", shown=True)]
     peak_cuda_gib: Annotated[

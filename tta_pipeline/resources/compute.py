@@ -1,6 +1,5 @@
 """Compute settings: the device, the threads that feed it, and how further processes are started."""
 
-import os
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -14,9 +13,12 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The device that evaluates and the threads that feed it."""
 
     device: str = Field(
-        default="auto", description="auto (a CUDA device that no other run uses, else cpu), cpu, cuda or cuda:1"
+        default="auto",
+        description="auto (an accelerator that no other run uses, else cpu), cpu, a kind such as cuda, or cuda:1",
     )
-    decode_threads: int = Field(default=0, ge=0, description="Threads that decode images; 0: one for each core")
+    decode_threads: int = Field(
+        default=0, ge=0, description="Threads that decode images; 0: one for each core, at most 8"
+    )
     launch: str = Field(
         default="",
         description="Command that starts evaluating processes when `-m <module>` is appended to it, such as "
@@ -46,7 +48,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
 
         return Machine(
             device=self.device,
-            num_threads=self.decode_threads or len(os.sched_getaffinity(0)),
+            decode_threads=self.decode_threads,
             stage_folder=self.stage_folder,
             stage_limit_bytes=int(self.stage_limit_gib * 2**30),
             remote_limit_bytes=int(self.remote_limit_gib * 2**30),

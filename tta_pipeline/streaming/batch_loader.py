@@ -14,6 +14,7 @@ from tta_pipeline.errors import StreamError
 from tta_pipeline.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.streaming.device import pins_memory
 from tta_pipeline.streaming.joined import JoinedSets
 from tta_pipeline.streaming.order import StreamOrder
 from tta_pipeline.streaming.reader import Batch
@@ -31,8 +32,8 @@ class BatchLoader(ABC):
     """Height and width of every image in pixels."""
     num_threads: int = 2
     """Number of worker processes or threads, whichever the system has; 0: the consumer decodes, if the system can."""
-    pin_memory: bool = field(default_factory=torch.cuda.is_available)
-    """Whether batches are in memory from which a CUDA device copies by itself."""
+    pin_memory: bool = field(default_factory=pins_memory)
+    """Whether batches are in memory from which a device copies by itself."""
 
     def __len__(self) -> int:
         return math.ceil(len(self.order) / self.batch_size)

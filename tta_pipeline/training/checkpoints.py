@@ -49,11 +49,10 @@ class Checkpoints:
             if _NAME.fullmatch(other.name) and other not in kept:
                 other.unlink()
 
-    def newest(self, device: torch.device, tell: Callable[[str], None]) -> State | None:
-        """Return the newest good checkpoint, its tensors on the CPU or *device*; None if there is none.
+    def newest(self, tell: Callable[[str], None]) -> State | None:
+        """Return the newest good checkpoint, its tensors on the host; None if there is none.
 
         Args:
-            device: Device that the tensors of the optimiser and the weights are loaded to.
             tell: Called with a message for each damaged checkpoint.
         """
         for path in reversed(self._own()):
@@ -63,7 +62,7 @@ class Checkpoints:
                 tell(f"{path} cannot be read ({error.strerror}); the training goes on from an earlier checkpoint")
                 continue
             if data[:_HEAD_BYTES] == _digest(path, data[_HEAD_BYTES:]):
-                state: State = torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location=device, weights_only=True)
+                state: State = torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
                 return state
             tell(f"{path} is damaged: its bytes do not match its hash; the training goes on from an earlier checkpoint")
         return None

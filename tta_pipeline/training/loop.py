@@ -16,7 +16,13 @@ from torch import nn
 
 from tta_pipeline.benchmarks.training import Recipe
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import name_of, peak_cuda_gib, reset_peak_memory
+from tta_pipeline.evaluation.accelerator import (
+    arithmetic,
+    out_of_memory,
+    peak_gib,
+    reset_peak_memory,
+    seeded_devices,
+)
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import peak_rss_gib, timed
 from tta_pipeline.files import advice
@@ -147,8 +153,10 @@ class Training:
         self._resume()
         self._began = self._saved_at = self._counted_until = time.perf_counter()
         stopped = None
-        devices = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices=devices):
+        with (
+            torch.random.fork_rng(devices=seeded_devices(self._device), device_type=self._device.type),
+            arithmetic(self._device.type, self._settings.precision),
+        ):
             while self._place.epoch < self._settings.epochs and stopped is None:
                 self._train_epoch()
                 self._count_time()
@@ -168,22 +176,18 @@ class Training:
         self._learner.train()
         self._sizes = self._images.sizes(number)
         progress = self._progress()
-        self._lap_began = asked = time.perf_counter()
+        self._lap_began = time.perf_counter()
         lr = self._learner.lr
         try:
             for batch in on_device(self._images.epoch(number, skip_batches=place.batch), self._device):
-                place.sums.data_wait_s += time.perf_counter() - asked
+                place.sums.data_wait_s += batch.data_wait_s
                 if not place.totals.time_to_first_batch_s:
                     place.totals.time_to_first_batch_s = time.perf_counter() - self._began
                 lr = self._learner.lr
                 self._learn(batch)
                 progress.advance(len(batch.indices) * self._ranks.num_ranks)
-                asked = time.perf_counter()
         except torch.OutOfMemoryError as error:
-            raise EvaluationError(
-                f"{name_of(self._device)} is out of memory at batches of {self._settings.batch_size} ({error}); "
-                "expected memory for one: lower batch_size, and raise accumulate for the same step"
-            ) from error
+            raise out_of_memory(error, self._device, batch_size=self._settings.batch_size) from None
         self._end_epoch(lr)
 
     def _learn(self, batch: DeviceBatch) -> None:
@@ -219,7 +223,7 @@ class Training:
         (data_wait_s,) = self._of_all(place.sums.data_wait_s)
         found = self._validated()
         num_samples, wall_s = int(sum(self._sizes)), place.sums.wall_s
-        peak_gib = peak_cuda_gib(self._device)
+        of_device_gib = peak_gib(self._device)
         epoch = TrainingEpoch(
             epoch=place.epoch + 1,
             num_samples=num_samples,
@@ -233,7 +237,7 @@ class Training:
             data_wait_s=data_wait_s / self._ranks.num_ranks,
             compute_s=max(wall_s - data_wait_s / self._ranks.num_ranks, 0.0),
             validation_s=found.wall_s if found else 0.0,
-            peak_memory_mib=(peak_rss_gib() if peak_gib is None else peak_gib) * _MIB_PER_GIB,
+            peak_memory_mib=(peak_rss_gib() if of_device_gib is None else of_device_gib) * _MIB_PER_GIB,
         )
         if not math.isfinite(loss):
             raise EvaluationError(
@@ -343,7 +347,7 @@ class Training:
             self._place.totals.num_checkpoints += 1
 
     def _resume(self) -> None:
-        state = self._checkpoints.newest(self._device, self._say)
+        state = self._checkpoints.newest(self._say)
         if state is None:
             return
         place, num_readers = state["place"], state.get("num_readers")

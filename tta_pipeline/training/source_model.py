@@ -15,7 +15,7 @@ from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.accelerator import leased_device, pins_memory
+from tta_pipeline.evaluation.accelerator import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.files import locked, own_folder, write_atomically
@@ -35,6 +35,7 @@ from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.belonging import belonging_of
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.device import pins_memory
 from tta_pipeline.streaming.loose_files import LooseFiles
 from tta_pipeline.training.checkpoints import Checkpoints
 from tta_pipeline.training.input import TrainingInput

@@ -32,7 +32,7 @@ def validated(network: nn.Module, images: TrainingInput, device: torch.device) -
     network.eval()
     counted, num_samples = torch.zeros(2, dtype=torch.float64, device=device), 0
     for batch in on_device(images.epoch(0), device):
-        labels = batch.labels.to(device)
+        labels = batch.labels.to(device, non_blocking=True)
         logits = network(as_floats(batch.images)).float()
         counted[0] += cross_entropy(logits, labels, reduction="sum")
         counted[1] += (logits.argmax(1) != labels).sum()

@@ -16,7 +16,7 @@ from tta_pipeline.training.source_model import SourceTraining
 from tta_pipeline_tests.assets.test_launching import launched
 from tta_pipeline_tests.conftest import SMALL, Project, new_project
 
-HERE = Machine(device="cpu", num_threads=1)
+HERE = Machine(device="cpu", decode_threads=1)
 BY_CHECKPOINTS = SMALL.replace("epochs: 4", "epochs: 4, checkpoint_s: 0")
 
 

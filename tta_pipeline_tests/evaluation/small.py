@@ -34,7 +34,7 @@ def runner_of(
     keeps_predictions: bool = True,
 ) -> ExperimentRunner:
     """Return what evaluates *own* on the CPU, to be entered."""
-    machine = Machine(device="cpu", num_threads=num_threads)
+    machine = Machine(device="cpu", decode_threads=num_threads)
     return ExperimentRunner(
         own, machine=machine, run_id="test", tell=tell, anew=anew, keeps_predictions=keeps_predictions
     )

@@ -24,7 +24,13 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
     """Return a pass over *order* whose predictions tell the sample."""
     edges = range(0, len(order), batch_size)
     batches = tuple(
-        BatchTiming(num_samples=len(order.indices[e : e + batch_size]), data_wait_s=0, host_to_device_s=0, compute_s=0)
+        BatchTiming(
+            num_samples=len(order.indices[e : e + batch_size]),
+            data_wait_s=0,
+            starved_s=0,
+            host_to_device_s=0,
+            compute_s=0,
+        )
         for e in edges
     )
     samples = Samples(

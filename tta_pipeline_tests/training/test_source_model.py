@@ -25,7 +25,7 @@ from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.training.source_model import SourceTraining
 from tta_pipeline_tests.conftest import SMALL, Project
 
-HERE = Machine(device="cpu", num_threads=1)
+HERE = Machine(device="cpu", decode_threads=1)
 QUICK = {"kind": "trained", "width": 4, "epochs": 2, "flip": False}
 
 
@@ -77,7 +77,7 @@ def test_the_same_training_gives_the_same_weights_and_is_not_repeated(data: Loca
 
     other = trained(data, seed=1)
     again = training(data)
-    again.train(machine=Machine(device="cpu", num_threads=3), say=lambda _: None)
+    again.train(machine=Machine(device="cpu", decode_threads=3), say=lambda _: None)
     assert again.require_finished().weights_sha256 == first.weights_sha256 != other.weights_sha256
 
 

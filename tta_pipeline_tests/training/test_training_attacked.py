@@ -103,7 +103,7 @@ def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Loc
     with pytest.raises(KeyboardInterrupt):
         own.train(machine=HERE, say=interrupted)
     with pytest.raises(EvaluationError, match=r"read with 1 processes; expected 2.*set num_threads to 1"):
-        own.train(machine=Machine(device="cpu", num_threads=2), say=lambda _: None)
+        own.train(machine=Machine(device="cpu", decode_threads=2), say=lambda _: None)
     own.train(machine=HERE, say=lambda _: None)
     resumed = own.require_finished()
     own.path.unlink()
