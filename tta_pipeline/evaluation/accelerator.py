@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -131,7 +131,10 @@ def _lock_file(path: Path) -> BinaryIO:
     """Open the file, whichever user of the machine created it: a lock needs no right to write."""
     with suppress(FileNotFoundError):
         return path.open("rb")
-    return os.fdopen(os.open(path, os.O_CREAT | os.O_RDONLY, 0o444), "rb")
+    descriptor = os.open(path, os.O_CREAT | os.O_RDONLY, 0o444)
+    with suppress(PermissionError):  # another user created it meanwhile
+        os.fchmod(descriptor, 0o444)  # whatever the umask
+    return os.fdopen(descriptor, "rb")
 
 
 def _free(files: dict[str, BinaryIO]) -> str | None:
@@ -293,8 +296,10 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
         )
     with ExitStack() as stack:
         if device_kind != "cpu":
-            stack.callback(_set_tf32, _has_tf32())
-            _set_tf32((precision == "tf32",) * 2)
+            before = _tf32_settings()
+            stack.callback(_set_tf32, before)
+            words = ("tf32", "ieee") if hasattr(torch.backends, "fp32_precision") else (True, False)
+            _set_tf32(dict.fromkeys(before, words[precision != "tf32"]))
         if deterministic:
             stack.callback(_set_deterministic, *_determinism())
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible only so
@@ -302,20 +307,21 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
         yield
 
 
-def _has_tf32() -> tuple[bool, bool]:
-    flags = arithmetic_flags()
-    return flags["cuda_matmul"] == "tf32", flags["cudnn_conv"] == "tf32"
+def _tf32_settings() -> dict[str, str | bool]:
+    """Return torch's settings for TF32 by their place below `torch.backends`."""
+    return {place: attrgetter(place)(torch.backends) for place in _tf32_places()}
 
 
-def _set_tf32(is_on: tuple[bool, bool]) -> None:
-    for_products, for_convolutions = is_on
+def _tf32_places() -> tuple[str, ...]:
     if hasattr(torch.backends, "fp32_precision"):  # since torch 2.9
-        torch.backends.cuda.matmul.fp32_precision = "tf32" if for_products else "ieee"
-        torch.backends.cudnn.conv.fp32_precision = "tf32" if for_convolutions else "ieee"  # type: ignore[attr-defined]
-        torch.backends.cudnn.rnn.fp32_precision = "tf32" if for_convolutions else "ieee"  # type: ignore[attr-defined]
-    else:
-        torch.backends.cuda.matmul.allow_tf32 = for_products
-        torch.backends.cudnn.allow_tf32 = for_convolutions
+        return "cuda.matmul.fp32_precision", "cudnn.conv.fp32_precision", "cudnn.rnn.fp32_precision"
+    return "cuda.matmul.allow_tf32", "cudnn.allow_tf32"
+
+
+def _set_tf32(values: Mapping[str, str | bool]) -> None:
+    for place, value in values.items():
+        owner, _, name = place.rpartition(".")
+        setattr(attrgetter(owner)(torch.backends), name, value)
 
 
 def _determinism() -> tuple[bool, bool, bool]:

@@ -1,14 +1,17 @@
 """A device is used by one run at a time, however the run before it ended."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import leased, leased_device
+from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, leased, leased_device
+from tta_pipeline.evaluation.machine import decoding_threads
 
 HOLDER = """
 import sys, time
@@ -56,3 +59,69 @@ def test_a_device_that_is_not_there_is_refused():
         leased_device("cuda:99", print),
     ):
         pass
+
+
+ANOTHER_USER = HOLDER.replace("with leased", "import os; os.setuid(65534)\nwith leased")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
+def test_a_device_that_another_user_had_can_be_had():
+    """Whatever the umask of the one who created the lock."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o1777)  # as /tmp is
+        before = os.umask(0o077)
+        try:
+            with leased(["a"], print, folder=Path(folder)):
+                pass
+        finally:
+            os.umask(before)
+
+        with subprocess.Popen(
+            [sys.executable, "-c", ANOTHER_USER, folder, "a"], stdout=subprocess.PIPE, text=True
+        ) as other:
+            assert other.stdout is not None
+            assert "a\n" == other.stdout.readline()
+            other.kill()
+
+
+def test_fp32_is_exact_and_tf32_is_asked_for():
+    """On CUDA, where torch rounds the factors of convolutions unless it is told not to; afterwards all is as before."""
+    before = arithmetic_flags()
+    assert "tf32" == before["cudnn_conv"]
+
+    with arithmetic("cuda", "fp32"):
+        assert ("ieee", "ieee") == tuple(arithmetic_flags()[name] for name in ("cuda_matmul", "cudnn_conv"))
+    with arithmetic("cuda", "tf32"):
+        assert ("tf32", "tf32") == tuple(arithmetic_flags()[name] for name in ("cuda_matmul", "cudnn_conv"))
+    with arithmetic("cpu", "fp32"):
+        assert before == arithmetic_flags()
+
+    assert before == arithmetic_flags()
+
+
+def test_tf32_is_refused_where_there_is_none():
+    """A CPU has none."""
+    with (
+        pytest.raises(EvaluationError, match="precision is tf32 on cpu; expected fp32 or bf16"),
+        arithmetic("cpu", "tf32"),
+    ):
+        pass
+
+
+def test_deterministic_algorithms_are_on_while_they_are_asked_for():
+    """And off afterwards."""
+    with arithmetic("cpu", "fp32", deterministic=True):
+        assert torch.are_deterministic_algorithms_enabled()
+
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(("num_cores", "num_processes", "num_threads"), [(128, 1, 8), (16, 4, 4), (2, 1, 2), (2, 8, 1)])
+def test_decoding_threads_are_few_and_shared_by_processes(
+    num_cores: int, num_processes: int, num_threads: int, monkeypatch: pytest.MonkeyPatch
+):
+    """More than 8 wait for each other; processes of one launcher get equal parts of the cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(num_cores)))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(num_processes))
+
+    assert num_threads == decoding_threads()

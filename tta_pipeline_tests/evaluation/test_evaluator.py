@@ -168,3 +168,11 @@ def test_bins_of_two_halves_add_up_to_the_whole():
 
     np.testing.assert_allclose(whole.confidence_sums, np.add(*(half.confidence_sums for half in halves)))
     assert whole.correct_counts == tuple(np.add(*(half.correct_counts for half in halves)).tolist())
+
+
+def test_a_device_has_nothing_to_do_while_it_waits_for_data(shard_set: ShardSet):
+    """On a CPU, which does one thing at a time; of the first batch, it is all of the wait."""
+    result = evaluated(evaluator("source"), shard_set)
+
+    assert result.starved_s >= result.data_wait_s > 0
+    assert result.starved_s + result.compute_s <= result.wall_s
