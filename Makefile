@@ -51,6 +51,7 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m bench.evaluation
 	@$(BIN)/python -m bench.training
 	@$(BIN)/python -m bench.methods
+	@$(BIN)/python -m bench.features
 	@$(BIN)/python -m bench.metrics
 	@$(BIN)/python -m bench.polling
 

@@ -22,6 +22,7 @@ class Lame(Method):
     """Corrects the predictions of the source model by the affinity of the batch's features."""
 
     is_stateless = True
+    reads_only_features = True
     name = "lame"
 
     def __init__(self, model: nn.Module, hyperparameters: LameHyperparameters, **kwargs: Any) -> None:

@@ -51,6 +51,9 @@ class Method(Keeper, ABC):
     """Whether each batch is treated independently, so that several processes can share a stream; random draws, which
     depend on earlier ones, count as state."""
 
+    reads_only_features: ClassVar[bool] = False
+    """Whether nothing before the classifier is changed or read, so that kept features can take the place of images."""
+
     keeps: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
         "_num_nonfinite_batches",

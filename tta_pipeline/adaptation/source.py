@@ -9,6 +9,7 @@ class Source(Method):
     """Predicts with the source model in evaluation mode; the lower bound that every method is compared with."""
 
     is_stateless = True
+    reads_only_features = True
     name = "source"
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:

@@ -23,6 +23,7 @@ class T3a(Method):
     """Predicts by the nearest of the classes' mean features, which follow the stream."""
 
     name = "t3a"
+    reads_only_features = True
     keeps = ("_supports", "_entropies")
 
     def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:

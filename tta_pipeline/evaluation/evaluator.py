@@ -1,11 +1,12 @@
 """Evaluation of one experiment, loaded once, over the segments of its streams."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -15,8 +16,22 @@ from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import Clock, Precision, arithmetic, out_of_memory, reset_peak_memory
-from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.accelerator import (
+    Clock,
+    Precision,
+    arithmetic,
+    arithmetic_flags,
+    out_of_memory,
+    reset_peak_memory,
+)
+from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
+from tta_pipeline.evaluation.kept_features import (
+    FeatureLoader,
+    KeptFeatures,
+    capturing,
+    head_of,
+    reading_features,
+)
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
@@ -28,7 +43,9 @@ from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.shifts.shift_set import ShiftSet
+from tta_pipeline.source_code import source_sha256
 from tta_pipeline.streaming.batch_loader import BatchLoader
+from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.device import as_floats, on_device, pins_memory
 from tta_pipeline.streaming.joined import JoinedPixels
 from tta_pipeline.streaming.loose_files import LooseFileLoader
@@ -85,6 +102,7 @@ class Evaluator:
         device: torch.device,
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
+        kept_in: DecodedCells | None = None,
         ranks: Ranks = ALONE,
         source: OpenStream | None = None,
     ) -> None:
@@ -98,6 +116,7 @@ class Evaluator:
         self._device = device
         self._num_threads = num_threads
         self._open_pixels = open_pixels
+        self._kept_in = kept_in
         self._ranks = ranks
         self._method: Method | None = None
         self._driver: ProtocolDriver | None = None
@@ -157,9 +176,11 @@ class Evaluator:
         load = load_average()
         with timed() as setup:
             order = self._ranks.share(opened.order, self._experiment.batch_size)
-            stream = self._loader(opened, order)
+            kept = self._kept_features(self._driver, opened)
+            features = kept.read() if kept else None
+            stream = self._loader(opened, order, features)
         self._ranks.require_stateless(self._driver)
-        with self._arithmetic():
+        with self._arithmetic(), _sharing(self._driver.method, kept, features):
             measured = measure(
                 self._driver,
                 stream,
@@ -178,7 +199,9 @@ class Evaluator:
                 device=self._device,
                 pipeline_setup_s=setup.wall_s,
                 load=load,
-                describe=lambda manifest: self._described(manifest, identity),
+                describe=lambda manifest: self._described(
+                    manifest, identity, loader=self._experiment.loader if features is None else "features"
+                ),
             )
         )
 
@@ -200,8 +223,29 @@ class Evaluator:
         experiment = self._experiment
         return arithmetic(self._device.type, experiment.precision, deterministic=experiment.deterministic)
 
-    def _loader(self, opened: OpenStream, order: StreamOrder) -> Stream | BatchLoader:
-        """Return the samples of *order* by the experiment's loader; all loaders give the same batches."""
+    def _kept_features(self, driver: ProtocolDriver, opened: OpenStream) -> KeptFeatures | None:
+        """Return where the features of the stream are kept; None if the method does not read features alone."""
+        experiment = self._experiment
+        is_plain = experiment.loader == "indexed" and experiment.compile == "off" and self._ranks.num_ranks == 1
+        if self._kept_in is None or not is_plain or not driver.gives_whole_batches or head_of(driver.method) is None:
+            return None
+        return KeptFeatures(
+            self._kept_in,
+            determined_by={
+                "version": EVALUATION_VERSION, "code": source_sha256(NETWORK_CODE),
+                "model": self._model.identity,
+                "arithmetic": arithmetic_flags(),
+                "machine": dict[str, Any](machine_facts(self._device)), "image_size": self._image_size,
+                "batch_size": experiment.batch_size, "precision": experiment.precision,
+                "manifests": [manifest.sha256 for manifest in opened.manifests],
+                "order": hashlib.sha256(opened.order.indices.astype("<i8").tobytes()).hexdigest(),
+            },
+            manifest_sha256=opened.manifests[0].sha256,
+            num_samples=len(opened.order),
+        )  # fmt: skip
+
+    def _loader(self, opened: OpenStream, order: StreamOrder, features: torch.Tensor | None) -> Stream | BatchLoader:
+        """Return the samples of *order*, from *features* or by the experiment's loader, in the same batches."""
         settings = _LoaderSettings(
             order=order,
             batch_size=self._experiment.batch_size,
@@ -209,6 +253,8 @@ class Evaluator:
             num_threads=self._num_threads,
             pin_memory=pins_memory(self._device),
         )
+        if features is not None:
+            return FeatureLoader(shard_set=opened.joined, features=features, **settings)
         if opened.loose_files:
             return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
         if self._experiment.loader == "webdataset":
@@ -258,7 +304,7 @@ class Evaluator:
             network.compile(mode=self._experiment.compile, dynamic=False)
         return network
 
-    def _described(self, manifest: Manifest, identity: Identity) -> partial[Evaluation]:
+    def _described(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
         """Return a partial record of an evaluation: what is evaluated and on what, without results."""
         experiment = self._experiment
         return partial(
@@ -290,10 +336,28 @@ class Evaluator:
             batch_size=experiment.batch_size,
             precision=experiment.precision,
             compile=experiment.compile,
-            loader=experiment.loader,
+            loader=loader,
             pinned_memory=pins_memory(self._device),
             **machine_facts(self._device),
         )
+
+
+@contextmanager
+def _sharing(method: Method, kept: KeptFeatures | None, features: torch.Tensor | None) -> Iterator[None]:
+    """Let *method* read *features* if they are there, and otherwise keep those that it computes, if it may."""
+    head = head_of(method) if kept else None
+    if kept is None or head is None:
+        yield
+        return
+    if features is not None:
+        with reading_features(method, head):
+            yield
+        return
+    with capturing(method, head) as capture:
+        yield
+    found = capture.features()
+    if found is not None:
+        kept.write(found)
 
 
 def measure(

@@ -18,7 +18,8 @@ from tta_pipeline.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
 """Version of the code that no part names: streams, feeding, the wrapping of models."""
-_NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
+NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
+"""What is around every network."""
 _UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters")
 """Settings that have their own part, name something that has one, or only list other streams."""
 
@@ -98,7 +99,7 @@ def method_code_sha256(experiment: Experiment) -> str:
         ValueError: a file of the source cannot be parsed.
     """
     own = [experiment.method] if ":" in experiment.method else []  # a user's method, hashed with its defaults
-    return source_sha256(experiment.entry.implementation, *own, _NETWORK_CODE)
+    return source_sha256(experiment.entry.implementation, *own, NETWORK_CODE)
 
 
 def differing(stored: JsonObject, present: JsonObject) -> dict[str, tuple[Any, Any]]:

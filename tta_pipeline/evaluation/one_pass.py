@@ -90,10 +90,11 @@ def _fitting(
 def _log_probabilities(
     driver: ProtocolDriver, images: torch.Tensor, stream: Stream | BatchLoader, precision: Precision
 ) -> torch.Tensor:
-    """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels."""
+    """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels, or for features."""
     # Compiled code is for one shape; the last batch may have another.
     with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
-        return driver.predict(as_floats(images)).float().log_softmax(1)
+        inputs = images if images.is_floating_point() else as_floats(images)
+        return driver.predict(inputs).float().log_softmax(1)
 
 
 def _eager() -> AbstractContextManager[None]:

@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -17,6 +18,9 @@ _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 
 class ProtocolDriver:
     """Driver that adapts on every batch, in stream order."""
+
+    gives_whole_batches: ClassVar[bool] = True
+    """Whether the method gets the batches of the stream as they are, however long it takes."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
@@ -61,6 +65,8 @@ class WindowDriver(ProtocolDriver):
     Like the option `window_length` in the benchmark of Marsden et al. 2024 ("Universal test-time adaptation").
     """
 
+    gives_whole_batches = False
+
     def __init__(self, method: Method, *, size: int) -> None:
         super().__init__(method)
         self._size = size
@@ -96,6 +102,8 @@ class RealTimeDriver(ProtocolDriver):
     predicts a batch that arrives during adaptation without adapting to it. Latencies are measured, so results depend
     on the machine.
     """
+
+    gives_whole_batches = False
 
     def __init__(self, method: Method, *, speed: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
         super().__init__(method)

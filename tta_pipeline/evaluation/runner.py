@@ -419,6 +419,7 @@ class ExperimentRunner:
             device=self._ranks.device or self._stack.enter_context(leased_device(machine.device, self._tell)),
             num_threads=machine.num_threads,
             open_pixels=decoded.open_pixels if machine.decoded_folder else stored,
+            kept_in=decoded if machine.decoded_folder else None,
             ranks=self._ranks,
             source=self._source,
         )

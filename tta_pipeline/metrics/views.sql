@@ -535,7 +535,7 @@ WITH known AS (
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null}}') AS other_parts,
         json_merge_patch(fingerprint_parts, '{"settings": {"loader": null, "seed": null}, "data": null}') AS setting
     FROM latest_evaluations
-    WHERE conditions IS NOT NULL AND fingerprint_parts IS NOT NULL AND copied_from IS NULL
+    WHERE conditions IS NOT NULL AND fingerprint_parts IS NOT NULL AND copied_from IS NULL AND loader <> 'features'
 ),
 shared AS (
     SELECT

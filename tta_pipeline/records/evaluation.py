@@ -341,8 +341,9 @@ class Evaluation:
     loader: Annotated[
         str,
         Column(
-            "What read the samples: indexed in records from before there were others",
-            choices=("indexed", "imagefolder", "webdataset"), shown=True, alike=True,
+            "What read the samples: indexed in records from before there were others; features where kept ones took "
+            "the place of images and of the network before its classifier",
+            choices=("indexed", "imagefolder", "webdataset", "features"), shown=True, alike=True,
         ),
     ] = "indexed"  # fmt: skip
     pinned_memory: Annotated[bool | None, Column("Whether batches wait in pinned memory; NULL in older records")]

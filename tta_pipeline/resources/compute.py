@@ -38,7 +38,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     decoded_folder: str = Field(
         default="",
         description="Folder in which cells are kept as decoded pixels for the next experiment on them: on local disk, "
-        "or below /dev/shm for memory; empty: none",
+        "or below /dev/shm for memory; features of frozen models lie beside them; empty: none",
     )
     decoded_limit_gib: float = Field(default=16.0, gt=0, description="Most that is kept there, in GiB")
 

@@ -8,8 +8,8 @@ everything that determines its pixels, `<64 hex digits>-<size>.pixels`:
     32 bytes             the hex digits of the name as bytes
     32 bytes             the sha256 of the 8 N + 32 bytes before
 
-The least recently used files are removed when the limit would be exceeded. A damaged file is removed too, and the
-shards are read instead.
+Features of a frozen model lie beside them (`evaluation.kept_features`). The least recently used files are removed when
+the limit would be exceeded. A damaged file is removed too, and the shards are read instead.
 """
 
 import hashlib
@@ -42,6 +42,7 @@ from tta_pipeline.streaming.remote_blocks import DEFAULT_CACHE, BlockCache
 
 OWN_FOLDER = "tta_pipeline-decoded"
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]+\.pixels")
+_FEATURES = re.compile(r"[0-9a-f]{64}-([0-9a-f]{64})\.features")
 _HASH_BYTES = 32
 _FORMAT = 2
 _DECODERS = ("simplejpeg", "pillow")
@@ -77,7 +78,7 @@ class DecodedCells:
         try:
             own_folder(self.own_folder)
             path.unlink(missing_ok=True)
-            self._make_room(kind.file_bytes)
+            self.make_room(kind.file_bytes)
         except OSError as error:
             raise StreamError(
                 f"{self.own_folder}: found {error.strerror}; expected a folder where decoded cells can be kept: give "
@@ -90,15 +91,21 @@ class DecodedCells:
         if not self.own_folder.is_dir():
             return
         for path in sorted(self.own_folder.iterdir()):
+            features = _FEATURES.fullmatch(path.name)
+            if features and features[1] not in manifests:
+                yield path
             if _NAME.fullmatch(path.name):
                 image_size = int(path.stem.rpartition("-")[2])
                 known = (_file_name(_identity(sha256, image_size), image_size) for sha256 in manifests)
                 if path.name not in known:
                     yield path
 
-    def _make_room(self, size_bytes: int) -> None:
+    def make_room(self, size_bytes: int) -> None:
         """Remove the least recently used files; a process that reads one has it open and can read on."""
-        named = [path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file()]
+        ours = (
+            path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) or _FEATURES.fullmatch(path.name)
+        )
+        named = [path for path in ours if path.is_file()]
         kept = sorted(named, key=lambda path: path.stat().st_atime_ns)
         total_bytes = sum(path.stat().st_size for path in kept) + size_bytes
         for path in kept:

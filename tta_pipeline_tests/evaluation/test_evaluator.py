@@ -33,7 +33,9 @@ def small_model() -> nn.Module:
     )
 
 
-def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, **changes: str) -> Evaluator:
+def evaluator(
+    method: str = "tent", *, num_threads: int = 2, make=small_model, kept_in=None, **changes: str
+) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
         benchmark_name="test",
@@ -53,6 +55,7 @@ def evaluator(method: str = "tent", *, num_threads: int = 2, make=small_model, *
         image_size=32,
         device=torch.device("cpu"),
         num_threads=num_threads,
+        kept_in=kept_in,
     )
 
 

@@ -1,0 +1,119 @@
+"""Methods that read only features: one forward pass of the frozen network for all of them, against one for each.
+
+Pixels of the cell lie decoded in both cases, and everything computes in one thread.
+"""
+
+import os
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench.steps import resnet20
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.partitions import CLEAN
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.streaming.decoded import DecodedCells
+
+REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
+NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2000"))
+METHODS = ("source", "lame", "t3a")
+SIZE = 32
+_IDENTITY = Identity(stream="clean", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
+
+
+def main() -> None:
+    """Measure in turns, and print a table."""
+    torch.set_num_threads(1)
+    root = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench" / f"features_{NUM_IMAGES}"
+    images = jpeg_tree(root / "images", num_images=NUM_IMAGES, size=SIZE)
+    shards = root / "shards"
+    shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=4), benchmark_name="bench")
+    three, one = [], []
+    for turn in range(REPEATS + 1):
+        apart = _seconds_apart(shards)
+        together, again = _seconds_together(shards)
+        if turn:
+            three.append(sum(apart.values()) / together)
+            one.append(apart["source"] / again)
+    table = Table(
+        title=f"{NUM_IMAGES:,} images of {SIZE} px, ResNet-20: medians \\[range] of {REPEATS} turns", box=None
+    )
+    for name in ("what", "times faster", "asked"):
+        table.add_column(name)
+    table.add_row(", ".join(METHODS), _spread(three), ">= 2.5 (3 is the limit)")
+    table.add_row("source, features kept", _spread(one), ">= 5")
+    Console(width=120).print(table)
+
+
+def _seconds_apart(shards: Path) -> dict[str, float]:
+    """Return the seconds of each method by itself, from decoded pixels."""
+    with TemporaryDirectory() as folder:
+        cells = DecodedCells(folder=Path(folder), limit_bytes=2**30)
+        _evaluate("source", shards, cells, keeps=False)  # decodes
+        return {method: _evaluate(method, shards, cells, keeps=False) for method in METHODS}
+
+
+def _seconds_together(shards: Path) -> tuple[float, float]:
+    """Return the seconds of all methods, of which the first keeps features, and of another of the first then."""
+    with TemporaryDirectory() as folder:
+        cells = DecodedCells(folder=Path(folder), limit_bytes=2**30)
+        _evaluate("source", shards, cells, keeps=False)  # decodes
+        together = sum(_evaluate(method, shards, cells, keeps=True) for method in METHODS)
+        return together, _evaluate("source", shards, cells, keeps=True)
+
+
+def _evaluate(method: str, shards: Path, cells: DecodedCells, *, keeps: bool) -> float:
+    """Return the seconds from the opened shards to the result."""
+    evaluator = Evaluator(
+        benchmark_name="bench",
+        shift_set=shipped_sets()["imagenet_c"],
+        experiment_name=method,
+        experiment=Experiment(model="resnet20", method=method, preset="cifar", batch_size=200),
+        model=_model(),
+        image_size=SIZE,
+        device=torch.device("cpu"),
+        num_threads=1,
+        open_pixels=cells.open_pixels,
+        kept_in=cells if keeps else None,
+    )
+    opened = open_stream([shards])
+    evaluator.start(opened.manifests[0], seed=0)
+    started = time.perf_counter()
+    evaluator.evaluate(opened, _IDENTITY, lambda _: None)
+    return time.perf_counter() - started
+
+
+def _model() -> LoadedModel:
+    torch.manual_seed(0)
+    state = resnet20().state_dict()
+    return LoadedModel(
+        name="resnet20", make_network=partial(_network, state), num_classes=NUM_CLASSES, weights="random",
+        weights_sha256="0" * 64, mean=(0.5,) * 3, std=(0.25,) * 3, architecture="ResNet-20",
+    )  # fmt: skip
+
+
+def _network(state: dict[str, torch.Tensor]) -> torch.nn.Module:
+    network = resnet20()
+    network.load_state_dict(state)
+    return network
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} [{min(values):.2f}-{max(values):.2f}]"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Features of a frozen model, kept for the next method that reads nothing else: one forward pass serves several.
+
+`source`, `lame` and `t3a` change no layer before the classifier. The first of them that sees a cell computes its
+features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
+
+The features lie beside decoded cells, in a file that is named after everything that determines them, batches and
+machine included, so that predictions are the same bit for bit, `<64 hex digits>-<manifest's sha256>.features`:
+
+    64 bytes   sha256, in hex, of the name and the bytes that follow
+    ...        safetensors: `features`, (N, D), in the order of the stream
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import nn
+
+from tta_pipeline.adaptation.features import classifier
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.files import own_folder, read_file, write_atomically
+from tta_pipeline.json_values import JsonObject
+from tta_pipeline.streaming.batch_loader import BatchLoader
+from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline.streaming.reader import Batch
+
+_FORMAT = 1
+_HEAD_BYTES = 64
+_LIBRARIES = ("torch", "torchvision", "simplejpeg", "pillow")
+
+
+@dataclass(frozen=True)
+class KeptFeatures:
+    """The features of one stream of one model, whether they are there yet or not."""
+
+    cells: DecodedCells
+    """Where they are kept, and within which limit."""
+    _: KW_ONLY
+    determined_by: JsonObject
+    """Everything that determines the features, besides the versions of libraries."""
+    manifest_sha256: str
+    num_samples: int
+
+    @property
+    def path(self) -> Path:
+        """Their file."""
+        decisive = [_FORMAT, self.determined_by, [f"{name} {version(name)}" for name in _LIBRARIES]]
+        identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+        return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
+
+    def read(self) -> torch.Tensor | None:
+        """Return the features, (N, D), or None if they are not there or damaged."""
+        try:
+            data = read_file(self.path, limit_bytes=self.cells.limit_bytes)
+        except OSError:
+            return None
+        if data[:_HEAD_BYTES] != _digest(self.path, data[_HEAD_BYTES:]):
+            return None
+        features = load(data[_HEAD_BYTES:])["features"]
+        return features if len(features) == self.num_samples else None
+
+    def write(self, features: torch.Tensor) -> None:
+        """Keep *features*, (N, D), if there is room for them; they are worth less than the evaluation itself."""
+        data = save({"features": features.contiguous()})
+        if len(data) + _HEAD_BYTES > self.cells.limit_bytes:
+            return
+        with suppress(OSError):
+            own_folder(self.cells.own_folder)
+            self.cells.make_room(len(data) + _HEAD_BYTES)
+            write_atomically(self.path, _digest(self.path, data) + data)
+
+
+def _digest(path: Path, data: bytes) -> bytes:
+    return hashlib.sha256(path.name.encode() + data).hexdigest().encode()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureLoader(BatchLoader):
+    """Batches of features in place of images, in stream order."""
+
+    features: torch.Tensor = field(repr=False)
+    """Features of the samples, (N, D), in stream order."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch, with features (B, D)."""
+        for number, features in enumerate(torch.split(self.features, self.batch_size)):
+            yield self.batch_at(number, features)
+
+
+def head_of(method: Method) -> nn.Linear | None:
+    """Return the classifier of the model of *method*; None if it has none, or the method reads more than its input."""
+    if not method.reads_only_features:
+        return None
+    try:
+        return classifier(method.model, num_classes=method.num_classes, method=method.name)
+    except AdaptationError:
+        return None
+
+
+@contextmanager
+def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
+    """Let *method* predict from features (B, D) instead of images: its model is its classifier alone."""
+    model = method.model
+    method.model = head
+    try:
+        yield
+    finally:
+        method.model = model
+
+
+@dataclass(kw_only=True)
+class Capture:
+    """Features that went into the classifier of a model, batch by batch, on the device."""
+
+    batches: list[torch.Tensor] = field(default_factory=list)
+    is_whole: bool = True
+    """Whether each prediction so far was the classifier's output for one feature vector of each sample."""
+    _output: torch.Tensor | None = None
+
+    def take(self, _: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        """Take the classifier's input."""
+        self.is_whole = self.is_whole and self._output is None and inputs[0].ndim == 2
+        self.batches.append(inputs[0].detach())
+        self._output = output
+
+    def compare(self, _: nn.Module, __: Any, output: torch.Tensor) -> None:
+        """Compare what the model returns with what its classifier returned."""
+        self.is_whole = self.is_whole and output is self._output
+        self._output = None
+
+    def features(self) -> torch.Tensor | None:
+        """Return the features of all samples, (N, D), on the host; None if the model does not end in its classifier."""
+        return torch.cat(self.batches).cpu() if self.is_whole and self.batches else None
+
+
+@contextmanager
+def capturing(method: Method, head: nn.Linear) -> Iterator[Capture]:
+    """Capture the features that *method* computes."""
+    capture = Capture()
+    with ExitStack() as stack:
+        for handle in (head.register_forward_hook(capture.take), method.model.register_forward_hook(capture.compare)):
+            stack.callback(handle.remove)
+        yield capture

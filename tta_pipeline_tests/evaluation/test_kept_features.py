@@ -1,0 +1,143 @@
+"""Methods that read only the input of the classifier share one forward pass of the frozen network."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tta_pipeline.evaluation.evaluator import Evaluator
+from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
+
+READERS = ("source", "lame", "t3a")
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> DecodedCells:
+    """Where features are kept."""
+    return DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**20)
+
+
+def with_features(cells: DecodedCells, method: str, **changes) -> Evaluator:
+    """Return an evaluator of *method* that keeps features and reads them."""
+    return evaluator(method, kept_in=cells, **changes)
+
+
+def files(cells: DecodedCells) -> list[Path]:
+    """Return the files of features."""
+    return sorted(cells.own_folder.glob("*.features")) if cells.own_folder.exists() else []
+
+
+def outcome(row: Evaluation) -> tuple[object, ...]:
+    """Return everything that the predictions and their probabilities determine."""
+    return row.predictions_sha256, row.nll, row.ece, row.brier, row.first_samples, row.num_forwards
+
+
+@pytest.mark.parametrize("first", READERS)
+def test_methods_share_a_pass_and_predict_the_same(shard_set: ShardSet, cells: DecodedCells, first: str):
+    """Bit for bit, whichever of them comes first; the record says what was read."""
+    expected = {method: evaluated(evaluator(method), shard_set) for method in READERS}
+    assert "indexed" == evaluated(with_features(cells, first), shard_set).loader
+    assert 1 == len(files(cells))
+
+    for method in READERS:
+        row = evaluated(with_features(cells, method), shard_set)
+
+        assert "features" == row.loader
+        assert outcome(expected[method]) == outcome(row)
+
+
+def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCells):
+    """Only its classifier does."""
+    num_images = []
+
+    def counting() -> nn.Module:
+        network = small_model()
+        network[0].register_forward_hook(lambda _, inputs, __: num_images.append(len(inputs[0])))
+        return network
+
+    for method in READERS:
+        evaluated(with_features(cells, method, make=counting), shard_set)
+
+    assert len(shard_set.index) == sum(num_images)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"precision": "bf16"}, {"subset": {"first": 6}}, {"seeds": (3,)}],
+)
+def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: DecodedCells, changes: dict):
+    """Of another precision, or other batches."""
+    evaluated(with_features(cells, "source"), shard_set)
+
+    other = with_features(cells, "source", **changes)
+    other.start(shard_set.manifest, seed=0)
+    opened = open_stream([shard_set.folder], experiment=other._experiment)
+    (result,) = other.evaluate(opened, IDENTITY, lambda _: None)
+
+    assert "indexed" == result.row.loader
+    assert 2 == len(files(cells))
+
+
+@pytest.mark.parametrize("method", ["norm", "tent"])
+def test_methods_that_change_the_network_see_images(shard_set: ShardSet, cells: DecodedCells, method: str):
+    """Nothing is kept of them, and nothing read."""
+    evaluated(with_features(cells, "source"), shard_set)
+
+    assert "indexed" == evaluated(with_features(cells, method), shard_set).loader
+    assert 1 == len(files(cells))
+
+
+class Scaled(nn.Sequential):
+    """A network that does something after its classifier."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return twice what the classifier says."""
+        return 2 * super().forward(images)
+
+
+def scaled() -> nn.Module:
+    """Return such a network."""
+    return Scaled(*small_model())
+
+
+def headless() -> nn.Module:
+    """Return a network without a classifier."""
+    return nn.Sequential(nn.Conv2d(3, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+@pytest.mark.parametrize("make", [scaled, headless])
+def test_features_of_a_network_that_does_not_end_in_its_classifier_are_not_kept(
+    shard_set: ShardSet, cells: DecodedCells, make: Callable[[], nn.Module]
+):
+    """Its predictions could not be made of them."""
+    evaluated(with_features(cells, "source", make=make), shard_set)
+
+    assert not files(cells)
+
+
+def test_a_damaged_file_is_made_anew(shard_set: ShardSet, cells: DecodedCells):
+    """One bit is enough; images are read in its place."""
+    expected = evaluated(with_features(cells, "source"), shard_set)
+    (path,) = files(cells)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+
+    row = evaluated(with_features(cells, "source"), shard_set)
+
+    assert "indexed" == row.loader
+    assert outcome(expected) == outcome(row)
+    assert good == path.read_bytes()
+
+
+def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Path):
+    """The evaluation goes on without them."""
+    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=100)
+
+    assert "indexed" == evaluated(with_features(cells, "source"), shard_set).loader
+    assert not files(cells)
