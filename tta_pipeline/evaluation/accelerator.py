@@ -69,12 +69,15 @@ def device_type(device: str) -> str:
 
 
 @contextmanager
-def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | None = None) -> Iterator[torch.device]:
+def leased_device(
+    device: str, tell: Callable[[str], None], *, num_streams: int = 1, folder: Path | None = None
+) -> Iterator[torch.device]:
     """Yield the device to compute on, made the current one; meanwhile no other run on this machine gets it.
 
     Args:
         device: Device in the notation of `Machine`.
         tell: Called with a message if the call has to wait.
+        num_streams: Number of runs that may share a device, if each of them says so; 1: this run has it alone.
         folder: Folder of the locks, the same for all runs on this machine.
 
     Raises:
@@ -88,7 +91,8 @@ def leased_device(device: str, tell: Callable[[str], None], *, folder: Path | No
     if not wanted:
         raise EvaluationError(f"device is {device!r}; expected auto, cpu or one of {', '.join(found) or 'no other'}")
     identities = {_identity(name): name for name in wanted}
-    with leased(tuple(identities), tell, folder=folder or Path(tempfile.gettempdir())) as identity:
+    where = folder or Path(tempfile.gettempdir())
+    with leased(tuple(identities), tell, num_slots=num_streams, folder=where) as identity:
         yield _made_current(torch.device(identities[identity]))
 
 
@@ -110,20 +114,34 @@ def _made_current(device: torch.device) -> torch.device:
 
 
 @contextmanager
-def leased(names: Sequence[str], tell: Callable[[str], None], *, folder: Path) -> Iterator[str]:
-    """Yield one of *names* that no other run on this machine has; wait for one if necessary.
+def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int = 1, folder: Path) -> Iterator[str]:
+    """Yield one of *names* that no other run on this machine has, or has a free slot; wait for one if necessary.
 
-    A lease is a file lock, which the kernel releases when its holder ends, even by a crash.
+    A lease is a file lock, which the kernel releases when its holder ends, even by a crash. A run that shares holds a
+    shared lock on the name and an exclusive one on a slot; a run that does not holds an exclusive one on the name.
+
+    Args:
+        names: Names to choose from; of several, those with fewer holders come first.
+        tell: Called with a message if the call has to wait.
+        num_slots: Number of runs that may share a name, 1 or more.
+        folder: Folder of the locks.
     """
     with ExitStack() as stack:
-        files = {name: stack.enter_context(_lock_file(folder / f"tta_pipeline-{name}.lock")) for name in names}
-        name, is_told = _free(files), False
+        slots = [
+            (name, stack.enter_context(_lock_file(folder / f"tta_pipeline-{name}{suffix}.lock")))
+            for suffix in ([""] if num_slots == 1 else [f".{number}" for number in range(num_slots)])
+            for name in names
+        ]
+        whole = {} if num_slots == 1 else {
+            name: stack.enter_context(_lock_file(folder / f"tta_pipeline-{name}.lock")) for name in names
+        }  # fmt: skip
+        name, is_told = _free(slots, whole), False
         while name is None:
             if not is_told:
                 tell(f"waiting for one of {', '.join(names)}; each is used by another run")
                 is_told = True
             time.sleep(_ASK_EVERY_S)
-            name = _free(files)
+            name = _free(slots, whole)
         yield name
 
 
@@ -137,14 +155,23 @@ def _lock_file(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def _free(files: dict[str, BinaryIO]) -> str | None:
-    for name, file in files.items():
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+def _free(slots: Sequence[tuple[str, BinaryIO]], whole: Mapping[str, BinaryIO]) -> str | None:
+    """Lock the first free slot of *slots*, and return its name; its file in *whole*, if any, is shared."""
+    for name, slot in slots:
+        shared = whole.get(name)
+        if shared and not _locked(shared, fcntl.LOCK_SH):
             continue
-        return name
+        if _locked(slot, fcntl.LOCK_EX):
+            return name
     return None
+
+
+def _locked(file: BinaryIO, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 Mark = float | Event

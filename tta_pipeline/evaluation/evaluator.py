@@ -103,6 +103,7 @@ class Evaluator:
         num_threads: int,
         open_pixels: Callable[[ShardSet, int], Pixels] = StoredPixels,
         kept_in: DecodedCells | None = None,
+        streams_per_device: int = 1,
         ranks: Ranks = ALONE,
         source: OpenStream | None = None,
     ) -> None:
@@ -117,6 +118,7 @@ class Evaluator:
         self._num_threads = num_threads
         self._open_pixels = open_pixels
         self._kept_in = kept_in
+        self._streams_per_device = streams_per_device
         self._ranks = ranks
         self._method: Method | None = None
         self._driver: ProtocolDriver | None = None
@@ -218,6 +220,10 @@ class Evaluator:
         """
         assert self._driver is not None, "call start before a stream"
         self._driver.load_state_dict(state)
+
+    def _shared_by(self) -> int | None:
+        is_shared = self._streams_per_device > 1 and self._device.type != "cpu"
+        return self._streams_per_device if is_shared else None
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         experiment = self._experiment
@@ -333,6 +339,7 @@ class Evaluator:
             config=json.dumps(_config(experiment), sort_keys=True),
             decode_threads=self._num_threads,
             num_processes=self._ranks.num_ranks,
+            streams_per_device=self._shared_by(),
             batch_size=experiment.batch_size,
             precision=experiment.precision,
             compile=experiment.compile,

@@ -23,6 +23,8 @@ class Machine:
     """Device: auto (a free accelerator, else the CPU), cpu, a kind such as cuda (a free one), or one such as cuda:1."""
     decode_threads: int = 0
     """Number of decoding threads of each process; 0: as many as pay (`decoding_threads`)."""
+    streams_per_device: int = 1
+    """Number of runs that share an accelerator; on a CPU it means nothing."""
     decoded_folder: str = ""
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0

@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+
+import torch
 
 from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.opening import open_source
@@ -400,6 +402,9 @@ class ExperimentRunner:
         folder = self._experiment.source_folder
         return open_stream([folder], belonging=[self._experiment.belonging(CLEAN)]) if folder else None
 
+    def _leased_device(self) -> AbstractContextManager[torch.device]:
+        return leased_device(self._machine.device, self._tell, num_streams=self._machine.streams_per_device)
+
     @cached_property
     def _evaluator(self) -> Evaluator:
         benchmark, machine = self._experiment.benchmark, self._machine
@@ -416,7 +421,8 @@ class ExperimentRunner:
             experiment=self._experiment.spec,
             model=self._model,
             image_size=benchmark.image_size_of(experiment_name),
-            device=self._ranks.device or self._stack.enter_context(leased_device(machine.device, self._tell)),
+            device=self._ranks.device or self._stack.enter_context(self._leased_device()),
+            streams_per_device=machine.streams_per_device,
             num_threads=machine.num_threads,
             open_pixels=decoded.open_pixels if machine.decoded_folder else stored,
             kept_in=decoded if machine.decoded_folder else None,

@@ -320,6 +320,10 @@ class Evaluation:
         int | None, Column("Processes that evaluated together; NULL in older records", sql="INTEGER", above=0,
                            alike=True)
     ]  # fmt: skip
+    streams_per_device: Annotated[
+        int | None, Column("Runs that could share the accelerator; NULL where this one had it alone", sql="INTEGER",
+                           above=1, alike=True)
+    ] = None  # fmt: skip
     batch_size: Annotated[
         int, Column("Samples in a batch; the last may have fewer", sql="INTEGER", above=0, alike=True)
     ]

@@ -19,6 +19,13 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
     decode_threads: int = Field(
         default=0, ge=0, description="Threads that decode images; 0: one for each core, at most 8"
     )
+    streams_per_device: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Runs that may share an accelerator, each with a stream of its own: at small batches one stream "
+        "leaves it idle; a run that says 1 has it alone",
+    )
     launch: str = Field(
         default="",
         description="Command that starts evaluating processes when `-m <module>` is appended to it, such as "
@@ -49,6 +56,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         return Machine(
             device=self.device,
             decode_threads=self.decode_threads,
+            streams_per_device=self.streams_per_device,
             stage_folder=self.stage_folder,
             stage_limit_bytes=int(self.stage_limit_gib * 2**30),
             remote_limit_bytes=int(self.remote_limit_gib * 2**30),

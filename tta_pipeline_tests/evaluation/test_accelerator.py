@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -48,6 +49,38 @@ def test_a_run_waits_and_a_killed_run_holds_nothing(tmp_path: Path):
         with leased(["a"], kill, folder=tmp_path) as name:
             assert "a" == name
     assert ["waiting for one of a; each is used by another run"] == told
+
+
+def test_runs_that_share_get_the_device_that_has_fewest(tmp_path: Path):
+    """Slot by slot; the fifth run on two devices with two slots each waits."""
+    told = []
+    with ExitStack() as stack:
+        names = [stack.enter_context(leased(["a", "b"], print, num_slots=2, folder=tmp_path)) for _ in range(4)]
+
+        def leave(line: str) -> None:
+            told.append(line)
+            stack.close()
+
+        with leased(["a", "b"], leave, num_slots=2, folder=tmp_path) as last:
+            pass
+    assert ["a", "b", "a", "b"] == names
+    assert ("a", 1) == (last, len(told))
+
+
+@pytest.mark.parametrize(("held", "wanted"), [(1, 2), (2, 1), (1, 1)])
+def test_a_run_that_does_not_share_has_its_device_alone(tmp_path: Path, held: int, wanted: int):
+    """Whether it was there first or comes later."""
+    told = []
+    with ExitStack() as stack:
+        stack.enter_context(leased(["a"], print, num_slots=held, folder=tmp_path))
+
+        def leave(line: str) -> None:
+            told.append(line)
+            stack.close()
+
+        with leased(["a"], leave, num_slots=wanted, folder=tmp_path):
+            pass
+    assert 1 == len(told)
 
 
 def test_a_device_that_is_not_there_is_refused():
