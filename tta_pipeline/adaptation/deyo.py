@@ -57,7 +57,7 @@ class Deyo(GradientMethod):
     @torch.no_grad()
     def _plpd(self, images: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
         labels = logits.argmax(1, keepdim=True)
-        shuffled = self._forward(shuffle_patches(images, self._patch_len, self.generator))
+        shuffled = self._forward_some(shuffle_patches(images, self._patch_len, self.generator))
         return (logits.softmax(1).gather(1, labels) - shuffled.softmax(1).gather(1, labels)).squeeze(1)
 
 

@@ -9,8 +9,8 @@ What all methods share:
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
   any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
   method uses it.
-- **Randomness.** Only `self.generator`, which is on the model's device and starts from the seed; never the global
-  generator.
+- **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO and TTAug, and starts
+  from the seed; never the global generator.
 - **State.** A method that keeps state between batches names it once, in `keeps` (`snapshot`). From this follow
   `state_dict()` and `load_state_dict()`, with which a killed run continues where it was, and `reset()`, which restores
   model, optimiser, memory and generator to the moment after building. A reset by the method itself (episodic, RDumb,
@@ -141,7 +141,16 @@ class Method(Keeper, ABC):
         """Return the logits of *model*, by default the method's own, and count the samples."""
         self.num_forwards += len(images)
         logits: torch.Tensor = (model or self.model)(images)
-        return logits
+        return logits.clone()  # a CUDA graph overwrites its output when it runs again
+
+    def _forward_some(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a number of images that changes from batch to batch.
+
+        They are not computed by compiled code, which would be compiled for each number anew, and would take the place
+        of the code for whole batches.
+        """
+        with torch.compiler.set_stance("force_eager"):
+            return self._forward(images)
 
     def _require_source_data(self, purpose: str) -> SourceData:
         """Return the source data.

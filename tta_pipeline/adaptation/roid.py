@@ -52,7 +52,7 @@ class CertaintyMethod(GradientMethod):
         logits = self._forward(images).float()
         weights, kept = self._choose(logits.detach())
         # The host waits for the indices: the view of the kept samples is a separate batch, with its own statistics.
-        of_view = self._forward(roid_view(images[kept], self.generator)).float()
+        of_view = self._forward_some(roid_view(images[kept], self.generator)).float()
         loss = soft_likelihood_ratio(logits[kept]) + symmetric_cross_entropy(of_view, logits[kept])
         self._step((weights * loss).sum() / len(images), num_samples=len(images) + len(kept), num_adapted=len(kept))
         self._ensemble()

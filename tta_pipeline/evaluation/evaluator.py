@@ -153,6 +153,7 @@ class Evaluator:
                 batch_size=max(self._experiment.batch_size, self._experiment.protocol.window),
                 **self._experiment.hyperparameters,
             )
+            self._compile_copies(self._method)
         else:
             self._method.reset()
         self._driver = driver_of(
@@ -309,6 +310,15 @@ class Evaluator:
         if self._experiment.compile != "off":
             network.compile(mode=self._experiment.compile, dynamic=False)
         return network
+
+    def _compile_copies(self, method: Method) -> None:
+        """Compile the copies of the network that *method* has made, such as a teacher: a copy is not compiled."""
+        if self._experiment.compile != "off":
+            copies = (
+                own for own in vars(method).values() if type(own) is type(method.model) and own is not method.model
+            )
+            for copy in copies:
+                copy.compile(mode=self._experiment.compile, dynamic=False)
 
     def _described(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
         """Return a partial record of an evaluation: what is evaluated and on what, without results."""

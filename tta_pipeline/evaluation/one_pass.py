@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from tta_pipeline.evaluation.accelerator import Clock, Mark, Precision, fitting_batch_size, out_of_memory
-from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
 from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.device import DeviceBatch, Event, as_floats, on_device
@@ -92,14 +92,9 @@ def _log_probabilities(
 ) -> torch.Tensor:
     """Return the log-softmax of the method's logits, float32 (B, K), for *images* in pixels, or for features."""
     # Compiled code is for one shape; the last batch may have another.
-    with _eager() if len(images) < stream.batch_size else nullcontext(), _autocast(images.device, precision):
+    with eager_unless(len(images) == stream.batch_size), _autocast(images.device, precision):
         inputs = images if images.is_floating_point() else as_floats(images)
         return driver.predict(inputs).float().log_softmax(1)
-
-
-def _eager() -> AbstractContextManager[None]:
-    stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
-    return stance
 
 
 def _autocast(device: torch.device, precision: Precision) -> AbstractContextManager[None]:

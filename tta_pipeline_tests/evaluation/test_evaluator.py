@@ -41,7 +41,7 @@ def evaluator(
         benchmark_name="test",
         shift_set=shipped_sets()["imagenet_c"],
         experiment_name=method,
-        experiment=Experiment(model="small", method=method, batch_size=6, **changes),
+        experiment=Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes),
         model=LoadedModel(
             name="small",
             make_network=make,
