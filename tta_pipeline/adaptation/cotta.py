@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation.augmentations import cotta_view
+from tta_pipeline.adaptation.augmentations import cotta_views
 from tta_pipeline.adaptation.catalogue import CottaHyperparameters
 from tta_pipeline.adaptation.ema import follow, frozen_copy
 from tta_pipeline.adaptation.losses import soft_cross_entropy, symmetric_cross_entropy
@@ -62,8 +62,8 @@ class Cotta(GradientMethod):
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)
-        for _ in range(num_views):
-            total += self._forward(cotta_view(images, self.generator), self._teacher)
+        for views in cotta_views(images, self.generator, num_views=num_views):
+            total += self._forward(views, self._teacher)
         return total / num_views
 
     @torch.no_grad()
