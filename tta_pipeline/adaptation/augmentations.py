@@ -356,9 +356,10 @@ def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
 def _sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
     packed = torch.cat([each.flatten() for each in tensors])
-    if device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream"):
-        packed = packed.pin_memory()  # The host does not wait only for a copy from memory that is pinned.
-    packed = packed.to(device, non_blocking=packed.is_pinned())
+    copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
+    if copies_by_itself:
+        packed = packed.pin_memory()
+    packed = packed.to(device, non_blocking=copies_by_itself)
     parts = torch.split(packed, [each.numel() for each in tensors])
     return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
 

@@ -5,7 +5,8 @@ Wang et al. 2022, "Continual test-time domain adaptation", section 3 and algorit
 - Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). Its prediction
   before the update is the method's.
 - Views (equations 3 and 4): if the source model's mean confidence in the batch is below a threshold, the target is
-  the mean of the teacher's logits over 32 random views, otherwise its logits for the images.
+  the mean of the teacher's logits over 32 random views, otherwise its logits for the images. Several views of the
+  batch are drawn at once, on the device; each has a forward pass of its own.
 - Loss: cross entropy of student and target (equation 1), symmetric on ImageNet-C, as in the authors' code.
 - Restoration (equations 7 and 8): after each step, every weight is restored to the source model's with probability p.
 

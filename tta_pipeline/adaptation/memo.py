@@ -5,6 +5,8 @@ the mean of the probabilities over AugMix views of one image (equation 3); one s
 predicted, and the model is reset for the next. Batch norm mixes source statistics, of prior strength 16, with those
 of its input, with alpha = 1 / (16 + 1): of the image alone for the prediction, of all its views for the loss.
 The step is SGD without momentum, as in the authors' code.
+
+Views of many images are drawn at once, by a generator on the host; images are adapted to one by one.
 """
 
 from typing import Any

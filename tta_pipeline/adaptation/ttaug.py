@@ -2,7 +2,7 @@
 
 The baseline of Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4: logits of
 the image and of AugMix views of it are averaged. As in MEMO, batch norm mixes source statistics with
-those of one image and its views.
+those of one image and its views. Views of many images are drawn at once, by a generator on the host.
 """
 
 from typing import Any
