@@ -1,23 +1,44 @@
 """Random views of images, as the methods' authors make them.
 
-Every view takes images, float (B, 3, H, W) in [0, 1], and a generator on their device, draws independently for each
-image, and returns float32 images of the same shape in [0, 1]. Whole batches are changed at once, on their
-device. One affine map with bilinear interpolation does all that moves pixels in one step.
+Every view takes images, float (B, 3, H, W) in [0, 1], and a generator, draws independently for each image, and returns
+float32 images of the same shape in [0, 1], computed in float32 under autocast too. Whole batches are changed at once,
+on their device, and the host never waits for it. One affine map with bilinear interpolation does all that moves pixels
+in one step.
+
+The generator is on the device of the images. That of AugMix is on the host: what is drawn decides which operation runs
+on which image, and the host must know this before it can submit any work.
+
+`augmix_views` and `cotta_views` draw many views of images in groups: a small image keeps a device busy for less time
+than the host needs to submit its work.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import wraps
+from typing import Concatenate, Literal, NamedTuple, ParamSpec
 
 import torch
-from torch.nn.functional import affine_grid, conv2d, grid_sample, pad
+from torch.nn.functional import conv2d, grid_sample, pad
 
 Crop = Literal["resized", "padded"]
 """Kind of crop: for ImageNet, at least 8% of the area resized to the image; for CIFAR, a shift by up to 4 pixels."""
 
 _AUGMIX_CHAINS = 3
 _AUGMIX_MAX_DEPTH = 3
+_AUGMIX_NUMBERS = [1, _AUGMIX_CHAINS, _AUGMIX_CHAINS, *[_AUGMIX_CHAINS * _AUGMIX_MAX_DEPTH] * 2, 5]
+"""What is drawn for a view: share of the original, weights and depths of the chains, their operations and levels, crop
+and flip."""
+
+_GROUP_BYTES = 2**25
+"""Bytes of views that are drawn at once: more only where one image, or one view of a batch, has more.
+
+Larger groups need more memory and gain nothing: on an accelerator, work on so many bytes takes longer than its
+submission. The limit is the same on every device, since the draws of CoTTA depend on it.
+"""
+
+_Settings = ParamSpec("_Settings")
+_View = Callable[Concatenate[torch.Tensor, _Settings], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +56,43 @@ _COTTA_JITTER = _Jitter(brightness=0.4, contrast=0.3, saturation=0.5, hue=0.06, 
 _MOCO_JITTER = _Jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
 
 
-@torch.no_grad()
+def _in_float32(view: _View[_Settings]) -> _View[_Settings]:
+    """Make *view* compute without gradients and in float32, whatever autocast says."""
+
+    @wraps(view)
+    def exact(images: torch.Tensor, /, *args: _Settings.args, **kwargs: _Settings.kwargs) -> torch.Tensor:
+        with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+            return view(images.float(), *args, **kwargs)
+
+    return exact
+
+
+def augmix_views(
+    images: torch.Tensor, generator: torch.Generator, *, num_views: int, crop: Crop
+) -> Iterator[torch.Tensor]:
+    """Yield the *num_views* AugMix views (V, 3, H, W) of each image, for which *generator* is the host's.
+
+    They are those that `augmix_view` would draw for one image after the other, however images are grouped.
+    """
+    for group in torch.split(images, _group_size(num_views * images[0].numel())):
+        copies = group.unsqueeze(1).expand(-1, num_views, -1, -1, -1).flatten(0, 1)
+        yield from torch.split(augmix_view(copies, generator, crop=crop), num_views)
+
+
+def cotta_views(images: torch.Tensor, generator: torch.Generator, *, num_views: int) -> Iterator[torch.Tensor]:
+    """Yield *num_views* CoTTA views (B, 3, H, W) of all images, for which *generator* is on their device."""
+    group_size = _group_size(images.numel())
+    for first in range(0, num_views, group_size):
+        copies = images.repeat(min(group_size, num_views - first), 1, 1, 1)
+        yield from torch.split(cotta_view(copies, generator), len(images))
+
+
+def _group_size(numbers_each: int) -> int:
+    """Return how many things to draw at once whose views have *numbers_each* float32 numbers each."""
+    return max(1, _GROUP_BYTES // (4 * numbers_each))
+
+
+@_in_float32
 def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
 
@@ -48,58 +105,82 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     return (blurred + noise).clamp(0, 1)
 
 
-@torch.no_grad()
+@_in_float32
 def roid_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of ROID and CMF, as in their code: CoTTA's with mirrored borders, without blur and noise."""
     return _jittered_and_moved(images, generator, padding="reflection").clamp(0, 1)
 
 
-@torch.no_grad()
+@_in_float32
 def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop) -> torch.Tensor:
     """Return the view of MEMO: a random crop and flip, mixed with three chains of one to three simple operations.
 
     Hendrycks et al. 2020, "AugMix", algorithm 1, of width 3 with Dirichlet(1, 1, 1) and Beta(1, 1) weights; operations
     at severity 1, as in Zhang et al. 2022, "MEMO", appendix A, with the crop that is usual for the benchmark.
+
+    *generator* is the host's. All numbers for a view are drawn in a row, so that views are the same on every device,
+    and however many are drawn at once.
     """
-    count = len(images)
-    crops = _resized_crop(count, generator, min_area=0.08) if crop == "resized" else _padded_crop(images, generator)
-    original = _warp(images.float(), _flipped(crops, generator), padding="zeros")
-    weights = torch.empty(_AUGMIX_CHAINS, count, 1, 1, 1, device=images.device).exponential_(generator=generator)
-    weights /= weights.sum(0)  # Exponential variables over their sum are Dirichlet(1, ..., 1).
-    mixed = torch.zeros_like(original)
-    for weight in weights:
-        mixed += weight * _augmix_chain(original, generator)
-    share = _uniform(0, 1, count, generator)
-    return share * original + (1 - share) * mixed
+    numbers = torch.rand(len(images), sum(_AUGMIX_NUMBERS), generator=generator)
+    share, weights, depths, choices, levels, crops = torch.split(numbers, _AUGMIX_NUMBERS, 1)
+    weights = -torch.log1p(-weights)  # Exponential variables over their sum are Dirichlet(1, ..., 1).
+    weights = (1 - share) * weights / weights.sum(1, keepdim=True)
+    map_of_crop = _resized_crop(crops, min_area=0.08) if crop == "resized" else _padded_crop(crops, images)
+    parts = [part for part in _chain_parts(depths, choices, levels, images) if len(part.rows)]
+
+    rows = _sent([part.rows for part in parts], images.device)
+    maps, share, weights, *settings = _sent(
+        [_flipped(map_of_crop, crops[:, 4]), _beside_pixels(share), _beside_pixels(weights.T)]
+        + [part.settings for part in parts],
+        images.device,
+    )
+    original = _warp(images, maps, padding="zeros")
+    chains = original.repeat(_AUGMIX_CHAINS, 1, 1, 1)
+    for part, its_rows, its_settings in zip(parts, rows, settings, strict=True):
+        chains.index_copy_(0, its_rows, part.operation(chains.index_select(0, its_rows), its_settings))
+    chains *= weights
+    return chains.view(_AUGMIX_CHAINS, *original.shape).sum(0).addcmul_(share, original)
 
 
-@torch.no_grad()
+@_in_float32
 def weak_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return AdaContrast's weak view: a crop of 7/8 of each side (224 of 256 pixels) resized back, and a flip.
 
     Chen et al. 2022, "Contrastive test-time adaptation", section 3.2; constants from the authors' code.
     """
+    numbers = _numbers(images, 3, generator)
     side = torch.full((len(images),), 7 / 8, device=images.device)
-    return _warp(images.float(), _flipped(_crop(side, side, generator), generator), padding="border")
+    crops = _crop(side, side, numbers[:, 0], numbers[:, 1])
+    return _warp(images, _flipped(crops, numbers[:, 2]), padding="border")
 
 
-@torch.no_grad()
+@_in_float32
 def moco_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return AdaContrast's strong view: a resized crop, colours, greyscale, blur and flip.
 
     Chen et al. 2020, "Improved baselines with momentum contrastive learning" (MoCo v2), section 3.
     """
-    count = len(images)
-    crops = _resized_crop(count, generator, min_area=0.2)
-    view = _warp(images.float(), _flipped(crops, generator), padding="border")
+    numbers = _numbers(images, 5, generator)
+    crops = _resized_crop(numbers, min_area=0.2)
+    view = _warp(images, _flipped(crops, numbers[:, 4]), padding="border")
     view = _sometimes(0.8, view, _jittered(view, _MOCO_JITTER, generator), generator)
     view = _sometimes(0.2, view, _grey(view).expand_as(view), generator)
-    return _sometimes(0.5, view, _gaussian_blur(view, _uniform(0.1, 2, count, generator), radius=6), generator)
+    return _sometimes(0.5, view, _gaussian_blur(view, _uniform(0.1, 2, len(images), generator), radius=6), generator)
 
 
 def _uniform(low: float, high: float, count: int, generator: torch.Generator) -> torch.Tensor:
     """Return one number for each image, (count, 1, 1, 1)."""
     return torch.empty(count, 1, 1, 1, device=generator.device).uniform_(low, high, generator=generator)
+
+
+def _numbers(images: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Return *count* numbers from 0 to 1 for each image, (B, count)."""
+    return torch.rand(len(images), count, device=generator.device, generator=generator)
+
+
+def _between(low: float, high: float, numbers: torch.Tensor) -> torch.Tensor:
+    """Spread *numbers* from 0 to 1 over the range from *low* to *high*."""
+    return low + (high - low) * numbers
 
 
 def _sometimes(
@@ -112,43 +193,56 @@ def _sometimes(
 
 
 def _warp(
-    images: torch.Tensor, matrices: torch.Tensor, *, padding: Literal["zeros", "border", "reflection"]
+    images: torch.Tensor, maps: torch.Tensor, *, padding: Literal["zeros", "border", "reflection"]
 ) -> torch.Tensor:
-    grid = affine_grid(matrices, list(images.shape), align_corners=False)
-    return grid_sample(images, grid, mode="bilinear", padding_mode=padding, align_corners=False)
+    """Move pixels; unlike `affine_grid`, without a matrix product, which may be rounded to fewer bits."""
+    height, width = images.shape[2:]
+    along_x, along_y, offset = maps[:, None, None].unbind(-1)  # (B, 1, 1, 2) each
+    rows = along_y * _centres(height, images.device).view(-1, 1, 1) + offset
+    points = along_x * _centres(width, images.device).view(-1, 1) + rows
+    return grid_sample(images, points, mode="bilinear", padding_mode=padding, align_corners=False)
 
 
-def _matrices(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -> torch.Tensor:
+def _centres(length: int, device: torch.device) -> torch.Tensor:
+    """Return the centres of the pixels of a side, (length,)."""
+    return (torch.arange(length, device=device) * 2 + (1 - length)) / length
+
+
+def _maps(rows: tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]) -> torch.Tensor:
     return torch.stack([torch.stack([entry.flatten() for entry in row], 1) for row in rows], 1)
 
 
-def _flipped(matrices: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Mirror each output left to right with probability 1/2."""
-    sign = torch.where(_uniform(0, 1, len(matrices), generator).view(-1, 1) < 0.5, -1.0, 1.0)
-    return torch.stack([matrices[:, :, 0] * sign, matrices[:, :, 1], matrices[:, :, 2]], 2)
+def _flipped(maps: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Mirror each output left to right whose number (B,) from 0 to 1 is below 1/2."""
+    sign = torch.where(numbers < 0.5, -1.0, 1.0).unsqueeze(1)
+    return torch.stack([maps[:, :, 0] * sign, maps[:, :, 1], maps[:, :, 2]], 2)
 
 
-def _crop(width: torch.Tensor, height: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Return the map of a random crop with *width* and *height* as fractions of the sides, (B,) each, to full size."""
-    count = len(width)
+def _crop(width: torch.Tensor, height: torch.Tensor, across: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """Return the map of a crop to full size; all are (B,).
+
+    *width* and *height* are fractions of the sides. *across* and *down* say from 0 to 1 where it lies.
+    """
     nothing = torch.zeros_like(width)
-    across = _uniform(-1, 1, count, generator).flatten() * (1 - width)
-    down = _uniform(-1, 1, count, generator).flatten() * (1 - height)
-    return _matrices(((width, nothing, across), (nothing, height, down)))
+    return _maps(((width, nothing, (2 * across - 1) * (1 - width)), (nothing, height, (2 * down - 1) * (1 - height))))
 
 
-def _resized_crop(count: int, generator: torch.Generator, *, min_area: float) -> torch.Tensor:
-    """Return the crop of Szegedy et al. 2015, "Going deeper with convolutions", section 6: aspect ratio 3/4 to 4/3."""
-    area = _uniform(min_area, 1, count, generator).flatten()
-    ratio = _uniform(math.log(3 / 4), math.log(4 / 3), count, generator).flatten().exp()
-    return _crop((area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1), generator)
+def _resized_crop(numbers: torch.Tensor, *, min_area: float) -> torch.Tensor:
+    """Return the crop of Szegedy et al. 2015, "Going deeper with convolutions", section 6: aspect ratio 3/4 to 4/3.
+
+    The first four of each image's *numbers* from 0 to 1 decide.
+    """
+    area = _between(min_area, 1, numbers[:, 0])
+    ratio = _between(math.log(3 / 4), math.log(4 / 3), numbers[:, 1]).exp()
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    return _crop(width, height, numbers[:, 2], numbers[:, 3])
 
 
-def _padded_crop(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    shifts = torch.randint(-4, 5, (2, len(images)), device=images.device, generator=generator)
-    one = torch.ones(len(images), device=images.device)
-    across, down = 2 * shifts[0] / images.shape[3], 2 * shifts[1] / images.shape[2]
-    return _matrices(((one, 0 * one, across), (0 * one, one, down)))
+def _padded_crop(numbers: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Return a shift by -4 to 4 whole pixels in both directions; the first two of *numbers* from 0 to 1 decide."""
+    across, down = ((numbers[:, :2] * 9).floor() - 4).unbind(1)
+    one, nothing = torch.ones_like(across), torch.zeros_like(across)
+    return _maps(((one, nothing, 2 * across / images.shape[3]), (nothing, one, 2 * down / images.shape[2])))
 
 
 def _rotation(angle: torch.Tensor, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -161,13 +255,13 @@ def _jittered_and_moved(
     images: torch.Tensor, generator: torch.Generator, *, padding: Literal["border", "reflection"]
 ) -> torch.Tensor:
     count = len(images)
-    jittered = _jittered(images.float().clamp(0, 1), _COTTA_JITTER, generator)
+    jittered = _jittered(images.clamp(0, 1), _COTTA_JITTER, generator)
     a, b, c, d = _rotation(_uniform(-1, 1, count, generator) * math.radians(15), images)
     zoom = 1 / _uniform(0.9, 1.1, count, generator)
     # One sixteenth of the image padded to twice its size, as in the authors' code.
     across, down = (_uniform(-2 / 8, 2 / 8, count, generator) for _ in range(2))
-    matrices = _matrices(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
-    return _warp(jittered, _flipped(matrices, generator), padding=padding)
+    maps = _maps(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
+    return _warp(jittered, _flipped(maps, _numbers(images, 1, generator)[:, 0]), padding=padding)
 
 
 # Colours.
@@ -199,7 +293,7 @@ def _shifted_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     preceding = images.roll(1, 1).gather(1, largest)
     hue = 2 * largest + (following - preceding) / chroma.clamp(min=1e-8) + 6 * shift
     # Smith 1978, "Color gamut transform pairs": each channel falls off with its distance on the circle.
-    starts = torch.tensor([5.0, 3.0, 1.0], device=images.device).view(1, 3, 1, 1)
+    starts = 5 - 2 * torch.arange(3, device=images.device).view(1, 3, 1, 1)
     position = (starts + hue) % 6
     return value - chroma * torch.minimum(position, 4 - position).clamp(0, 1)
 
@@ -219,51 +313,71 @@ def _gaussian_blur(images: torch.Tensor, sigma: torch.Tensor, *, radius: int) ->
 # AugMix: operations on images (B, 3, H, W) at levels (B, 1, 1, 1) from -0.1 to 0.1, severity 1.
 
 
-def _augmix_chain(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Apply one to three operations, drawn for each image, in sequence."""
-    shape, device = (_AUGMIX_MAX_DEPTH, len(images)), images.device
-    chosen = torch.randint(len(_OPERATIONS), shape, generator=generator, device=device)
-    depth = torch.randint(1, _AUGMIX_MAX_DEPTH + 1, shape[1:], generator=generator, device=device)
-    levels = torch.empty(shape, device=device).uniform_(0.01, 0.1, generator=generator)
-    levels *= torch.randint(2, shape, generator=generator, device=device) * 2 - 1
-    steps = torch.arange(_AUGMIX_MAX_DEPTH, device=device).unsqueeze(1)
-    images = images.clone()
-    # The host knows the choice, so that each operation runs only on its own images.
-    for step, choice in enumerate(chosen.masked_fill(steps >= depth, -1).tolist()):
-        for number, operation in enumerate(_OPERATIONS):
-            rows = [row for row, name in enumerate(choice) if name == number]
-            if rows:
-                images[rows] = operation(images[rows], levels[step, rows].view(-1, 1, 1, 1))
-    return images
+class _Part(NamedTuple):
+    """What is done to some images at once in one step of their chains; tensors are on the host."""
+
+    operation: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    rows: torch.Tensor
+    """Which images, int64 (N,)."""
+    settings: torch.Tensor
+    """What the operation is told, float32 (N, ...): levels, or maps."""
 
 
-def _affine(images: torch.Tensor, **entries: torch.Tensor) -> torch.Tensor:
-    """Move pixels by the map [[a, b, across], [c, d, down]], whose omitted entries are those of the identity."""
-    nothing = torch.zeros(len(images), device=images.device)
-    names = (("a", "b", "across"), ("c", "d", "down"))
-    rows = [[entries.get(name, nothing + (name in "ad")) for name in row] for row in names]
-    return _warp(images, _matrices((tuple(rows[0]), tuple(rows[1]))), padding="zeros")
+def _chain_parts(
+    depths: torch.Tensor, choices: torch.Tensor, levels: torch.Tensor, images: torch.Tensor
+) -> Iterator[_Part]:
+    """Yield, in their order, the parts of chains of one to three operations.
+
+    Numbers from 0 to 1 decide: *depths* (B, chains), *choices* and *levels* (B, chains x steps). Rows of a part are
+    those of B images for the first chain, then for the next.
+    """
+
+    def by_step(numbers: torch.Tensor) -> torch.Tensor:
+        return numbers.view(-1, _AUGMIX_CHAINS, _AUGMIX_MAX_DEPTH).permute(2, 1, 0).flatten(1)
+
+    steps = torch.arange(_AUGMIX_MAX_DEPTH).unsqueeze(1)
+    has_ended = steps >= 1 + (depths.T.flatten() * _AUGMIX_MAX_DEPTH).floor()
+    chosen = (by_step(choices) * _NUM_OPERATIONS).long().masked_fill(has_ended, -1)
+    signed = 2 * by_step(levels) - 1
+    signed = signed.sign() * _between(0.01, 0.1, signed.abs())
+    for its_chosen, its_levels in zip(chosen, signed, strict=True):
+        for number, operation in enumerate(_ON_VALUES):
+            rows = (its_chosen == number).nonzero().flatten()
+            yield _Part(operation, rows, _beside_pixels(its_levels[rows]))
+        rows = (its_chosen >= len(_ON_VALUES)).nonzero().flatten()
+        yield _Part(_moved, rows, _affine(its_chosen[rows], its_levels[rows], images))
 
 
-def _rotated(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    a, b, c, d = _rotation(level * math.radians(30), images)
-    return _affine(images, a=a, b=b, c=c, d=d)
+def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
+    """Return one of *numbers* for each image, (B, 1, 1, 1)."""
+    return numbers.reshape(-1, 1, 1, 1)
 
 
-def _sheared_across(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    return _affine(images, b=level * 0.3)
+def _sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
+    packed = torch.cat([each.flatten() for each in tensors])
+    copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
+    if copies_by_itself:
+        packed = packed.pin_memory()
+    packed = packed.to(device, non_blocking=copies_by_itself)
+    parts = torch.split(packed, [each.numel() for each in tensors])
+    return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
 
 
-def _sheared_down(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    return _affine(images, c=level * 0.3)
+def _affine(chosen: torch.Tensor, levels: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """Return the map of each chosen operation that moves pixels; *chosen* and *levels* are (B,)."""
+
+    def level_of(operation: int) -> torch.Tensor:
+        return levels.where(chosen == operation, 0)
+
+    a, b, c, d = _rotation(level_of(_ROTATED) * math.radians(30), images)
+    sheared_across, sheared_down = (level_of(operation) * 0.3 for operation in (_SHEARED_ACROSS, _SHEARED_DOWN))
+    across, down = (level_of(operation) * 2 / 3 for operation in (_SHIFTED_ACROSS, _SHIFTED_DOWN))
+    return _maps(((a, b + sheared_across, across), (c + sheared_down, d, down)))
 
 
-def _shifted_across(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    return _affine(images, across=level * 2 / 3)
-
-
-def _shifted_down(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-    return _affine(images, down=level * 2 / 3)
+def _moved(images: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
+    return _warp(images, maps, padding="zeros")
 
 
 def _solarized(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
@@ -292,7 +406,7 @@ def _equalized(images: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
     return torch.where(span.unsqueeze(3) > 0, spread, images)
 
 
-_OPERATIONS: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
-    _autocontrast, _equalized, _posterized, _solarized, _rotated, _sheared_across, _sheared_down, _shifted_across,
-    _shifted_down,
-)  # fmt: skip
+_ON_VALUES = (_autocontrast, _equalized, _posterized, _solarized)
+_ROTATED, _SHEARED_ACROSS, _SHEARED_DOWN, _SHIFTED_ACROSS, _SHIFTED_DOWN = range(len(_ON_VALUES), len(_ON_VALUES) + 5)
+_NUM_OPERATIONS = len(_ON_VALUES) + 5
+"""Operations have numbers: first those on values, then those that move pixels, which differ in their map only."""

@@ -5,7 +5,8 @@ Wang et al. 2022, "Continual test-time domain adaptation", section 3 and algorit
 - Teacher: all its parameters follow the student's, theta' = 0.999 theta' + 0.001 theta (equation 2). Its prediction
   before the update is the method's.
 - Views (equations 3 and 4): if the source model's mean confidence in the batch is below a threshold, the target is
-  the mean of the teacher's logits over 32 random views, otherwise its logits for the images.
+  the mean of the teacher's logits over 32 random views, otherwise its logits for the images. Several views of the
+  batch are drawn at once, on the device; each has a forward pass of its own.
 - Loss: cross entropy of student and target (equation 1), symmetric on ImageNet-C, as in the authors' code.
 - Restoration (equations 7 and 8): after each step, every weight is restored to the source model's with probability p.
 
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation.augmentations import cotta_view
+from tta_pipeline.adaptation.augmentations import cotta_views
 from tta_pipeline.adaptation.catalogue import CottaHyperparameters
 from tta_pipeline.adaptation.ema import follow, frozen_copy
 from tta_pipeline.adaptation.losses import soft_cross_entropy, symmetric_cross_entropy
@@ -62,8 +63,8 @@ class Cotta(GradientMethod):
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)
-        for _ in range(num_views):
-            total += self._forward(cotta_view(images, self.generator), self._teacher)
+        for views in cotta_views(images, self.generator, num_views=num_views):
+            total += self._forward(views, self._teacher)
         return total / num_views
 
     @torch.no_grad()

@@ -1,5 +1,6 @@
 """Copies of what adaptation changes, to restore and to write to a file."""
 
+from collections import defaultdict
 from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias
 
@@ -57,9 +58,7 @@ def _put_back(kept: Any, value: Any) -> Any:
     """Return *kept* restored from its copy *value*; mutable objects are restored in place."""
     match kept:
         case torch.Tensor():
-            if kept.shape != value.shape:
-                raise ValueError(f"found a tensor of shape {tuple(value.shape)}; expected {tuple(kept.shape)}")
-            kept.copy_(value)
+            _overwrite([(kept, value)])
         case nn.Module():
             _put_back(_changing(kept), value)
         case torch.optim.Optimizer():
@@ -69,11 +68,28 @@ def _put_back(kept: Any, value: Any) -> Any:
         case Keeper():
             kept.load_state_dict(value)
         case list():
-            for part, its_value in zip(kept, value, strict=True):
-                _put_back(part, its_value)
+            pairs = list(zip(kept, value, strict=True))
+            _overwrite([(part, its_value) for part, its_value in pairs if isinstance(part, torch.Tensor)])
+            for part, its_value in pairs:
+                if not isinstance(part, torch.Tensor):
+                    _put_back(part, its_value)
         case _:
             return value
     return kept
+
+
+def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copy the second tensor of each pair into the first.
+
+    Those of one dtype and device take one kernel for all: a model has hundreds, and MEMO resets it for every image.
+    """
+    alike = defaultdict(list)
+    for kept, value in pairs:
+        if kept.shape != value.shape:
+            raise ValueError(f"found a tensor of shape {tuple(value.shape)}; expected {tuple(kept.shape)}")
+        alike[kept.dtype, kept.device, value.dtype, value.device].append((kept, value))
+    for group in alike.values():
+        torch._foreach_copy_([kept for kept, _ in group], [value for _, value in group])
 
 
 def _changing(module: nn.Module) -> list[torch.Tensor]:

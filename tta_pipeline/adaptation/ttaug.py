@@ -2,7 +2,7 @@
 
 The baseline of Zhang et al. 2022, "MEMO: Test time robustness via adaptation and augmentation", section 4: logits of
 the image and of AugMix views of it are averaged. As in MEMO, batch norm mixes source statistics with
-those of one image and its views.
+those of one image and its views. Views of many images are drawn at once, by a generator on the host.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation.augmentations import augmix_view
+from tta_pipeline.adaptation.augmentations import augmix_views
 from tta_pipeline.adaptation.catalogue import ViewsHyperparameters
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.norm_layers import use_mixed_statistics
@@ -25,12 +25,13 @@ class Ttaug(Method):
         use_mixed_statistics(model, alpha=1 / (hyperparameters.prior_strength + 1))
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
+        self.generator = torch.Generator().manual_seed(self.seed)  # AugMix draws on the host.
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        settings = self._settings
         with torch.inference_mode():
-            return torch.stack([self._predict_one(image) for image in images])
-
-    def _predict_one(self, image: torch.Tensor) -> torch.Tensor:
-        copies = image.expand(self._settings.num_augmentations, -1, -1, -1)
-        views = augmix_view(copies, self.generator, crop=self._settings.crop)
-        return self._forward(torch.cat([image.unsqueeze(0), views])).mean(0)
+            views = augmix_views(images, self.generator, num_views=settings.num_augmentations, crop=settings.crop)
+            pairs = zip(images, views, strict=True)
+            return torch.stack(
+                [self._forward(torch.cat([image.unsqueeze(0), of_it])).mean(0) for image, of_it in pairs]
+            )

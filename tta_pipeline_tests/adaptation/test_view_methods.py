@@ -6,6 +6,7 @@ from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.augmentations import augmix_view
+from tta_pipeline_tests.adaptation.kernels import Kernels
 from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, contrasts, surer
 
 ALPHA = 1 / 17
@@ -76,6 +77,28 @@ def test_memo_follows_its_formula(name: str, steps: int):
     found = run("memo", name, preset="cifar", lr=0.05, steps=steps)
 
     torch.testing.assert_close(torch.cat(expected), torch.cat(found), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ttaug", "memo"])
+def test_the_size_of_batches_does_not_matter(method: str):
+    """Images one by one are predicted as in a batch, though views of a batch are drawn at once."""
+    settings = {"num_classes": NUM_CLASSES, "num_augmentations": VIEWS}
+    together, one_by_one = (build(method, surer(MODELS["bn"]()), **settings) for _ in range(2))
+    images = torch.cat(stream())
+    expected = torch.cat([one_by_one.predict(image) for image in images.split(1)])
+
+    torch.testing.assert_close(expected, together.predict(images), rtol=0, atol=1e-5)
+
+
+def test_memo_is_reset_by_one_copy_for_each_dtype():
+    """Resets between images copy all parameters and buffers at once, and not one by one."""
+    method = build("memo", surer(MODELS["bn"]()), num_classes=NUM_CLASSES, num_augmentations=VIEWS)
+    method.predict(stream()[0])
+    with Kernels("cpu") as kernels:
+        method.reset()
+
+    assert 2 == kernels.names.count("_foreach_copy_")  # numbers, and how many batches each batch norm has seen
+    assert not {"copy_", "clone"} & set(kernels.names)
 
 
 def test_memo_without_resets_goes_on():
