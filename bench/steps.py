@@ -133,7 +133,7 @@ def checkpoint_seconds(learner: Learner, folder: Path) -> Iterator[float]:
     checkpoints.remove()
 
 
-def resnet20() -> nn.Sequential:
+def resnet20() -> nn.Module:
     """Return the ResNet-20 of He et al. (2016), section 4.2, but with projections in its two wider shortcuts."""
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
     for before, width in ((16, 16), (16, 32), (32, 64)):

@@ -1,11 +1,16 @@
 """The GPU day loses no figure: whatever a section does, its lines and a verdict remain."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from bench.gpu_day.__main__ import main
+from bench.gpu_day.correct import SameDraws
 from bench.gpu_day.lines import Figure, Line, append, exit_status, newest, read, verdict
 from bench.gpu_day.plan import Plan
 from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
@@ -79,6 +84,57 @@ def test_a_figure_is_shown_with_range_and_unit():
     assert "0.953" == found(line(found=0.9534))
     assert "nan" == found(line(found=float("nan")))
     assert "" == found(line(why_not="not here"))
+
+
+def test_the_help_says_what_a_machine_needs(capsys: pytest.CaptureFixture[str]):
+    """It names every section with its limit, the wheels that are missing, and the command for the document."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+
+    assert all(f"{each.limit_s} s  {each.summary}" in told for each in SECTIONS)
+    assert "simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4" in told
+    assert "--write docs/performance.md gpu_day.jsonl" in told
+
+
+def test_sections_import_only_what_the_help_lists():
+    """A machine without the rest of the project's dependencies runs them all."""
+    modules = ", ".join(sorted({each.function.partition(":")[0] for each in SECTIONS}))
+    command = f"import sys, {modules}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    finished = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+
+    absent = {"aiohttp", "dagster", "duckdb", "jinja2", "matplotlib", "sklearn", "webdataset"}
+    assert not absent & set(finished.stdout.split())
+    assert {"simplejpeg", "pydantic", "torch"} <= set(finished.stdout.split())
+
+
+def test_the_document_has_a_place_for_the_figures():
+    """Nothing has to be added to docs/performance.md before figures are written into it."""
+    text = (Path(__file__).parents[1] / "docs" / "performance.md").read_text()
+    assert text.index(BEGIN) < text.index(END)
+
+
+def test_both_devices_draw_the_same_numbers():
+    """Whatever way a method draws, the numbers are those of a generator of the CPU with the same seed."""
+
+    def draws(generator: torch.Generator) -> list[torch.Tensor]:
+        images = torch.rand(2, 3, generator=generator, device="cpu")
+        return [
+            images,
+            torch.empty(4).uniform_(-1, 1, generator=generator),
+            torch.empty(4).exponential_(generator=generator),
+            torch.nn.init.uniform_(torch.nn.Parameter(torch.empty(3)), -1, 1, generator=generator),
+            torch.randint(5, (4,), generator=generator),
+            torch.multinomial(images, 2, generator=generator),
+        ]
+
+    expected = draws(torch.Generator().manual_seed(7))
+    untouched = torch.Generator().manual_seed(7)
+    with SameDraws():
+        found = draws(untouched)
+
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert torch.equal(torch.Generator().manual_seed(7).get_state(), untouched.get_state()), "only its twin draws"
 
 
 DOCUMENT = f"# Speed\n\nBefore.\n\n{BEGIN}\nNo figures yet.\n{END}\n\nAfter.\n"
@@ -176,3 +232,13 @@ def test_the_limits_keep_the_day_below_nine_minutes():
     """Even if every section is killed at its limit; each has a name of its own."""
     assert sum(each.limit_s for each in SECTIONS) < MOST_S <= 540
     assert len({each.name for each in SECTIONS}) == len(SECTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_day_can_be_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every section runs on a CPU, nothing breaks, and all that a CPU can show is as asked."""
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+
+    assert 0 == main(["--rehearse", "--out", str(tmp_path / "day.jsonl")])
+    assert {*(each.name for each in SECTIONS), "verdicts"} == {each.section for each in read(tmp_path / "day.jsonl")}

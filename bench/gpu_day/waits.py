@@ -32,7 +32,7 @@ def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
         return Figure(what=what, asked=asked, why_not=NOT_HERE)
     method = adapting(plan, name, device)
     size = 4 if name in OF_VIEWS else plan.small_batch
-    images, labels = pixels(plan, device, batch_size=size), torch.zeros(size, dtype=torch.int64).pin_memory()
+    images, labels = pixels(plan, device, batch_size=size), torch.zeros(size, dtype=torch.int64)
 
     def batch() -> None:
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
