@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,7 @@ import torch
 
 from bench.gpu_day.__main__ import main
 from bench.gpu_day.correct import SameDraws
-from bench.gpu_day.lines import Figure, Line, append, exit_status, newest, read, verdict
-from bench.gpu_day.plan import Plan
+from bench.gpu_day.lines import Line, append, exit_status, newest, read, verdict
 from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
 from bench.gpu_day.running import Section, run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
@@ -179,37 +176,11 @@ def test_only_figures_of_a_gpu_are_written(tmp_path: Path, text: str, changes: d
     assert text == document.read_text()
 
 
-def measures(plan: Plan) -> Iterator[Figure]:
-    """Be a section that measures something."""
-    yield Figure(what="is rehearsal", found=plan.is_rehearsal)
-
-
-def crashes(_: Plan) -> Iterator[Figure]:
-    """Be a section that breaks after its first figure."""
-    yield Figure(what="before", found=1)
-    raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-
-def hangs(_: Plan) -> Iterator[Figure]:
-    """Be a section that does not end."""
-    yield Figure(what="before", found=2)
-    time.sleep(600)
-
-
-def dies(_: Plan) -> Iterator[Figure]:
-    """Be a section that is killed, as for lack of memory."""
-    import os
-    import signal
-
-    os.kill(os.getpid(), signal.SIGKILL)
-    yield Figure(what="never")
-
-
 def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
     """Its line has the reason, what it had measured stays, and the status is not 0."""
     sections = [
-        Section(name=name, function=f"{__name__}:{name}", limit_s=limit_s, summary="")
-        for name, limit_s in (("crashes", 100), ("hangs", 15), ("dies", 100), ("measures", 100))
+        Section(name=name, function=f"tta_pipeline_tests.gpu_day_sections:{name}", limit_s=limit_s, summary="")
+        for name, limit_s in (("crashes", 100), ("hangs", 8), ("dies", 100), ("measures", 100))
     ]
     told: list[str] = []
     lines = run_sections(
@@ -220,7 +191,7 @@ def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
     failed = {each.section: each.why_not for each in lines if verdict(each) == "failed"}
     assert {"crashes", "hangs", "dies"} == set(failed)
     assert failed["crashes"].endswith("RuntimeError: CUDA error: an illegal memory access was encountered")
-    assert failed["hangs"].startswith("ran longer than 15 s and was killed")
+    assert failed["hangs"].startswith("ran longer than 8 s and was killed")
     assert failed["dies"].startswith("ended with status -9")
     measured = [(each.section, each.found) for each in lines if each.what in ("before", "is rehearsal", "never")]
     assert [("crashes", 1), ("hangs", 2), ("measures", 0)] == measured
