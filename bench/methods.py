@@ -80,7 +80,12 @@ def bare_norm(_: object) -> Predict:
 
 def bare_tent(_: object) -> Predict:
     """Forward, entropy, backward, step."""
-    network = _with_batch_statistics(model())
+    return tent_loop(model())
+
+
+def tent_loop(network: nn.Module) -> Predict:
+    """Return the step of Tent's paper on *network*, in plain torch."""
+    _with_batch_statistics(network)
     optimizer = torch.optim.SGD(_affine(network), lr=2.5e-4, momentum=0.9)
 
     def predict(images: torch.Tensor) -> torch.Tensor:

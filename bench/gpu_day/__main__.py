@@ -1,0 +1,94 @@
+"""What only a machine with a GPU can show: `python -m bench.gpu_day --help`."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.gpu_day.lines import Line, append, exit_status
+from bench.gpu_day.report import ReportError, show, write_into
+from bench.gpu_day.running import run_sections
+from bench.gpu_day.sections import MOST_S, SECTIONS
+
+DESCRIPTION = """What only a machine with a GPU can show, in less than nine minutes.
+
+Its sections run one after the other, each in a process of its own with a limit in seconds. Each adds lines of JSON
+to a file as soon as it has them, so that nothing measured is lost. At the end all figures stand beside what was asked;
+the exit status is 0 only if nothing broke and everything that was measured is as asked.
+"""
+EPILOG = """sections:
+{sections}
+
+packages: a machine with Python 3.12, torch 2.11, torchvision, numpy, pillow, pyarrow, pyyaml, rich, click, safetensors,
+scipy, threadpoolctl and xxhash, but without network, still lacks these wheels, 3.2 MB for cp312. Fetch them elsewhere
+(`pip download --no-deps --python-version 3.12 --only-binary=:all:`), and install them there with `--no-deps --target`:
+  simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4 annotated-types typing-inspection typing_extensions
+
+examples:
+  python -m bench.gpu_day --rehearse                    tiny, on the CPU: does every section work?
+  python -m bench.gpu_day                               the day
+  python -m bench.gpu_day --section speed               one section again (it needs the section images once)
+  python -m bench.gpu_day --write docs/performance.md gpu_day.jsonl
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.write:
+        document, lines = options.write
+        try:
+            write_into(document, lines)
+        except ReportError as error:
+            sys.exit(str(error))
+        return 0
+    return _run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    sections = "\n".join(f"  {each.name:10} {each.limit_s:4} s  {each.summary}" for each in SECTIONS)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu_day",
+        description=DESCRIPTION,
+        epilog=EPILOG.format(sections=sections),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--rehearse", action="store_true", help="everything tiny, on the CPU: figures of speed are void"
+    )
+    parser.add_argument("--section", choices=[each.name for each in SECTIONS], help="only this one")
+    parser.add_argument("--out", type=Path, default=Path("gpu_day.jsonl"), help="file of the lines (gpu_day.jsonl)")
+    parser.add_argument(
+        "--write", nargs=2, type=Path, metavar=("DOCUMENT", "LINES"), help="put the figures into a document, and end"
+    )
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    day, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    chosen = [each for each in SECTIONS if options.section in (None, each.name)]
+    data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
+    folder = data / ("gpu_day_rehearsal" if options.rehearse else "gpu_day")
+    lines = run_sections(
+        chosen, options.out.absolute(), day=day, is_rehearsal=options.rehearse, folder=folder, tell=_tell
+    )
+    if options.section is None:
+        whole = Line(
+            section="verdicts", day=day, is_rehearsal=options.rehearse, what="seconds of the day", unit="s",
+            found=time.perf_counter() - started, asked=f"< {MOST_S}", is_speed=True,
+        )  # fmt: skip
+        append(options.out, whole)
+        lines.append(whole)
+    show(lines)
+    return exit_status(lines)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - progress of a program
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Lines of the GPU day: a figure each, with what is asked of it, as JSON in a file."""
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+Verdict = Literal["met", "missed", "found", "rehearsed", "not measured", "failed"]
+
+_RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What was found, or why nothing was."""
+
+    what: str
+    found: float | None = None
+    """The median, where there were several."""
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    asked: str = ""
+    """A relation and a bound, such as `>= 0.95`; empty: nothing is asked."""
+    is_speed: bool = False
+    """Whether it says nothing without a GPU and images enough, as in a rehearsal."""
+    text: str = ""
+    """What else is to be said, in words."""
+    why_not: str = ""
+    """Why it was not measured; empty: it was."""
+    is_failure: bool = False
+    """Whether it was not measured because something broke."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line(Figure):
+    """A figure of one section in one run of the command."""
+
+    section: str
+    day: str
+    """When the command was started, UTC in ISO 8601."""
+    is_rehearsal: bool
+
+
+def verdict(line: Line) -> Verdict:
+    """Return what *line* says of what was asked."""
+    if line.is_failure:
+        return "failed"
+    if line.why_not:
+        return "not measured"
+    if not line.asked:
+        return "found"
+    if line.is_speed and line.is_rehearsal:
+        return "rehearsed"
+    assert line.found is not None, f"{line.what} is asked, but has no figure and no reason"
+    relation, bound = line.asked.split()
+    return "met" if _RELATIONS[relation](line.found, float(bound)) else "missed"
+
+
+def exit_status(lines: Iterable[Line]) -> int:
+    """Return 0 if nothing broke and everything that was measured is as asked, otherwise 1."""
+    return int(any(verdict(line) in ("missed", "failed") for line in lines))
+
+
+def append(path: Path, line: Line) -> None:
+    """Add *line* to the file at *path*."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(line)) + "\n")
+
+
+def read(path: Path) -> list[Line]:
+    """Return the lines of the file at *path*, oldest first; none if there is no file."""
+    if not path.exists():
+        return []
+    return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def newest(lines: Iterable[Line]) -> list[Line]:
+    """Return the lines of each section's newest run, sections in the order in which they first came."""
+    by_section: dict[str, list[Line]] = {}
+    for line in lines:
+        known = by_section.setdefault(line.section, [])
+        if known and known[0].day < line.day:
+            known.clear()
+        known.append(line)
+    return [line for known in by_section.values() for line in known]

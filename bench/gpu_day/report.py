@@ -1,0 +1,82 @@
+"""Lines for people: verdicts on the terminal, and a table between two comments of a document."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.gpu_day.lines import Line, newest, read, verdict
+from tta_pipeline.files import write_atomically
+
+BEGIN, END = "<!-- bench.gpu_day: begin -->", "<!-- bench.gpu_day: end -->"
+"""Comments between which a document has the figures."""
+_STYLES = {"met": "green", "missed": "bold red", "failed": "bold red", "not measured": "yellow"}
+
+
+class ReportError(Exception):
+    """Lines or document are not what they should be."""
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print each line with its verdict, and how many there are of each."""
+    table = Table(box=None)
+    for name in ("section", "what", "found", "asked", "verdict", ""):
+        table.add_column(name, overflow="fold")
+    counts: dict[str, int] = {}
+    for line in lines:
+        result = verdict(line)
+        counts[result] = counts.get(result, 0) + 1
+        style = _STYLES.get(result, "")
+        table.add_row(line.section, line.what, found(line), line.asked, result, _remark(line), style=style)
+    Console(width=170, highlight=False, markup=False).print(table)
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))  # noqa: T201 - what the program is for
+
+
+def write_into(document: Path, lines_path: Path) -> None:
+    """Replace what *document* has between its two comments by a table of the lines in the file *lines_path*.
+
+    Raises:
+        ReportError: the document lacks a comment, or the lines are not those of a day on a device with a name.
+    """
+    lines = newest(read(lines_path))
+    device = next((line.text for line in lines if line.what == "device"), None)
+    if device is None or any(line.is_rehearsal for line in lines):
+        raise ReportError(
+            f"found {len(lines)} lines in {lines_path}, with device {device} and "
+            f"{sum(line.is_rehearsal for line in lines)} of a rehearsal; expected those of a day on a GPU with its "
+            "section machine: run `python -m bench.gpu_day --out` with another file where there is a GPU"
+        )
+    text = document.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ReportError(
+            f"found {text.count(BEGIN)} x {BEGIN} and {text.count(END)} x {END} in {document}; expected each once, in "
+            "this order: put them where the table shall be"
+        )
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    made = "\n".join([BEGIN, "", f"*{device}*, {lines[0].day[:10]}.", "", *_markdown(lines), "", END])
+    write_atomically(document, f"{before}{made}{after}".encode())
+
+
+def _markdown(lines: Iterable[Line]) -> list[str]:
+    rows = [(line.section, line.what, found(line), line.asked, verdict(line), _remark(line)) for line in lines]
+    head = ["| section | what | found | asked | verdict | |", "|---|---|---|---|---|---|"]
+    return head + [
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows
+    ]
+
+
+def found(line: Line) -> str:
+    """Return the figure of *line* with its range and unit."""
+    if line.found is None:
+        return ""
+    spread = f" [{_number(line.low)}-{_number(line.high)}]" if line.low is not None and line.high is not None else ""
+    return f"{_number(line.found)}{spread} {line.unit}".strip()
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+
+
+def _remark(line: Line) -> str:
+    return line.why_not or line.text

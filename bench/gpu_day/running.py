@@ -1,0 +1,85 @@
+"""Runs sections one after the other, each in a process of its own, which is killed at the section's limit."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.gpu_day.lines import Figure, Line, append, read
+
+_MOST_OUTPUT = 4000
+_SLOWER_REHEARSAL = 4
+"""Times a section's limit that its rehearsal may take, on whatever processor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the day."""
+
+    name: str
+    function: str
+    """`<module>:<function>`; the function takes a `Plan`, and yields figures."""
+    limit_s: int
+    summary: str
+
+
+def run_sections(
+    sections: Sequence[Section], out: Path, *, day: str, is_rehearsal: bool, folder: Path, tell: Callable[[str], None]
+) -> list[Line]:
+    """Run *sections*, whatever becomes of each, and return their lines, which are also added to the file *out*.
+
+    Args:
+        sections: What to run.
+        out: File that each line is added to as soon as it is known.
+        day: When the command was started.
+        is_rehearsal: Whether everything is tiny, and on the CPU.
+        folder: Folder for images, shards and records.
+        tell: Called with a message for each section.
+    """
+    for section in sections:
+        limit_s = section.limit_s * (_SLOWER_REHEARSAL if is_rehearsal else 1)
+        tell(f"{section.name}: {section.summary} (at most {limit_s} s)")
+        command = [
+            sys.executable, "-m", "bench.gpu_day.section_process", section.name, section.function, str(limit_s),
+            str(out), day, str(int(is_rehearsal)), str(folder),
+        ]  # fmt: skip
+        for figure in _run(command, limit_s, tell):
+            append(out, Line(section=section.name, day=day, is_rehearsal=is_rehearsal, **asdict(figure)))
+    return [line for line in read(out) if line.day == day]
+
+
+def _run(command: Sequence[str], limit_s: int, tell: Callable[[str], None]) -> list[Figure]:
+    """Run the process of a section, which writes its own lines, and return what only its parent knows."""
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stderr=errors, start_new_session=True)
+        try:
+            status: int | None = process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _kill(process)
+        errors.seek(0)
+        output = errors.read().decode(errors="replace").strip()
+    took = Figure(what="seconds of the section", found=time.perf_counter() - started, unit="s")
+    if status == 0:
+        return [took]
+    tell(output[-_MOST_OUTPUT:])
+    if status is None:
+        reason = f"ran longer than {limit_s} s and was killed; its other lines are what it had measured"
+    else:
+        reason = f"ended with status {status}: {output.splitlines()[-1] if output else 'no output'}"
+    return [took, Figure(what="the section", why_not=reason[:300], is_failure=True)]
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End *process* with all that it started."""
+    with suppress(ProcessLookupError):  # they have ended
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,24 @@
+"""The process of one section: writes a line for each figure as soon as there is one."""
+
+import faulthandler
+import importlib
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.gpu_day.lines import Line, append
+from bench.gpu_day.plan import plan_of
+
+
+def main() -> None:
+    """Run the section that the arguments name, see `running`."""
+    name, function, limit_s, out, day, is_rehearsal, folder = sys.argv[1:]
+    faulthandler.dump_traceback_later(max(1, int(limit_s) - 1))  # says where a section was when it is killed
+    module, _, attribute = function.partition(":")
+    figures = getattr(importlib.import_module(module), attribute)
+    for figure in figures(plan_of(is_rehearsal=bool(int(is_rehearsal)), folder=Path(folder))):
+        append(Path(out), Line(section=name, day=day, is_rehearsal=bool(int(is_rehearsal)), **asdict(figure)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The sections of the day, in their order. The last, the verdicts, is made of the lines of the others."""
+
+from bench.gpu_day.running import Section
+
+MOST_S = 540
+"""Most seconds of the whole day: no machine is lent for longer than it takes to run one command."""
+
+SECTIONS = (
+    Section(
+        name="images", function="bench.gpu_day.images:images", limit_s=60,
+        summary="makes the images and shards that the others read",
+    ),
+    Section(
+        name="machine", function="bench.gpu_day.machine:machine", limit_s=15,
+        summary="versions, clocks, copies to the device",
+    ),
+    Section(
+        name="sanitizer", function="bench.gpu_day.correct:sanitizer", limit_s=20,
+        summary="CUDA's stream sanitizer over one stream, whose bytes are compared",
+    ),
+    Section(
+        name="methods", function="bench.gpu_day.correct:methods", limit_s=65,
+        summary="predictions of all methods against the CPU's, and repeated",
+    ),
+    Section(
+        name="precision", function="bench.gpu_day.precision:precision", limit_s=30,
+        summary="bf16 and tf32 against fp32, and gradients of fp16",
+    ),
+    Section(
+        name="waits", function="bench.gpu_day.waits:waits", limit_s=30,
+        summary="waits of the host inside a batch of each method",
+    ),
+    Section(
+        name="memory", function="bench.gpu_day.memory:memory", limit_s=20,
+        summary="live memory over a pass, and the error of a batch that is too large",
+    ),
+    Section(
+        name="speed", function="bench.gpu_day.speed:speed", limit_s=130,
+        summary="shards to predictions against batches on the device; tent against a bare loop",
+    ),
+    Section(
+        name="graphs", function="bench.gpu_day.graphs:graphs", limit_s=50,
+        summary="compiled with CUDA graphs: the same predictions, nothing compiled again",
+    ),
+    Section(
+        name="cells", function="bench.gpu_day.cells:cells", limit_s=55,
+        summary="cells in a row, and a stream that is killed and resumed",
+    ),
+    Section(
+        name="profile", function="bench.gpu_day.profiled:profile", limit_s=40,
+        summary="longest kernels, and how busy the device is",
+    ),
+    Section(
+        name="jpeg", function="bench.gpu_day.jpeg:jpeg", limit_s=20,
+        summary="JPEG decoded by the GPU",
+    ),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""From shards to predictions, against the same arithmetic on batches that lie on the device."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from bench.gpu_day.lines import Figure
+from bench.gpu_day.passes import adapting, device_of, median, network_of, one_pass, pixels, stream_of
+from bench.gpu_day.plan import Plan
+from bench.methods import tent_loop
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.evaluation.accelerator import Clock
+from tta_pipeline.evaluation.machine import decoding_threads
+from tta_pipeline.evaluation.scores import scored_samples
+from tta_pipeline.streaming.device import as_floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """One way to predict images."""
+
+    name: str
+    method: Callable[[torch.Tensor], torch.Tensor] | Method
+    batch_size: int
+    num_images: int
+    num_threads: int | None
+    """Threads that decode; None: the batches lie on the device."""
+    asked: str
+    """What is asked of its speed (>=) or time (<=) over that of the first of its group."""
+
+    def seconds(self, plan: Plan, device: torch.device) -> tuple[float, float]:
+        """Return the seconds of a pass, and those in which the device had nothing to do."""
+        if self.num_threads is None:
+            return _resident_s(self, plan, device), 0.0
+        assert isinstance(self.method, Method)
+        found = one_pass(self.method, stream_of(
+            plan, device, batch_size=self.batch_size, num_images=self.num_images, num_threads=self.num_threads
+        ), device)  # fmt: skip
+        return found.wall_s, sum(batch.starved_s for batch in found.batches)
+
+
+def speed(plan: Plan) -> Iterator[Figure]:
+    """Compare ways in groups, the asked ones first; the ways of a group take turns."""
+    with device_of(plan) as device:
+        for ways in (
+            _source(plan, device, plan.batch_size, None, threads=(2, 4, 8, 16)),
+            _tent(plan, device),
+            _source(plan, device, plan.small_batch, None),
+            _source(plan, device, plan.batch_size, plan.compile),
+            _source(plan, device, plan.small_batch, plan.compile),
+        ):
+            yield from _compared(ways, plan, device)
+
+
+def _source(
+    plan: Plan, device: torch.device, batch_size: int, mode: str | None, *, threads: Sequence[int] = ()
+) -> list[_Way]:
+    """Return source over resident batches, then from shards by the default number of threads, then by others.
+
+    Of the group that says how many *threads* are best, the first two read a whole cell.
+    """
+    method = adapting(plan, "source", device, compile_mode=mode)
+    default = decoding_threads()
+
+    def way(number: int | None) -> _Way:
+        is_whole = bool(threads) and number in (None, default)
+        how = "resident" if number is None else f"{number} threads"
+        return _Way(
+            name=f"source, {'compiled' if mode else 'eager'}, batch {batch_size}, {how}", method=method,
+            batch_size=batch_size, num_threads=number,
+            num_images=plan.num_images * plan.copies if is_whole else plan.num_short,
+            asked=">= 0.95" if is_whole else "",
+        )  # fmt: skip
+
+    return [way(number) for number in (None, default, *(number for number in threads if number != default))]
+
+
+def _tent(plan: Plan, device: torch.device) -> list[_Way]:
+    """Return the bare loop over resident batches, and tent from shards."""
+    size, default = plan.small_batch, decoding_threads()
+    loop, method = tent_loop(network_of(plan, device)), adapting(plan, "tent", device)
+    return [
+        _Way(
+            name=f"tent, eager, batch {size}, {name}", method=each, batch_size=size, num_images=plan.num_adapted,
+            num_threads=threads, asked="<= 1.15",
+        )
+        for name, each, threads in (("bare loop, resident", loop, None), (f"{default} threads", method, default))
+    ]  # fmt: skip
+
+
+def _compared(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Iterator[Figure]:
+    """Let *ways* take turns; yield their speeds, and the ratio of each to the first."""
+    taken: dict[str, list[tuple[float, float]]] = {way.name: [] for way in ways}
+    for turn in range(plan.turns + 1):
+        for way in ways:
+            if turn:
+                taken[way.name].append(way.seconds(plan, device))
+            else:  # warms up, and compiles
+                replace(way, num_images=min(way.num_images, 4 * way.batch_size)).seconds(plan, device)
+    rates = {way.name: [way.num_images / wall_s for wall_s, _ in taken[way.name]] for way in ways}
+    for way in ways:
+        yield median(way.name, rates[way.name], unit="images/s")
+    for way in ways[1:]:
+        turns = zip(rates[way.name], rates[ways[0].name], strict=True)
+        is_time = way.asked.startswith("<")
+        ratios = [limit / ours if is_time else ours / limit for ours, limit in turns]
+        starved = statistics.median(starved_s / wall_s for wall_s, starved_s in taken[way.name])
+        yield median(
+            f"{way.name}: {'time' if is_time else 'speed'} over {ways[0].name}", ratios, asked=way.asked,
+            text=f"the device had nothing to do for {starved:.1%} of the time",
+        )  # fmt: skip
+
+
+def _resident_s(way: _Way, plan: Plan, device: torch.device) -> float:
+    """Return the seconds of the pass over a batch that lies on the device, again and again."""
+    images = pixels(plan, device, batch_size=way.batch_size)
+    labels = torch.zeros(way.batch_size, dtype=torch.int64)
+    predict = way.method.predict if isinstance(way.method, Method) else way.method
+    clock = Clock(device)
+    clock.synchronize()
+    started = time.perf_counter()
+    for _ in range(way.num_images // way.batch_size):
+        with torch.autocast(device.type, torch.bfloat16):
+            logits = predict(as_floats(images))
+        if isinstance(way.method, Method):
+            scored_samples(logits.float().log_softmax(1), labels, labels)
+    clock.synchronize()
+    # As many images as the streamed pass, whose last batch may be smaller.
+    return (time.perf_counter() - started) * way.num_images / (way.num_images // way.batch_size * way.batch_size)

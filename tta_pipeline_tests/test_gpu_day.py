@@ -1,0 +1,215 @@
+"""The GPU day loses no figure: whatever a section does, its lines and a verdict remain."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.gpu_day.__main__ import main
+from bench.gpu_day.correct import SameDraws
+from bench.gpu_day.lines import Line, append, exit_status, newest, read, verdict
+from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
+from bench.gpu_day.running import Section, run_sections
+from bench.gpu_day.sections import MOST_S, SECTIONS
+
+
+def line(**changes: object) -> Line:
+    """Return a line of a day on a GPU."""
+    return Line(
+        **{"section": "speed", "day": "2026-12-01T10:00:00+00:00", "is_rehearsal": False, "what": "x"} | changes
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"found": 0.95, "asked": ">= 0.95"}, "met"),
+        ({"found": 0.949, "asked": ">= 0.95"}, "missed"),
+        ({"found": 1.2, "asked": "<= 1.15"}, "missed"),
+        ({"found": 0, "asked": "== 0"}, "met"),
+        ({"found": 360, "asked": "< 360"}, "missed"),
+        ({"found": float("nan"), "asked": ">= 0.95"}, "missed"),
+        ({"found": 7}, "found"),
+        ({"asked": ">= 0.95", "why_not": "not here"}, "not measured"),
+        ({"asked": ">= 0.95", "why_not": "it broke", "is_failure": True}, "failed"),
+        ({"found": 0.1, "asked": ">= 0.95", "is_speed": True}, "missed"),
+        ({"found": 0.1, "asked": ">= 0.95", "is_speed": True, "is_rehearsal": True}, "rehearsed"),
+        ({"found": 1, "asked": "== 0", "is_rehearsal": True}, "missed"),
+    ],
+)
+def test_a_line_is_judged_by_what_is_asked(changes: dict[str, object], expected: str):
+    """A rehearsal's speed says nothing; its correctness does."""
+    assert expected == verdict(line(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"found": 1, "asked": ">= 0.95"}, 0),
+        ({"why_not": "not here", "asked": ">= 0.95"}, 0),
+        ({"found": 0.9, "asked": ">= 0.95"}, 1),
+        ({"why_not": "it broke", "is_failure": True}, 1),
+    ],
+)
+def test_the_exit_status_is_0_only_if_all_that_was_measured_is_met(changes: dict[str, object], expected: int):
+    """What could not be measured is no failure; what broke is one."""
+    assert expected == exit_status([line(found=1), line(**changes), line(found=1)])
+
+
+def test_lines_survive_their_file(tmp_path: Path):
+    """What is read is what was written, in its order."""
+    lines = [line(found=0.5, low=0.4, high=0.6, unit="s", text="a|b"), line(why_not="not here")]
+    for each in lines:
+        append(tmp_path / "out" / "day.jsonl", each)
+
+    assert lines == read(tmp_path / "out" / "day.jsonl")
+
+
+def test_a_section_that_was_run_again_replaces_its_lines():
+    """Those of the other sections stay, and so does the order of sections."""
+    later = "2026-12-01T11:00:00+00:00"
+    lines = [line(section="a", what="1"), line(section="a", what="2"), line(section="b"), line(section="a", day=later)]
+
+    assert [("a", later), ("b", lines[0].day)] == [(each.section, each.day) for each in newest(lines)]
+
+
+def test_a_figure_is_shown_with_range_and_unit():
+    """Large figures have no decimals, small ones three digits."""
+    assert "12,346 [12,000-13,000] images/s" == found(line(found=12345.6, low=12000, high=13000, unit="images/s"))
+    assert "0.953" == found(line(found=0.9534))
+    assert "nan" == found(line(found=float("nan")))
+    assert "" == found(line(why_not="not here"))
+
+
+def test_the_help_says_what_a_machine_needs(capsys: pytest.CaptureFixture[str]):
+    """It names every section with its limit, the wheels that are missing, and the command for the document."""
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+
+    assert all(f"{each.limit_s} s  {each.summary}" in told for each in SECTIONS)
+    assert "simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4" in told
+    assert "--write docs/performance.md gpu_day.jsonl" in told
+
+
+def test_sections_import_only_what_the_help_lists():
+    """A machine without the rest of the project's dependencies runs them all."""
+    modules = ", ".join(sorted({each.function.partition(":")[0] for each in SECTIONS}))
+    command = f"import sys, {modules}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    finished = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+
+    absent = {"aiohttp", "dagster", "duckdb", "jinja2", "matplotlib", "sklearn", "webdataset"}
+    assert not absent & set(finished.stdout.split())
+    assert {"simplejpeg", "pydantic", "torch"} <= set(finished.stdout.split())
+
+
+def test_the_document_has_a_place_for_the_figures():
+    """Nothing has to be added to docs/performance.md before figures are written into it."""
+    text = (Path(__file__).parents[1] / "docs" / "performance.md").read_text()
+    assert text.index(BEGIN) < text.index(END)
+
+
+def test_both_devices_draw_the_same_numbers():
+    """Whatever way a method draws, the numbers are those of a generator of the CPU with the same seed."""
+
+    def draws(generator: torch.Generator) -> list[torch.Tensor]:
+        images = torch.rand(2, 3, generator=generator, device="cpu")
+        return [
+            images,
+            torch.empty(4).uniform_(-1, 1, generator=generator),
+            torch.empty(4).exponential_(generator=generator),
+            torch.nn.init.uniform_(torch.nn.Parameter(torch.empty(3)), -1, 1, generator=generator),
+            torch.randint(5, (4,), generator=generator),
+            torch.multinomial(images, 2, generator=generator),
+        ]
+
+    expected = draws(torch.Generator().manual_seed(7))
+    untouched = torch.Generator().manual_seed(7)
+    with SameDraws():
+        found = draws(untouched)
+
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    assert torch.equal(torch.Generator().manual_seed(7).get_state(), untouched.get_state()), "only its twin draws"
+
+
+DOCUMENT = f"# Speed\n\nBefore.\n\n{BEGIN}\nNo figures yet.\n{END}\n\nAfter.\n"
+
+
+def test_the_figures_replace_what_a_document_had(tmp_path: Path):
+    """What stands around the two comments stays, and writing again changes nothing."""
+    document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
+    document.write_text(DOCUMENT)
+    append(lines, line(section="machine", what="device", text="NVIDIA H200"))
+    append(lines, line(what="streamed / resident", found=0.97, low=0.96, high=0.98, asked=">= 0.95"))
+    append(lines, line(what="DALI", why_not="DALI|is not installed"))
+
+    write_into(document, lines)
+    written = document.read_text()
+    write_into(document, lines)
+
+    assert document.read_text() == written
+    assert written.startswith(f"# Speed\n\nBefore.\n\n{BEGIN}\n\n*NVIDIA H200*, 2026-12-01.\n")
+    assert written.endswith(f"\n{END}\n\nAfter.\n")
+    assert "| speed | streamed / resident | 0.97 [0.96-0.98] | >= 0.95 | met |  |" in written
+    assert "| speed | DALI |  |  | not measured | DALI\\|is not installed |" in written
+    assert "No figures yet" not in written
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "message"),
+    [
+        (DOCUMENT, {"is_rehearsal": True}, "1 of a rehearsal"),
+        (DOCUMENT, {"what": "something else"}, "with device None"),
+        (DOCUMENT.replace(END, ""), {}, f"1 x {BEGIN} and 0 x {END}"),
+    ],
+)
+def test_only_figures_of_a_gpu_are_written(tmp_path: Path, text: str, changes: dict[str, object], message: str):
+    """Neither a rehearsal's nor those of an unknown machine, nor into a document without a place for them."""
+    document, lines = tmp_path / "performance.md", tmp_path / "day.jsonl"
+    document.write_text(text)
+    append(lines, line(**({"section": "machine", "what": "device", "text": "NVIDIA H200"} | changes)))
+
+    with pytest.raises(ReportError, match=message):
+        write_into(document, lines)
+    assert text == document.read_text()
+
+
+def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
+    """Its line has the reason, what it had measured stays, and the status is not 0."""
+    sections = [
+        Section(name=name, function=f"tta_pipeline_tests.gpu_day_sections:{name}", limit_s=limit_s, summary="")
+        for name, limit_s in (("crashes", 100), ("hangs", 8), ("dies", 100), ("measures", 100))
+    ]
+    told: list[str] = []
+    lines = run_sections(
+        sections, tmp_path / "day.jsonl", day="today", is_rehearsal=False, folder=tmp_path, tell=told.append
+    )
+
+    assert lines == read(tmp_path / "day.jsonl")
+    failed = {each.section: each.why_not for each in lines if verdict(each) == "failed"}
+    assert {"crashes", "hangs", "dies"} == set(failed)
+    assert failed["crashes"].endswith("RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert failed["hangs"].startswith("ran longer than 8 s and was killed")
+    assert failed["dies"].startswith("ended with status -9")
+    measured = [(each.section, each.found) for each in lines if each.what in ("before", "is rehearsal", "never")]
+    assert [("crashes", 1), ("hangs", 2), ("measures", 0)] == measured
+    assert any("in hangs" in text for text in told), "the trace says where it hung"
+    assert 1 == exit_status(lines)
+
+
+def test_the_limits_keep_the_day_below_nine_minutes():
+    """Even if every section is killed at its limit; each has a name of its own."""
+    assert sum(each.limit_s for each in SECTIONS) < MOST_S <= 540
+    assert len({each.name for each in SECTIONS}) == len(SECTIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_day_can_be_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every section runs on a CPU, nothing breaks, and all that a CPU can show is as asked."""
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+
+    assert 0 == main(["--rehearse", "--out", str(tmp_path / "day.jsonl")])
+    assert {*(each.name for each in SECTIONS), "verdicts"} == {each.section for each in read(tmp_path / "day.jsonl")}
