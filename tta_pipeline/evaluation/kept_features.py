@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,13 @@ from tta_pipeline.adaptation.method import Method
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline.files import own_folder, read_file, write_atomically
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.records.files import versions
 from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.reader import Batch
 
 _FORMAT = 1
 _HEAD_BYTES = 64
-_LIBRARIES = ("torch", "torchvision", "simplejpeg", "pillow")
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,14 @@ class KeptFeatures:
     """Where they are kept, and within which limit."""
     _: KW_ONLY
     determined_by: JsonObject
-    """Everything that determines the features, besides the versions of libraries."""
+    """Everything that determines the features, besides the machine's name and the versions of its software."""
     manifest_sha256: str
     num_samples: int
 
     @property
     def path(self) -> Path:
         """Their file."""
-        decisive = [_FORMAT, self.determined_by, [f"{name} {version(name)}" for name in _LIBRARIES]]
+        decisive = [_FORMAT, self.determined_by, versions()]
         identity = hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
         return self.cells.own_folder / f"{identity}-{self.manifest_sha256}.features"
 
