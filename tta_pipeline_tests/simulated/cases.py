@@ -1,0 +1,168 @@
+"""Small evaluations, the same on any device: each method, and each protocol, over a few images and cells."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation import METHODS
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.protocol import Shift
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
+from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
+from tta_pipeline.evaluation.outcome import CellResult
+from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.partitions import CLEAN, Cell
+from tta_pipeline.progress import Progress, quiet
+from tta_pipeline.shards.conversion import Conversion, convert
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, surer
+from tta_pipeline_tests.adaptation.test_contract import EAGER, QUICK
+from tta_pipeline_tests.conftest import write_tree
+
+IMAGE_SIZE, BATCH_SIZE = 16, 6
+_CORRUPTIONS, _SEVERITIES = ("fog", "contrast"), (3, 5)
+_CLASSES = tuple(f"n{number:02d}" for number in range(NUM_CLASSES))
+_IMAGES_PER_CLASS = 3
+_LOADED_CELLS = (*(Cell(corruption=name, severity=at) for name in _CORRUPTIONS for at in _SEVERITIES), CLEAN)
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    **{shift: {"protocol": shift} for shift in get_args(Shift)},
+    "correlated": {"protocol": "correlated"},
+    "shuffled": {"protocol": {"order": "shuffled"}},
+    "dirichlet": {"protocol": {"shift": "mixed", "order": "dirichlet", "delta": 0.1}},
+    "clean": {"protocol": {"shift": "continual", "clean": "after_each"}},
+    "window": {"protocol": {"window": 4}, "batch_size": 1},
+    "real_time": {"protocol": {"stream_speed": 1e-6}},
+}
+"""Settings of experiments, one for each protocol; the stream of the last is so slow that nothing is missed."""
+
+
+def experiment(method: str, protocol: str = "reset_each_shift", **changes: object) -> Experiment:
+    """Return the experiment of *method* under *protocol*, a name in `PROTOCOLS`, with *changes*."""
+    hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {})}
+    settings = {"batch_size": BATCH_SIZE, **PROTOCOLS[protocol], **changes}
+    return Experiment(model="small", method=method, preset="cifar", hyperparameters=hyperparameters, **settings)
+
+
+def make_shards(root: Path) -> None:
+    """Write shards of every cell below *root*."""
+    images = root / "images"
+    for cell in _LOADED_CELLS:
+        write_tree(images / cell.path, classes=dict.fromkeys(_CLASSES, _IMAGES_PER_CLASS), size=IMAGE_SIZE)
+    class_map = ClassMap(classes=_CLASSES)
+    conversion = Conversion(
+        source=FolderTree(root=images, cells=_LOADED_CELLS),
+        source_kind="folder",
+        generated=False,
+        benchmark_name="test",
+        class_map=class_map,
+        settings=lambda _: ShardSettings(num_shards=2, seed=7),
+        folder=partial(_folder, root),
+        progress=quiet,
+    )
+    with conversion.session(_LOADED_CELLS) as session:
+        for cell in _LOADED_CELLS:
+            convert(session.task(cell), conversion.progress)
+            publish_shard_set(_folder(root, cell), class_map, Progress(lambda _: None, what="test", total=0))
+
+
+def _folder(root: Path, cell: Cell) -> Path:
+    return root / "shards" / cell.path
+
+
+def network() -> nn.Module:
+    """Return a network that is sure of some images and not of others."""
+    return surer(batch_norm_model())
+
+
+class Case(NamedTuple):
+    """An experiment over the shards below a folder, on a device."""
+
+    root: Path
+    device: torch.device
+    experiment: Experiment
+
+    def evaluator(self) -> Evaluator:
+        """Return what evaluates the experiment."""
+        has_source = METHODS[self.experiment.method].source_data != "unused"
+        return Evaluator(
+            benchmark_name="test",
+            shift_set=shipped_sets()["imagenet_c"],
+            experiment_name="own",
+            experiment=self.experiment,
+            model=_MODEL,
+            image_size=IMAGE_SIZE,
+            device=self.device,
+            num_threads=1,
+            source=open_stream([_folder(self.root, CLEAN)]) if has_source else None,
+        )
+
+    def plan(self) -> Plan:
+        """Return the first stream of the experiment."""
+        benchmark = _benchmark(self.experiment)
+        return plans(benchmark, "own", partition_keys(benchmark, "own")[0])[0]
+
+    def opened(self, segment: Segment) -> OpenStream:
+        """Return the samples of *segment*."""
+        return open_stream([_folder(self.root, cell) for cell in segment.cells], experiment=self.experiment)
+
+    def results(self, advance: Callable[[int], None] = lambda _: None) -> Iterator[CellResult]:
+        """Yield the result of each cell of the first stream; *advance* is called with the size of each batch."""
+        evaluator = self.evaluator()
+        plan = self.plan()
+        for segment in plan.segments:
+            yield from self.evaluated(evaluator, segment, advance)
+
+    def evaluated(
+        self, evaluator: Evaluator, segment: Segment, advance: Callable[[int], None] = lambda _: None
+    ) -> Sequence[CellResult]:
+        """Return the result of each cell of *segment*, from the source model on if it is the first."""
+        opened = self.opened(segment)
+        if segment.position == 0:
+            evaluator.start(opened.manifests[0], seed=0)
+        return evaluator.evaluate(opened, _identity(segment), advance)
+
+
+def _identity(segment: Segment) -> Identity:
+    return Identity(
+        stream="test", position=segment.position, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64
+    )
+
+
+_MODEL = LoadedModel(
+    name="small",
+    make_network=network,
+    num_classes=NUM_CLASSES,
+    weights="random",
+    weights_sha256="0" * 64,
+    mean=(0, 0, 0),
+    std=(1, 1, 1),
+    architecture="small",
+)
+
+
+def _benchmark(own: Experiment) -> Benchmark:
+    return Benchmark.model_validate(
+        {
+            "name": "test",
+            "title": "Few images, few cells",
+            "source": {"kind": "digits"},
+            "corruptions": _CORRUPTIONS,
+            "severities": _SEVERITIES,
+            "image_size": IMAGE_SIZE,
+            "shards": {"num_shards": 2},
+            "models": {"small": {"kind": "trained"}},
+            "experiments": {"own": own.model_dump()},
+        }
+    )

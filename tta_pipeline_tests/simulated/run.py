@@ -1,0 +1,172 @@
+"""Runs evaluations on the simulated device, and prints what happened, a line of JSON for each.
+
+    python -m tta_pipeline_tests.simulated.run cases FOLDER tent/reset_each_shift source/mixed
+    python -m tta_pipeline_tests.simulated.run resume FOLDER
+    python -m tta_pipeline_tests.simulated.run memory FOLDER
+    python -m tta_pipeline_tests.simulated.run faults FOLDER
+
+FOLDER has the shards that `cases.make_shards` writes. The device is registered for the whole process, so that each
+command is a process of its own. The stream's buffers are overwritten at the earliest moment that it may do so.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tta_pipeline_tests.simulated.device import install, limited_to
+
+DEVICE = install()  # before anything else of the project is imported
+
+from tta_pipeline.errors import EvaluationError  # noqa: E402
+from tta_pipeline.evaluation.accelerator import device_facts, leased_device  # noqa: E402
+from tta_pipeline.evaluation.outcome import CellResult  # noqa: E402
+from tta_pipeline.evaluation.states import States  # noqa: E402
+from tta_pipeline.streaming.reader import Batch, Stream  # noqa: E402
+from tta_pipeline_tests.simulated.cases import Case, experiment  # noqa: E402
+from tta_pipeline_tests.simulated.memory import MEMORY  # noqa: E402
+from tta_pipeline_tests.simulated.planted import PLANTED, planted  # noqa: E402
+from tta_pipeline_tests.simulated.streams import finish_all  # noqa: E402
+from tta_pipeline_tests.simulated.waits import WAITS  # noqa: E402
+
+_CPU = torch.device("cpu")
+Line = dict[str, Any]
+
+
+class Batches:
+    """What happened in each batch of a pass."""
+
+    def __init__(self) -> None:
+        self.waits: list[dict[str, int]] = []
+        self.live_bytes: list[int] = []
+        WAITS.take()
+
+    def advance(self, _num_samples: int) -> None:
+        """End a batch."""
+        self.waits.append(WAITS.take())
+        self.live_bytes.append(MEMORY.live_bytes)
+
+
+def cases(root: Path, *names: str) -> Iterator[Line]:
+    """Yield the predictions of each case on both devices, and what happened in each batch."""
+    for name in names:
+        own = experiment(*name.split("/"))
+        expected = _predicted(Case(root, _CPU, own).results())
+        batches = Batches()
+        found = _predicted(Case(root, DEVICE, own).results(batches.advance))
+        finish_all()
+        yield {"case": name, "cpu": expected, "simulated": found, "waits": batches.waits, "faults": _faults()}
+
+
+def facts(root: Path) -> Iterator[Line]:
+    """Yield what the project says of the device."""
+    with leased_device("auto", print, folder=root) as device:
+        (facts,) = device_facts()
+        yield {"leased": str(device), "name": facts.name, "memory_bytes": facts.memory_bytes}
+
+
+def resume(root: Path, *planted_names: str) -> Iterator[Line]:
+    """Yield what a stream that is broken off after the first cell predicts when it goes on, and its waits."""
+    case = Case(root, DEVICE, experiment("tent", "continual"))
+    first, second = case.plan().segments
+    evaluator = case.evaluator()
+    case.evaluated(evaluator, first)
+    states = States(folder=root)
+    states.save("0" * 64, evaluator.state_dict())
+    expected = _predicted(case.evaluated(evaluator, second))
+    for name in planted_names or ("",):
+        resumed = case.evaluator()
+        resumed.start(case.opened(first).manifests[0], seed=0)
+        newest = states.newest(["0" * 64], print)
+        assert newest is not None
+        with planted(name):
+            resumed.load_state_dict(newest[1])
+        batches = Batches()
+        found = _predicted(case.evaluated(resumed, second, batches.advance))
+        yield {"planted": name, "uninterrupted": expected, "resumed": found, "waits": batches.waits}
+
+
+def memory(root: Path) -> Iterator[Line]:
+    """Yield what a stream whose batches do not fit into memory ends with, and whether the advice helps."""
+    whole, half = (Case(root, DEVICE, experiment("tent", batch_size=size)) for size in (12, 6))
+    peaks = [_peak_bytes(case) for case in (whole, half)]
+    with limited_to(sum(peaks) // 2):
+        try:
+            list(whole.results())
+        except EvaluationError as error:
+            yield {"error": str(error)}
+        expected = _predicted(Case(root, _CPU, half.experiment).results())
+        yield {"cpu": expected, "simulated": _predicted(half.results())}
+
+
+def _peak_bytes(case: Case) -> int:
+    MEMORY.peak_bytes = MEMORY.live_bytes
+    list(case.results())
+    return MEMORY.peak_bytes
+
+
+def faults(root: Path, *names: str) -> Iterator[Line]:
+    """Yield what happens in a stream of small batches without a fault, and with each of those that are planted."""
+    own = experiment("tent", batch_size=3)
+    expected = _predicted(Case(root, _CPU, own).results())
+    for name in (None, *(names or PLANTED)):
+        batches = Batches()
+        raised, found = None, None
+        with planted(name):
+            try:
+                found = _predicted(Case(root, DEVICE, own).results(batches.advance))
+            except RuntimeError as error:
+                raised = f"{type(error).__name__}: {error}"
+        finish_all()
+        yield {
+            "planted": name,
+            "is_same": found == expected,
+            "raised": raised,
+            "faults": _faults(),
+            "waits": batches.waits,
+            "live_bytes": batches.live_bytes,
+        }
+
+
+def _predicted(results: Iterable[CellResult]) -> list[str]:
+    """Return a hash of the predictions and scores of each cell, to the last bit."""
+    return [
+        hashlib.sha256(result.samples.encoded() + repr((result.row.nll, result.row.brier)).encode()).hexdigest()
+        for result in results
+    ]
+
+
+def _faults() -> Sequence[str]:
+    """Return the faults since the last call."""
+    found = sorted(set(MEMORY.faults))
+    MEMORY.faults.clear()
+    return found
+
+
+def _overwritten_early(batches_of: Callable[[Stream], Iterator[Batch]]) -> Callable[[Stream], Iterator[Batch]]:
+    def batches(stream: Stream) -> Iterator[Batch]:
+        for batch in batches_of(stream):
+            yield batch
+            batch.images.fill_(0)
+
+    return batches
+
+
+def main() -> None:
+    """Do the command."""
+    torch.set_num_threads(1)
+    Stream.__iter__ = _overwritten_early(Stream.__iter__)  # type: ignore[method-assign]
+    command, root, *names = sys.argv[1:]
+    lines: Callable[..., Iterator[Line]] = {
+        "cases": cases, "facts": facts, "resume": resume, "memory": memory, "faults": faults,
+    }[command]  # fmt: skip
+    for line in lines(Path(root), *names):
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Evaluations on a simulated accelerator: predictions, waits of the host, memory, and planted faults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tta_pipeline.adaptation import METHODS
+from tta_pipeline_tests.simulated.cases import PROTOCOLS, make_shards
+from tta_pipeline_tests.simulated.committed import most, reasons, run, waits_of_methods
+from tta_pipeline_tests.simulated.device import missing
+from tta_pipeline_tests.simulated.planted import PLANTED
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+
+OF_METHODS = tuple(f"{method}/reset_each_shift" for method in METHODS)
+OF_PROTOCOLS = tuple(f"tent/{protocol}" for protocol in PROTOCOLS)
+OF_BOTH = tuple(f"{method}/{protocol}" for method in METHODS for protocol in PROTOCOLS)
+Lines = dict[str | None, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of a few small images."""
+    root = tmp_path_factory.mktemp("simulated")
+    make_shards(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def cases(root: Path) -> Lines:
+    """What happened in each method, and in each protocol."""
+    return {line["case"]: line for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_PROTOCOLS))}
+
+
+@pytest.fixture(scope="module")
+def faults(root: Path) -> Lines:
+    """What happened in a stream of batches of three with each planted fault, and without one."""
+    return {line["planted"]: line for line in run("faults", root, *PLANTED)}
+
+
+@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_PROTOCOLS))
+def test_predictions_are_those_of_the_cpu(cases: Lines, case: str):
+    """To the last bit, and no memory is freed while a stream uses it."""
+    assert cases[case]["cpu"] == cases[case]["simulated"]
+    assert cases[case]["cpu"]
+    assert [] == cases[case]["faults"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_every_method_under_every_protocol_predicts_as_on_the_cpu(root: Path):
+    """To the last bit."""
+    lines = run("cases", root, *OF_BOTH)
+
+    assert list(OF_BOTH) == [line["case"] for line in lines]
+    assert [] == [line["case"] for line in lines if line["cpu"] != line["simulated"] or line["faults"]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: str):
+    """Another one is a loss of speed that a GPU shows: do without it, or add it to the list with its reason."""
+    assert waits_of_methods()[method] == most(cases[f"{method}/reset_each_shift"]["waits"])
+
+
+@pytest.mark.parametrize("method", ["source", "norm", "tent"])
+def test_the_device_never_runs_out_of_work(method: str):
+    """Inside a batch, the host waits for nothing that was just submitted: only for copies, and batches long before."""
+    assert {"event"} == {place.rpartition(" ")[2] for place in waits_of_methods()[method]}
+
+
+def test_each_wait_has_a_reason():
+    """And no reason is left of a wait that is gone."""
+    assert {place for waits in waits_of_methods().values() for place in waits} == set(reasons())
+    assert [] == [place for place, reason in reasons().items() if not reason]
+
+
+def test_memory_does_not_grow_over_a_pass(faults: Lines):
+    """A batch adds what is kept of its three samples, which is less than the pixels of one of them."""
+    before, after = faults[None]["live_bytes"][:2]
+
+    assert [before + number * (after - before) for number in range(4)] == faults[None]["live_bytes"][:4]
+    assert 0 <= after - before < 3 * 16 * 16
+
+
+def test_a_stream_that_goes_on_waits_no_more_than_one_that_was_not_broken_off(root: Path):
+    """With Adam, whose counters stay on the host; if they were on the device, each parameter would wait."""
+    sound, broken = run("resume", root, "", "counters on the device")
+
+    assert sound["uninterrupted"] == sound["resumed"] == broken["resumed"]
+    assert waits_of_methods()["tent"] == most(sound["waits"])
+    assert 4 == most(broken["waits"])["adaptation/method.py:GradientMethod._update item"]
+
+
+def test_out_of_memory_names_the_batch_size_that_fits(root: Path):
+    """And with that size there is enough: what failed keeps no memory."""
+    refused, advised = run("memory", root)
+
+    assert "simulated accelerator is out of memory at batches of 12" in refused["error"]
+    assert refused["error"].endswith("set batch_size to 6")
+    assert advised["cpu"] == advised["simulated"]
+
+
+def test_the_device_has_a_name_and_a_lease(root: Path):
+    """As each kind of device that torch knows."""
+    (line,) = run("facts", root)
+
+    assert {"leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30} == line
+
+
+def test_without_a_fault_nothing_is_found(faults: Lines):
+    """Else what is found below shows nothing."""
+    line = faults[None]
+
+    assert (True, None, []) == (line["is_same"], line["raised"], line["faults"])
+    assert waits_of_methods()["tent"] == most(line["waits"])
+
+
+def test_a_buffer_that_is_overwritten_early_is_found(faults: Lines):
+    """The host does not wait for the copy before it asks for the next batch: pixels are wrong, every time."""
+    assert not faults["buffer overwritten early"]["is_same"]
+
+
+def test_a_missing_wait_for_a_copy_is_found(faults: Lines):
+    """The batch is used before it is there."""
+    assert faults["no wait for the copy"]["raised"].startswith("RaceError: found memory that is used on a stream")
+
+
+def test_a_missing_record_stream_is_found(faults: Lines):
+    """Pixels would be freed, and overwritten by the next copy, while they are computed on."""
+    (fault,) = faults["no record_stream"]["faults"]
+    assert fault.endswith("expected record_stream")
+
+
+def test_mixed_devices_are_found(faults: Lines):
+    """An operation on a tensor of the host and one of the device is an error, as on any."""
+    assert faults["mixed devices"]["raised"].startswith("MixedDevicesError: aten.gather")
+
+
+def test_a_number_that_is_fetched_in_a_loop_is_found(faults: Lines):
+    """It is a wait for each of the three samples that the committed list lacks."""
+    found = most(faults["item in a loop"]["waits"])
+
+    assert {"adaptation/tent.py:_loss.<genexpr> item": 3}.items() <= found.items()
+    assert waits_of_methods()["tent"] != found
+
+
+def test_pixels_that_stay_in_memory_are_found(faults: Lines):
+    """A view of nothing keeps the pixels of each batch."""
+    growth = faults["pixels kept"]["live_bytes"][1] - faults["pixels kept"]["live_bytes"][0]
+
+    assert growth > 3 * 3 * 16 * 16
