@@ -355,12 +355,11 @@ def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
 
 def _sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
-    packed = torch.cat([each.flatten() for each in tensors])
-    copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
-    if copies_by_itself:
-        packed = packed.pin_memory()
-    packed = packed.to(device, non_blocking=copies_by_itself)
-    parts = torch.split(packed, [each.numel() for each in tensors])
+    sizes = [each.numel() for each in tensors]
+    copies_by_itself = device.type != "cpu" and hasattr(torch.get_device_module(device), "Stream")
+    packed = torch.empty(sum(sizes), dtype=tensors[0].dtype, pin_memory=copies_by_itself)
+    torch.cat([each.flatten() for each in tensors], out=packed)
+    parts = torch.split(packed.to(device, non_blocking=copies_by_itself), sizes)
     return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)]
 
 
