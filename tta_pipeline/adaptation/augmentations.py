@@ -356,7 +356,7 @@ def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
 def _sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
     sizes = [each.numel() for each in tensors]
-    copies_by_itself = device.type != "cpu" and hasattr(torch.get_device_module(device), "Stream")
+    copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
     packed = torch.empty(sum(sizes), dtype=tensors[0].dtype, pin_memory=copies_by_itself)
     torch.cat([each.flatten() for each in tensors], out=packed)
     parts = torch.split(packed.to(device, non_blocking=copies_by_itself), sizes)

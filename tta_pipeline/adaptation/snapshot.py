@@ -87,7 +87,10 @@ def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
     for kept, value in pairs:
         if kept.shape != value.shape:
             raise ValueError(f"found a tensor of shape {tuple(value.shape)}; expected {tuple(kept.shape)}")
-        alike[kept.dtype, kept.device, value.dtype, value.device].append((kept, value))
+        if kept.device == value.device:
+            alike[kept.dtype, value.dtype, kept.device].append((kept, value))
+        else:
+            kept.copy_(value)
     for group in alike.values():
         torch._foreach_copy_([kept for kept, _ in group], [value for _, value in group])
 
