@@ -23,7 +23,7 @@ from tta_pipeline_tests.simulated.device import install, limited_to
 DEVICE = install()  # before anything else of the project is imported
 
 from tta_pipeline.errors import EvaluationError  # noqa: E402
-from tta_pipeline.evaluation.accelerator import device_facts, leased_device  # noqa: E402
+from tta_pipeline.evaluation.accelerator import device_facts, device_of_rank, exchange_backend, leased_device  # noqa: E402
 from tta_pipeline.evaluation.outcome import CellResult  # noqa: E402
 from tta_pipeline.evaluation.states import States  # noqa: E402
 from tta_pipeline.streaming.reader import Batch, Stream  # noqa: E402
@@ -66,7 +66,10 @@ def facts(root: Path) -> Iterator[Line]:
     """Yield what the project says of the device."""
     with leased_device("auto", print, folder=root) as device:
         (facts,) = device_facts()
-        yield {"leased": str(device), "name": facts.name, "memory_bytes": facts.memory_bytes}
+        yield {
+            "leased": str(device), "name": facts.name, "memory_bytes": facts.memory_bytes,
+            "of_rank_3": str(device_of_rank(3)), "exchange": exchange_backend(device),
+        }  # fmt: skip
 
 
 def resume(root: Path, *planted_names: str) -> Iterator[Line]:

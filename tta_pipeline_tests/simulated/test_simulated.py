@@ -105,7 +105,16 @@ def test_the_device_has_a_name_and_a_lease(root: Path):
     """As each kind of device that torch knows."""
     (line,) = run("facts", root)
 
-    assert {"leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30} == line
+    assert {"leased": "simulated:0", "name": "simulated accelerator", "memory_bytes": 2**30} == {
+        name: line[name] for name in ("leased", "name", "memory_bytes")
+    }
+
+
+def test_a_process_that_sees_only_its_own_device_takes_it(root: Path):
+    """As under Slurm, where the fourth process of a machine may be shown one device, the first that it knows."""
+    (line,) = run("facts", root)
+
+    assert ("simulated:0", "gloo") == (line["of_rank_3"], line["exchange"])
 
 
 def test_without_a_fault_nothing_is_found(faults: Lines):
