@@ -294,6 +294,7 @@ OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
     "decode_threads": {"decode_threads": 16},
     "compute_threads": {"compute_threads": 16},
     "num_processes": {"num_processes": 2},
+    "streams_per_device": {"streams_per_device": 4},
     "batch_size": {"batch_size": 80},
     "precision": {"precision": "bf16"},
     "compile": {"compile": "default"},
