@@ -91,10 +91,9 @@ def _of_trained_models(benchmark: Benchmark, locations: Locations, models: froze
     """Yield the weights, their descriptions and the checkpoints of trained models that are none of *models*."""
     weights = locations.source_model(benchmark.name, "any").parent
     for path in sorted(weights.glob("*.safetensors")):
-        if path.stem not in models:
-            yield from (
-                _found("gone", benchmark.name, each) for each in (path, path.with_suffix(".json")) if each.exists()
-            )
+        facts = path.with_suffix(".json")  # without it, the weights are somebody else's
+        if path.stem not in models and facts.exists():
+            yield from (_found("gone", benchmark.name, each) for each in (path, facts))
     for folder in sorted(locations.training(benchmark.name, "any").parent.glob("*/")):
         if folder.name not in models:
             yield from (_found("gone", benchmark.name, path) for path in _settled(folder, _OF_TRAINING))

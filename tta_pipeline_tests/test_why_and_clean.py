@@ -143,6 +143,7 @@ def test_clean_removes_weights_and_checkpoints_of_models_that_are_gone(project: 
         project.training("small", "other") / name for name in (checkpoint, "best.safetensors", "last.safetensors")
     }
     kept |= {project.training("small", "cnn") / checkpoint, project.training("small", "other") / "curves.png"}
+    kept.add(project.source_model("small", "of_somebody"))
     for path in stale | kept:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

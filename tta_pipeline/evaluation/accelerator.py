@@ -163,6 +163,8 @@ def _free(slots: Sequence[tuple[str, BinaryIO]], whole: Mapping[str, BinaryIO]) 
             continue
         if _locked(slot, fcntl.LOCK_EX):
             return name
+        if shared:
+            fcntl.flock(shared, fcntl.LOCK_UN)  # else a run that wants the device alone would wait for this one
     return None
 
 

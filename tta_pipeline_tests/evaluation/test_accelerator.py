@@ -67,6 +67,17 @@ def test_runs_that_share_get_the_device_that_has_fewest(tmp_path: Path):
     assert ("a", 1) == (last, len(told))
 
 
+def test_a_run_that_shares_holds_only_the_device_that_it_got(tmp_path: Path):
+    """Another, whose slots it found taken, is free for a run of its own as soon as its holders leave."""
+    with ExitStack() as holders:
+        for _ in range(2):
+            holders.enter_context(leased(["a"], print, num_slots=2, folder=tmp_path))
+        with leased(["a", "b"], print, num_slots=2, folder=tmp_path) as mine:
+            holders.close()
+            with leased(["a"], pytest.fail, folder=tmp_path) as alone:
+                assert ("b", "a") == (mine, alone)
+
+
 @pytest.mark.parametrize(("held", "wanted"), [(1, 2), (2, 1), (1, 1)])
 def test_a_run_that_does_not_share_has_its_device_alone(tmp_path: Path, held: int, wanted: int):
     """Whether it was there first or comes later."""

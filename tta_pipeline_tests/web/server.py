@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
 _EVENTS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
 _CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0  # 60 s were not enough on a machine that did other work, too
 
 
 @dataclass(frozen=True, kw_only=True)
