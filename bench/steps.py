@@ -64,6 +64,8 @@ def show_steps(root: Path) -> None:
         "fed: wall",
         "fed: CPU",
         "asked",
+        "input alone, CPU ms a batch",
+        "of a step",
         "checkpoint s",
         "of 300 s",
         "asked",
