@@ -1,7 +1,8 @@
 """Cost of adaptation: every method over `source`, and four against bare PyTorch loops: `python -m bench.methods`.
 
-ResNet-18, 64x64, batches of 32 in memory. The filters of EATA and SAR are set to let every sample pass, so that method
-and loop take the same steps: the weights are random, and speed does not depend on them.
+Then comes what other settings gain on this CPU, see `bench.settings`. ResNet-18, 64x64, batches of 32 in memory. The
+filters of EATA and SAR are set to let every sample pass, so that method and loop take the same steps: the weights are
+random, and speed does not depend on them.
 """
 
 import os
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torchvision.models import resnet18
 
+from bench import settings
 from tta_pipeline.adaptation import METHODS, build
 
 NUM_CLASSES, BATCH_SIZE, IMAGE_SIZE = 200, 32, 64
@@ -50,6 +52,7 @@ def main() -> None:
         for name, predict in ways.items():
             seconds[name].append(_pass_s(predict, images if name not in ("memo", "ttaug") else images[:1], images))
     _print(seconds, methods)
+    settings.main()
 
 
 def model() -> nn.Module:

@@ -15,23 +15,22 @@ class Ascent:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, rho: float) -> None:
-        self._parameters = parameters
+        self._parameters: list[torch.Tensor] = list(parameters)
         self._originals = [torch.empty_like(parameter) for parameter in parameters]
         self._rho = rho
 
     @torch.no_grad()
     def climb(self) -> None:
         """Move the parameters uphill by rho along the gradients, and drop the gradients."""
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        scale = self._rho / (get_total_norm(gradients) + 1e-12)
-        for parameter, original in zip(self._parameters, self._originals, strict=True):
-            original.copy_(parameter)
-            if parameter.grad is not None:
-                parameter.addcmul_(parameter.grad, scale)
-                parameter.grad = None
+        torch._foreach_copy_(self._originals, self._parameters)
+        moved = [parameter for parameter in self._parameters if parameter.grad is not None]
+        gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
+        torch._foreach_mul_(gradients, self._rho / (get_total_norm(gradients) + 1e-12))
+        torch._foreach_add_(moved, gradients)
+        for parameter in moved:
+            parameter.grad = None
 
     @torch.no_grad()
     def come_back(self) -> None:
         """Restore the parameters; the gradients stay."""
-        for parameter, original in zip(self._parameters, self._originals, strict=True):
-            parameter.copy_(original)
+        torch._foreach_copy_(self._parameters, self._originals)

@@ -13,6 +13,7 @@ import torch
 from pydantic import TypeAdapter
 from scipy.special import bdtr, betaincinv
 
+from tta_pipeline.evaluation.accelerator import arithmetic
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
@@ -215,7 +216,7 @@ def _right(
         Normalized(network, mean=each.mean, std=each.std).eval().to(device).to(memory_format=torch.channels_last)
         for each in tried
     ]
-    with torch.inference_mode():
+    with torch.inference_mode(), arithmetic(device.type, "fp32"):
         for batch in on_device(stream, device):
             images, labels = as_floats(batch.images), batch.labels.to(device, non_blocking=True)
             yield torch.stack([each(images).argmax(1) == labels for each in models]).cpu().numpy()
