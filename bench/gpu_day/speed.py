@@ -12,7 +12,7 @@ from bench.gpu_day.passes import adapting, device_of, median, network_of, one_pa
 from bench.gpu_day.plan import Plan
 from bench.methods import tent_loop
 from tta_pipeline.adaptation.method import Method
-from tta_pipeline.evaluation.accelerator import Clock
+from tta_pipeline.evaluation.accelerator import Clock, arithmetic
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.evaluation.scores import scored_samples
 from tta_pipeline.streaming.device import as_floats
@@ -30,21 +30,24 @@ class _Way:
     """Threads that decode; None: the batches lie on the device."""
     asked: str
     """What is asked of its speed (>=) or time (<=) over that of the first of its group."""
+    is_deterministic: bool = False
 
     def seconds(self, plan: Plan, device: torch.device) -> tuple[float, float]:
         """Return the seconds of a pass, and those in which the device had nothing to do."""
         if self.num_threads is None:
             return _resident_s(self, plan, device), 0.0
         assert isinstance(self.method, Method)
-        found = one_pass(self.method, stream_of(
+        stream = stream_of(
             plan, device, batch_size=self.batch_size, num_images=self.num_images, num_threads=self.num_threads
-        ), device)  # fmt: skip
+        )
+        with arithmetic(device.type, "fp32", deterministic=self.is_deterministic):
+            found = one_pass(self.method, stream, device)
         return found.wall_s, sum(batch.starved_s for batch in found.batches)
 
 
 def speed(plan: Plan) -> Iterator[Figure]:
     """Compare ways in groups, the asked ones first; the ways of a group take turns."""
-    with device_of(plan) as device:
+    with device_of(plan) as device, arithmetic(device.type, "fp32"):
         for ways in (
             _source(plan, device, plan.batch_size, None, threads=(2, 4, 8, 16)),
             _tent(plan, device),
@@ -79,16 +82,18 @@ def _source(
 
 
 def _tent(plan: Plan, device: torch.device) -> list[_Way]:
-    """Return the bare loop over resident batches, and tent from shards."""
+    """Return the bare loop over resident batches, tent from shards, and what determinism costs it."""
     size, default = plan.small_batch, decoding_threads()
     loop, method = tent_loop(network_of(plan, device)), adapting(plan, "tent", device)
+    fed = _Way(
+        name=f"tent, eager, batch {size}, {default} threads", method=method, batch_size=size,
+        num_images=plan.num_adapted, num_threads=default, asked="<= 1.15",
+    )  # fmt: skip
     return [
-        _Way(
-            name=f"tent, eager, batch {size}, {name}", method=each, batch_size=size, num_images=plan.num_adapted,
-            num_threads=threads, asked="<= 1.15",
-        )
-        for name, each, threads in (("bare loop, resident", loop, None), (f"{default} threads", method, default))
-    ]  # fmt: skip
+        replace(fed, name=f"tent, eager, batch {size}, bare loop, resident", method=loop, num_threads=None),
+        fed,
+        replace(fed, name=f"{fed.name}, deterministic", is_deterministic=True, asked=""),
+    ]
 
 
 def _compared(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Iterator[Figure]:
