@@ -9,7 +9,7 @@ What it has of a real one:
   stream uses it is a fault in `MEMORY.faults`. Each use counts as a write.
 - Each wait of the host is noted with the function of the package that caused it (`waits`).
 - Live bytes are those of storages, so that a small view which keeps a batch alive is seen; a limit raises
-  `torch.OutOfMemoryError`. An error in a backward pass can end the process: plan a limit that a forward pass meets.
+  `torch.OutOfMemoryError`, in a backward pass at its end (`Memory.in_backward`).
 
 What it cannot show, for which a real device is needed:
 
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from torch.autograd import graph
 from torch.utils import backend_registration
 
 from tta_pipeline_tests.simulated.memory import MEMORY
@@ -162,6 +163,7 @@ def install() -> torch.device:
     )
     _KEPT.extend([module, hooks, guard, library])
     vars(torch).update(empty=_pinning(torch.empty), Generator=_Generator)
+    vars(torch.autograd).update(_engine_run_backward=MEMORY.in_backward()(graph._engine_run_backward))
     # A module that is moved or laid out anew gets new parameters: `data` cannot be set in a tensor in Python.
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     return torch.device(NAME, 0)

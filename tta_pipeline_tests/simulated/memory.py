@@ -1,5 +1,7 @@
 """Memory of the simulated device: live bytes by storage, a limit, and freeing while another stream may still use it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 from weakref import WeakValueDictionary
 
@@ -21,6 +23,30 @@ class Memory:
         self.limit_bytes: int | None = None
         self.faults: list[str] = []
         """What went wrong where nothing can be raised."""
+        self._put_off: list[RuntimeError] | None = None
+        """Errors of the backward pass that runs now; None: none runs."""
+
+    def fail(self, error: RuntimeError) -> None:
+        """Raise *error*: at once, or at the end of the backward pass that runs now."""
+        if self._put_off is None:
+            raise error
+        self._put_off.append(error)
+
+    @contextmanager
+    def in_backward(self) -> Iterator[None]:
+        """Raise the first error of a backward pass at its end.
+
+        The threads of autograd cannot raise it for a device in Python: while an error is on its way, PyTorch asks the
+        device's guard for its stream, in Python, which is not allowed there, and ends the process. A device in C++,
+        such as CUDA, raises at once.
+        """
+        before, self._put_off = self._put_off, []
+        try:
+            yield
+        finally:
+            errors, self._put_off = self._put_off, before
+        if errors:
+            self.fail(errors[0])
 
     def allocate(self, num_bytes: int) -> None:
         """Count *num_bytes*.
@@ -29,9 +55,11 @@ class Memory:
             torch.OutOfMemoryError: the limit does not allow them.
         """
         if self.limit_bytes is not None and self.live_bytes + num_bytes > self.limit_bytes:
-            raise torch.OutOfMemoryError(
-                f"the simulated device is out of memory: {self.live_bytes} bytes are allocated, {num_bytes} were asked "
-                f"for, the limit is {self.limit_bytes}"
+            self.fail(
+                torch.OutOfMemoryError(
+                    f"the simulated device is out of memory: {self.live_bytes} bytes are allocated, {num_bytes} were "
+                    f"asked for, the limit is {self.limit_bytes}"
+                )
             )
         self.live_bytes += num_bytes
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
@@ -81,7 +109,7 @@ class Block:
         """
         for other, at in self._last_use.items():
             if not stream.comes_after(other, at):
-                raise RaceError("found memory that is used on a stream that does not wait for the stream before")
+                MEMORY.fail(RaceError("found memory that is used on a stream that does not wait for the stream before"))
         self._last_use = {stream: position, **{s: p for s, p in self._last_use.items() if s is not stream}}
 
     def record_stream(self, stream: Stream) -> None:

@@ -12,6 +12,7 @@ command is a process of its own. The stream's buffers are overwritten at the ear
 import hashlib
 import json
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,14 +95,21 @@ def resume(root: Path, *planted_names: str) -> Iterator[Line]:
 
 
 def memory(root: Path) -> Iterator[Line]:
-    """Yield what a stream whose batches do not fit into memory ends with, and whether the advice helps."""
+    """Yield what a stream whose batches do not fit into memory ends with, and whether the advice helps.
+
+    First memory lacks in a forward pass, then only in the backward pass after it.
+    """
     whole, half = (Case(root, DEVICE, experiment("tent", batch_size=size)) for size in (12, 6))
     peaks = [_peak_bytes(case) for case in (whole, half)]
+    for limit_bytes in (sum(peaks) // 2, peaks[0] - 1):
+        with limited_to(limit_bytes):
+            try:
+                list(whole.results())
+            except EvaluationError as error:
+                frames = traceback.extract_tb(error.__context__.__traceback__ if error.__context__ else None)
+                is_in_backward = any(frame.name == "in_backward" for frame in frames)
+                yield {"error": str(error), "is_in_backward": is_in_backward}
     with limited_to(sum(peaks) // 2):
-        try:
-            list(whole.results())
-        except EvaluationError as error:
-            yield {"error": str(error)}
         expected = _predicted(Case(root, _CPU, half.experiment).results())
         yield {"cpu": expected, "simulated": _predicted(half.results())}
 

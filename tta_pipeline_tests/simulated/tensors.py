@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tta_pipeline_tests.simulated.memory import Block
+from tta_pipeline_tests.simulated.memory import MEMORY, Block
 from tta_pipeline_tests.simulated.streams import Stream, current_stream
 from tta_pipeline_tests.simulated.waits import WAITS
 
@@ -245,8 +245,11 @@ def _require_one_device(func: Any, tensors: list[torch.Tensor]) -> None:
     for tensor in tensors:
         is_index = func in _INDEXING and tensor.dtype in (torch.int64, torch.bool, torch.uint8)
         if not isinstance(tensor, SimulatedTensor) and tensor.dim() and not is_index:
-            raise MixedDevicesError(
-                f"{func} got a tensor of shape {tuple(tensor.shape)} on {tensor.device}; expected all tensors on {NAME}"
+            MEMORY.fail(
+                MixedDevicesError(
+                    f"{func} got a tensor of shape {tuple(tensor.shape)} on {tensor.device}; expected all tensors on "
+                    f"{NAME}"
+                )
             )
 
 

@@ -93,11 +93,13 @@ def test_a_stream_that_goes_on_waits_no_more_than_one_that_was_not_broken_off(ro
 
 
 def test_out_of_memory_names_the_batch_size_that_fits(root: Path):
-    """And with that size there is enough: what failed keeps no memory."""
-    refused, advised = run("memory", root)
+    """In a forward or a backward pass; and with that size there is enough: what failed keeps no memory."""
+    *refused, advised = run("memory", root)
 
-    assert "simulated accelerator is out of memory at batches of 12" in refused["error"]
-    assert refused["error"].endswith("set batch_size to 6")
+    assert [False, True] == [line["is_in_backward"] for line in refused]
+    for line in refused:
+        assert "simulated accelerator is out of memory at batches of 12" in line["error"]
+        assert line["error"].endswith("set batch_size to 6")
     assert advised["cpu"] == advised["simulated"]
 
 
