@@ -4,6 +4,7 @@ It considers only files that this project names: numbered records, kept predicti
 weights and checkpoints.
 """
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +46,9 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
     """
     for benchmark in loaded.benchmarks.values():
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
-    manifests = set(map(file_sha256, locations.root.rglob(MANIFEST_FILE))) if decoded else set[str]()
+        if not loaded.faults:  # what is left out may name any file
+            yield from _of_trained_models(benchmark, locations, _named_weights(loaded))
+    manifests = set(map(file_sha256, _manifests(locations.root))) if decoded else set[str]()
     for folder in decoded:
         for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
             yield _found("decoded", "", path)
@@ -77,8 +80,6 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
             if evaluation:
                 samples.add(evaluation.samples_sha256 or "")
                 fingerprints.add(evaluation.fingerprint)
-    if is_whole:
-        yield from _of_trained_models(benchmark, locations, named["trainings"])
     for path in _settled(locations.predictions(benchmark.name), _PREDICTIONS):
         if path.stem not in samples:
             yield _found("predictions", benchmark.name, path)
@@ -87,16 +88,37 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
             yield _found("states", benchmark.name, path)
 
 
-def _of_trained_models(benchmark: Benchmark, locations: Locations, models: frozenset[str]) -> Iterator[Unreferenced]:
-    """Yield the weights, their descriptions and the checkpoints of trained models that are none of *models*."""
+def _manifests(root: Path) -> Iterator[Path]:
+    """Yield the manifests below *root*, also behind links to folders, as of a benchmark on another disk."""
+    seen = set[str]()
+    for folder, names, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            names.clear()
+        elif MANIFEST_FILE in files:
+            yield Path(folder, MANIFEST_FILE)
+        seen.add(real)
+
+
+def _named_weights(loaded: Loaded) -> frozenset[Path]:
+    """Return the files of weights that benchmark files name."""
+    models = (model for benchmark in loaded.benchmarks.values() for model in benchmark.models.values())
+    paths = (getattr(model, name, None) for model in models for name in ("path", "weights"))
+    return frozenset(path.expanduser().resolve() for path in paths if isinstance(path, Path))
+
+
+def _of_trained_models(benchmark: Benchmark, locations: Locations, named: frozenset[Path]) -> Iterator[Unreferenced]:
+    """Yield weights, descriptions and checkpoints of trained models that *benchmark* has no more, but for *named*."""
+    models = {name for name, model in benchmark.models.items() if isinstance(model, TrainedModel)}
     weights = locations.source_model(benchmark.name, "any").parent
     for path in sorted(weights.glob("*.safetensors")):
         facts = path.with_suffix(".json")  # without it, the weights are somebody else's
-        if path.stem not in models and facts.exists():
+        if path.stem not in models and facts.exists() and path.resolve() not in named:
             yield from (_found("gone", benchmark.name, each) for each in (path, facts))
     for folder in sorted(locations.training(benchmark.name, "any").parent.glob("*/")):
         if folder.name not in models:
-            yield from (_found("gone", benchmark.name, path) for path in _settled(folder, _OF_TRAINING))
+            ours = _settled(folder, _OF_TRAINING)
+            yield from (_found("gone", benchmark.name, path) for path in ours if path.resolve() not in named)
 
 
 def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:

@@ -7,9 +7,11 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cli import main
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
@@ -18,6 +20,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.unreferenced import find_unreferenced
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.metrics.trained import record_training, training_run
 
@@ -152,6 +155,35 @@ def test_clean_removes_weights_and_checkpoints_of_models_that_are_gone(project: 
     assert 0 == asked("clean", "gone", "--yes").exit_code
 
     assert kept == {path for path in stale | kept if path.exists()}
+
+
+def test_clean_leaves_weights_that_another_benchmark_names(project: Locations):
+    """A model that was trained for one benchmark may be evaluated on another; whose file is faulty, may be too."""
+    weights = project.source_model("small", "old")
+    for path in (weights, weights.with_suffix(".json")):
+        path.touch()
+    assert weights.name in asked("clean", "gone", "--dry-run", "--json").output
+    facts = f"sha256: {'0' * 64}, mean: [0, 0, 0], std: [1, 1, 1]"
+    own = f"\n  old: {{kind: checkpoint, architecture: resnet18, path: {weights}, {facts}}}\nexperiments:"
+    other = (project.benchmark_files / "small.yaml").read_text().replace("\nexperiments:", own)
+    for text in (other, "title: 1"):
+        (project.benchmark_files / "other.yaml").write_text(text)
+        assert weights.name not in asked("clean", "gone", "--dry-run", "--json").stdout
+
+
+def test_decoded_cells_of_a_benchmark_behind_a_link_stay(project: Locations, tmp_path: Path):
+    """Its shards may lie on another disk."""
+    cells = DecodedCells(folder=tmp_path / "decoded", limit_bytes=2**30)
+    shard_set = ShardSet.open(project.shards("small", SMALL_CELLS[0]))
+    with cells.open_pixels(shard_set, 32) as pixels:
+        pixels.fill(np.arange(150), np.empty((150, 32, 32, 3), np.uint8))
+        pixels.require_unchanged()
+    (project.root / "small").rename(tmp_path / "elsewhere")
+    (project.root / "small").symlink_to(tmp_path / "elsewhere")
+
+    found = find_unreferenced(load_all(project), project, decoded=[cells.folder])
+
+    assert not [each for each in found if each.kind == "decoded"]
 
 
 def test_clean_removes_what_it_listed_and_nothing_else(project: Locations):

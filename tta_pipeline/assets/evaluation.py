@@ -148,7 +148,7 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
                 with run.hinting(own):
                     reports = _check(results, own)
                     if run.is_selected(NORMALISATION):
-                        reports = (*reports, normalisation_report(results, compute))
+                        reports = (*reports, normalisation_report(results, compute, context.log.info))
                 yield from run.results(own, reports)
         yield from run.outputs()
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -39,8 +40,10 @@ def checks_normalisation(scope: Scope[PartitionKey], experiment_name: str) -> bo
     return isinstance(scope, SetScope) and spec.method == "source" and not is_measured
 
 
-def normalisation_report(results: "ExperimentResults", compute: Compute) -> CheckReport:
+def normalisation_report(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> CheckReport:
     """Return what the check finds; the figures are kept for this model on these images.
+
+    If it has to wait for a device, *tell* is called with a message.
 
     Raises:
         EvaluationError, ManifestError, StreamError: the model or the images cannot be read.
@@ -51,7 +54,7 @@ def normalisation_report(results: "ExperimentResults", compute: Compute) -> Chec
     from tta_pipeline.evaluation.normalisation import COLUMNS
     from tta_pipeline.reports.tables import Table, as_markdown
 
-    fits = _fits(results, compute)
+    fits = _fits(results, compute, tell)
     return CheckReport(
         check=NORMALISATION,
         passed=fits.better is None,
@@ -67,7 +70,7 @@ def normalisation_report(results: "ExperimentResults", compute: Compute) -> Chec
     )
 
 
-def _fits(results: "ExperimentResults", compute: Compute) -> "Fits":
+def _fits(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> "Fits":
     """Return the errors on clean images, as they are kept or computed now."""
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
@@ -85,7 +88,7 @@ def _fits(results: "ExperimentResults", compute: Compute) -> "Fits":
     kept = _kept(path)
     if kept is not None:
         return kept
-    with leased_device(machine.device, lambda _: None) as device:
+    with leased_device(machine.device, tell, num_streams=machine.streams_per_device) as device:
         fits = check_normalisation(
             model, shard_set, image_size=image_size, limit=_LIMIT, seed=_SEED, device=device,
             num_threads=machine.num_threads,

@@ -142,7 +142,11 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
                 is_told = True
             time.sleep(_ASK_EVERY_S)
             name = _free(slots, whole)
-        yield name
+        try:
+            yield name
+        finally:
+            for file in (*(slot for _, slot in slots), *whole.values()):
+                fcntl.flock(file, fcntl.LOCK_UN)  # closing alone would leave the lock to a child forked meanwhile
 
 
 def _lock_file(path: Path) -> BinaryIO:

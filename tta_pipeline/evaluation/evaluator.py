@@ -118,6 +118,7 @@ class Evaluator:
         self._num_threads = num_threads
         self._open_pixels = open_pixels
         self._kept_in = kept_in
+        self._network_code_sha256 = source_sha256(NETWORK_CODE)  # as it was imported, whatever is edited meanwhile
         self._streams_per_device = streams_per_device
         self._ranks = ranks
         self._method: Method | None = None
@@ -179,7 +180,8 @@ class Evaluator:
         load = load_average()
         with timed() as setup:
             order = self._ranks.share(opened.order, self._experiment.batch_size)
-            kept = self._kept_features(self._driver, opened)
+            with self._arithmetic():
+                kept = self._kept_features(self._driver, opened, identity)
             features = kept.read() if kept else None
             stream = self._loader(opened, order, features)
         self._ranks.require_stateless(self._driver)
@@ -230,17 +232,26 @@ class Evaluator:
         experiment = self._experiment
         return arithmetic(self._device.type, experiment.precision, deterministic=experiment.deterministic)
 
-    def _kept_features(self, driver: ProtocolDriver, opened: OpenStream) -> KeptFeatures | None:
-        """Return where the features of the stream are kept; None if the method does not read features alone."""
+    def _kept_features(self, driver: ProtocolDriver, opened: OpenStream, identity: Identity) -> KeptFeatures | None:
+        """Return where the features of the stream are kept; None if the method does not read features alone.
+
+        A method of the user's has none: what it inherits says nothing of what it does to the network.
+        """
         experiment = self._experiment
-        is_plain = experiment.loader == "indexed" and experiment.compile == "off" and self._ranks.num_ranks == 1
+        is_plain = (
+            ":" not in experiment.method
+            and experiment.loader == "indexed"
+            and experiment.compile == "off"
+            and self._ranks.num_ranks == 1
+        )
         if self._kept_in is None or not is_plain or not driver.gives_whole_batches or head_of(driver.method) is None:
             return None
         return KeptFeatures(
             self._kept_in,
             determined_by={
-                "version": EVALUATION_VERSION, "code": source_sha256(NETWORK_CODE),
+                "version": EVALUATION_VERSION, "code": self._network_code_sha256,
                 "model": self._model.identity,
+                "stream": [identity.stream, identity.position, driver.method.seed],  # of a network that draws
                 "arithmetic": arithmetic_flags(),
                 "machine": dict[str, Any](machine_facts(self._device)), "image_size": self._image_size,
                 "batch_size": experiment.batch_size, "precision": experiment.precision,
@@ -370,7 +381,7 @@ def _sharing(method: Method, kept: KeptFeatures | None, features: torch.Tensor |
         with reading_features(method, head):
             yield
         return
-    with capturing(method, head) as capture:
+    with capturing(method, head, limit_bytes=kept.cells.limit_bytes) as capture:
         yield
     found = capture.features()
     if found is not None:

@@ -12,6 +12,7 @@ machine included, so that predictions are the same bit for bit, `<64 hex digits>
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -30,6 +31,7 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.records.files import versions
 from tta_pipeline.streaming.batch_loader import BatchLoader
 from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline.streaming.device import pins_memory
 from tta_pipeline.streaming.reader import Batch
 
 _FORMAT = 1
@@ -59,6 +61,7 @@ class KeptFeatures:
         """Return the features, (N, D), or None if they are not there or damaged."""
         try:
             data = read_file(self.path, limit_bytes=self.cells.limit_bytes)
+            os.utime(self.path)  # marks the file as just used, whether or not the file system does
         except OSError:
             return None
         if data[:_HEAD_BYTES] != _digest(self.path, data[_HEAD_BYTES:]):
@@ -117,33 +120,58 @@ def reading_features(method: Method, head: nn.Linear) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class Capture:
-    """Features that went into the classifier of a model, batch by batch, on the device."""
+    """Features that went into the classifier of a model, batch by batch, on the host."""
 
+    limit_bytes: int
+    """Features of more bytes are not kept, and take no memory."""
     batches: list[torch.Tensor] = field(default_factory=list)
     is_whole: bool = True
     """Whether each prediction so far was the classifier's output for one feature vector of each sample."""
     _output: torch.Tensor | None = None
+    _logits: torch.Tensor | None = None
+    """What the classifier returned, in memory that the model cannot change."""
+    _num_other_logits: torch.Tensor | int = 0
 
     def take(self, _: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-        """Take the classifier's input."""
-        self.is_whole = self.is_whole and self._output is None and inputs[0].ndim == 2
-        self.batches.append(inputs[0].detach())
-        self._output = output
+        """Take the classifier's input.
+
+        A part of a larger tensor, such as the class token of a vision transformer, is not taken: from a copy, some
+        kernels compute other bits.
+        """
+        features = inputs[0].detach()
+        fits = sum(each.nbytes for each in self.batches) + features.nbytes <= self.limit_bytes
+        self.is_whole &= self._output is None and features.ndim == 2 and features.is_contiguous() and fits
+        if self.is_whole:
+            self.batches.append(_on_host(features))
+            self._output, self._logits = output, output.clone()
+        else:
+            self.batches.clear()
 
     def compare(self, _: nn.Module, __: Any, output: torch.Tensor) -> None:
-        """Compare what the model returns with what its classifier returned."""
-        self.is_whole = self.is_whole and output is self._output
-        self._output = None
+        """Compare what the model returns with what its classifier returned; the host does not wait for the answer."""
+        self.is_whole &= output is self._output
+        if self.is_whole and self._logits is not None:
+            self._num_other_logits = self._num_other_logits + output.ne(self._logits).sum()
+        self._output = self._logits = None
 
     def features(self) -> torch.Tensor | None:
-        """Return the features of all samples, (N, D), on the host; None if the model does not end in its classifier."""
-        return torch.cat(self.batches).cpu() if self.is_whole and self.batches else None
+        """Return the features of all samples, (N, D); None if the model does not end in its classifier.
+
+        The device must have finished.
+        """
+        return torch.cat(self.batches) if self.is_whole and self.batches and not self._num_other_logits else None
+
+
+def _on_host(features: torch.Tensor) -> torch.Tensor:
+    """Return a copy of *features* in host memory, which is there when the device has finished."""
+    copied = torch.empty(features.shape, dtype=features.dtype, pin_memory=pins_memory(features.device))
+    return copied.copy_(features, non_blocking=True)
 
 
 @contextmanager
-def capturing(method: Method, head: nn.Linear) -> Iterator[Capture]:
-    """Capture the features that *method* computes."""
-    capture = Capture()
+def capturing(method: Method, head: nn.Linear, *, limit_bytes: int) -> Iterator[Capture]:
+    """Capture the features that *method* computes, if they have no more than *limit_bytes*."""
+    capture = Capture(limit_bytes=limit_bytes)
     with ExitStack() as stack:
         for handle in (head.register_forward_hook(capture.take), method.model.register_forward_hook(capture.compare)):
             stack.callback(handle.remove)

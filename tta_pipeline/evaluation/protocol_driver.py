@@ -148,6 +148,16 @@ class RealTimeDriver(ProtocolDriver):
         self._num_missed = max(0, math.ceil(self._speed * taken_s / self._source_s) - 1)
         return logits
 
+    def state_dict(self) -> StateDict:
+        """Return a copy of the state that determines the next predictions, including the pace and what is missed."""
+        return {**super().state_dict(), "source_s": self._source_s, "num_missed": self._num_missed}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore *state* from `state_dict`."""
+        super().load_state_dict(state)
+        # A state of before 2026-11-23 has neither.
+        self._source_s, self._num_missed = state.get("source_s"), state.get("num_missed", 0)
+
     def _measured_s(self, images: torch.Tensor) -> float:
         """Return the source model's time for a batch, as the median of a few runs."""
         times_s = []

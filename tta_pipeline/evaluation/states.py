@@ -64,7 +64,7 @@ class States:
         kept = {self._path(fingerprint) for fingerprint in fingerprints}
         for path in self.folder.glob("*.state"):
             if _NAME.fullmatch(path.name) and path not in kept:
-                path.unlink()
+                path.unlink(missing_ok=True)  # another run may have been first
 
     def _path(self, fingerprint: str) -> Path:
         return self.folder / f"{fingerprint}.state"

@@ -12,10 +12,12 @@ Features of a frozen model lie beside them (`evaluation.kept_features`). The lea
 the limit would be exceeded. A damaged file is removed too, and the shards are read instead.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import re
+import stat
 import uuid
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
@@ -43,6 +45,7 @@ from tta_pipeline.streaming.remote_blocks import DEFAULT_CACHE, BlockCache
 OWN_FOLDER = "tta_pipeline-decoded"
 _NAME = re.compile(r"[0-9a-f]{64}-[0-9]+\.pixels")
 _FEATURES = re.compile(r"[0-9a-f]{64}-([0-9a-f]{64})\.features")
+_BEING_WRITTEN = re.compile(r"\.[0-9a-f]{32}-[0-9a-f]{64}-[0-9]+\.pixels")
 _HASH_BYTES = 32
 _FORMAT = 2
 _DECODERS = ("simplejpeg", "pillow")
@@ -87,12 +90,17 @@ class DecodedCells:
         return _KeepingPixels(stored, path, kind)
 
     def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
-        """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made."""
+        """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made.
+
+        So are those that a killed process left behind.
+        """
         if not self.own_folder.is_dir():
             return
         for path in sorted(self.own_folder.iterdir()):
             features = _FEATURES.fullmatch(path.name)
             if features and features[1] not in manifests:
+                yield path
+            if _BEING_WRITTEN.fullmatch(path.name) and _is_left_behind(path):
                 yield path
             if _NAME.fullmatch(path.name):
                 image_size = int(path.stem.rpartition("-")[2])
@@ -102,17 +110,34 @@ class DecodedCells:
 
     def make_room(self, size_bytes: int) -> None:
         """Remove the least recently used files; a process that reads one has it open and can read on."""
-        ours = (
-            path for path in self.own_folder.iterdir() if _NAME.fullmatch(path.name) or _FEATURES.fullmatch(path.name)
-        )
-        named = [path for path in ours if path.is_file()]
-        kept = sorted(named, key=lambda path: path.stat().st_atime_ns)
-        total_bytes = sum(path.stat().st_size for path in kept) + size_bytes
-        for path in kept:
+        kept = sorted(self._files(), key=lambda each: each[1].st_atime_ns)
+        total_bytes = sum(facts.st_size for _, facts in kept) + size_bytes
+        for path, facts in kept:
             if total_bytes <= self.limit_bytes:
                 return
-            total_bytes -= path.stat().st_size
+            if _BEING_WRITTEN.fullmatch(path.name) and not _is_left_behind(path):
+                continue
+            total_bytes -= facts.st_size
             path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield what is here, also what is being written; another process may remove it at any moment."""
+        for path in self.own_folder.iterdir():
+            if any(name.fullmatch(path.name) for name in (_NAME, _FEATURES, _BEING_WRITTEN)):
+                with suppress(FileNotFoundError):
+                    facts = path.lstat()
+                    if stat.S_ISREG(facts.st_mode):
+                        yield path, facts
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Tell whether nobody writes the file *path* any more: who does holds its lock."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _file_name(identity: str, image_size: int) -> str:
@@ -248,6 +273,8 @@ class _KeepingPixels:
             stack.enter_context(self._stored)
             self._file = stack.enter_context(self._beside.open("xb", buffering=0))
             stack.callback(self._beside.unlink, missing_ok=True)
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(self._file, fcntl.LOCK_SH)  # tells others that it is not left behind
             self._stack = stack.pop_all()
         return self
 
@@ -275,8 +302,9 @@ class _KeepingPixels:
             trailer = np.frombuffer(self._kind.trailer(self._checksums), np.uint8)
             self._write(trailer, self._kind.pixel_bytes)
             if self._keeps:
-                fsync_path(self._beside)
-                self._beside.replace(self._path)
+                with suppress(FileNotFoundError):  # another process has made room
+                    fsync_path(self._beside)
+                    self._beside.replace(self._path)
 
     def _write(self, data: npt.NDArray[np.uint8], start: int) -> None:
         """Write *data*, unless an earlier write found the disk full; what could not be written is not kept."""

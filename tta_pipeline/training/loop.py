@@ -71,6 +71,8 @@ class _Sums:
     data_wait_s: float = 0.0
     loss: float = 0.0
     num_wrong: float = 0.0
+    lr: float = 0.0
+    """Learning rate of the newest step."""
 
 
 @dataclass(kw_only=True)
@@ -177,18 +179,17 @@ class Training:
         self._sizes = self._images.sizes(number)
         progress = self._progress()
         self._lap_began = time.perf_counter()
-        lr = self._learner.lr
         try:
             for batch in on_device(self._images.epoch(number, skip_batches=place.batch), self._device):
                 place.sums.data_wait_s += batch.data_wait_s
                 if not place.totals.time_to_first_batch_s:
                     place.totals.time_to_first_batch_s = time.perf_counter() - self._began
-                lr = self._learner.lr
+                place.sums.lr = self._learner.lr
                 self._learn(batch)
                 progress.advance(len(batch.indices) * self._ranks.num_ranks)
         except torch.OutOfMemoryError as error:
             raise out_of_memory(error, self._device, batch_size=self._settings.batch_size) from None
-        self._end_epoch(lr)
+        self._end_epoch()
 
     def _learn(self, batch: DeviceBatch) -> None:
         """Learn from *batch*, and save the training if it is time to."""
@@ -216,7 +217,7 @@ class Training:
         self._of_epoch += self._counted
         self._counted.zero_()
 
-    def _end_epoch(self, lr: float) -> None:
+    def _end_epoch(self) -> None:
         place = self._place
         self._end_lap()
         loss, num_wrong = place.sums.loss, place.sums.num_wrong
@@ -231,7 +232,7 @@ class Training:
             train_error=None if self._settings.mixup or self._settings.cutmix else num_wrong / num_samples,
             validation_loss=found.loss if found and math.isfinite(found.loss) else None,
             validation_error=found.error if found else None,
-            lr=lr,
+            lr=place.sums.lr,
             wall_s=wall_s,
             images_per_s=num_samples / wall_s,
             data_wait_s=data_wait_s / self._ranks.num_ranks,

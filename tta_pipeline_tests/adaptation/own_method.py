@@ -7,6 +7,7 @@ from pydantic import Field
 
 from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
 from tta_pipeline.adaptation.method import Method
+from tta_pipeline.adaptation.source import Source
 
 
 class LastClassHyperparameters(Hyperparameters):
@@ -36,3 +37,17 @@ class LastClass(Method):
         logits = torch.zeros(len(images), self.num_classes, device=self.device)
         logits[:, -1] = self._certainty
         return logits
+
+
+MIRRORED = MethodEntry(
+    implementation="tta_pipeline_tests.adaptation.own_method:Mirrored",
+    summary="Source on mirrored images.",
+    presets=dict.fromkeys(["imagenet", "cifar"], Hyperparameters()),
+)
+
+
+class Mirrored(Source):
+    """Inherits that it reads only features, which no longer holds."""
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        return super()._predict(images.flip(-1))

@@ -1,6 +1,7 @@
 """A device is used by one run at a time, however the run before it ended."""
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -76,6 +77,20 @@ def test_a_run_that_shares_holds_only_the_device_that_it_got(tmp_path: Path):
             holders.close()
             with leased(["a"], pytest.fail, folder=tmp_path) as alone:
                 assert ("b", "a") == (mine, alone)
+
+
+def test_a_lease_ends_although_a_child_of_its_holder_lives_on(tmp_path: Path):
+    """A process that was forked meanwhile has the file of the lock open, too."""
+    with leased(["a"], print, folder=tmp_path):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    try:
+        with leased(["a"], pytest.fail, folder=tmp_path) as name:
+            assert "a" == name
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(("held", "wanted"), [(1, 2), (2, 1), (1, 1)])

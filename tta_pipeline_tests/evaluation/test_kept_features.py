@@ -1,5 +1,6 @@
 """Methods that read only the input of the classifier share one forward pass of the frozen network."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from tta_pipeline.adaptation import build
 from tta_pipeline.evaluation.evaluator import Evaluator
+from tta_pipeline.evaluation.kept_features import KeptFeatures, capturing, head_of
 from tta_pipeline.evaluation.open_stream import open_stream
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
@@ -69,14 +72,14 @@ def test_the_network_does_not_run_again(shard_set: ShardSet, cells: DecodedCells
 
 @pytest.mark.parametrize(
     "changes",
-    [{"precision": "bf16"}, {"subset": {"first": 6}}, {"seeds": (3,)}],
+    [{"precision": "bf16"}, {"subset": {"first": 6}}, {"seeds": (3,)}, {"deterministic": True}, {"seed": 1}],
 )
 def test_features_of_something_else_are_not_read(shard_set: ShardSet, cells: DecodedCells, changes: dict):
-    """Of another precision, or other batches."""
+    """Of another precision, other batches, other algorithms, or other draws of a network that draws."""
     evaluated(with_features(cells, "source"), shard_set)
 
     other = with_features(cells, "source", **changes)
-    other.start(shard_set.manifest, seed=0)
+    other.start(shard_set.manifest, seed=changes.get("seed", 0))
     opened = open_stream([shard_set.folder], experiment=other._experiment)
     (result,) = other.evaluate(opened, IDENTITY, lambda _: None)
 
@@ -101,6 +104,28 @@ class Scaled(nn.Sequential):
         return 2 * super().forward(images)
 
 
+class Masked(nn.Sequential):
+    """A network that changes what its classifier returned, in place."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits that rule the first class out."""
+        logits = super().forward(images)
+        logits[:, 0] = -1e4
+        return logits
+
+
+class WithClassToken(nn.Module):
+    """A network whose classifier reads the first of several tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Conv2d(3, 16, 8, stride=8), nn.Linear(16, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        return self.head(self.tokens(images).flatten(2).transpose(1, 2).contiguous()[:, 0])
+
+
 def scaled() -> nn.Module:
     """Return such a network."""
     return Scaled(*small_model())
@@ -111,11 +136,16 @@ def headless() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
-@pytest.mark.parametrize("make", [scaled, headless])
+def masked() -> nn.Module:
+    """Return a network that changes its logits."""
+    return Masked(*small_model())
+
+
+@pytest.mark.parametrize("make", [scaled, headless, masked, WithClassToken])
 def test_features_of_a_network_that_does_not_end_in_its_classifier_are_not_kept(
     shard_set: ShardSet, cells: DecodedCells, make: Callable[[], nn.Module]
 ):
-    """Its predictions could not be made of them."""
+    """Its predictions could not be made of them, or, of a copy of one token among many, not to the last bit."""
     evaluated(with_features(cells, "source", make=make), shard_set)
 
     assert not files(cells)
@@ -141,3 +171,45 @@ def test_features_that_do_not_fit_are_not_kept(shard_set: ShardSet, tmp_path: Pa
 
     assert "indexed" == evaluated(with_features(cells, "source"), shard_set).loader
     assert not files(cells)
+
+
+def test_features_that_do_not_fit_take_no_memory():
+    """Not while they are computed either."""
+    method = build("source", small_model(), num_classes=3)
+    head = head_of(method)
+    assert head is not None
+    with capturing(method, head, limit_bytes=2 * 6 * 16 * 4) as capture:
+        method.predict(torch.rand(6, 3, 32, 32))
+        assert 1 == len(capture.batches)
+        for _ in range(2):
+            method.predict(torch.rand(6, 3, 32, 32))
+
+    assert not capture.batches
+    assert capture.features() is None
+
+
+def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: ShardSet, cells: DecodedCells):
+    """What it inherits from `source` says nothing of what it does to images."""
+    mine = "tta_pipeline_tests.adaptation.own_method:MIRRORED"
+    expected = {method: outcome(evaluated(evaluator(method), shard_set)) for method in (mine, "source")}
+    assert expected[mine] != expected["source"]
+
+    for method in (mine, "source", mine):
+        assert expected[method] == outcome(evaluated(with_features(cells, method), shard_set))
+
+
+def test_features_that_were_read_are_the_last_to_go(cells: DecodedCells):
+    """Whether or not the file system notes when a file was read."""
+    first, second = (
+        KeptFeatures(cells, determined_by={"number": number}, manifest_sha256="0" * 64, num_samples=4)
+        for number in (1, 2)
+    )
+    for each in (first, second):
+        each.write(torch.zeros(4, 4))
+    os.utime(second.path, (2, 2))
+    os.utime(first.path, (1, 1))
+    assert first.read() is not None
+
+    DecodedCells(folder=cells.folder, limit_bytes=first.path.stat().st_size).make_room(0)
+
+    assert [first.path] == files(cells)

@@ -161,7 +161,7 @@ def trained_source(benchmark: Benchmark) -> Benchmark:
 def report_on(benchmark: Benchmark, data: Locations, **settings: object) -> tuple[bool, dict]:
     """Return whether the check passes, and its metadata."""
     results = ExperimentResults(benchmark=benchmark, experiment_name="source", locations=data)
-    report = normalisation_report(results, Compute(device="cpu", **settings))
+    report = normalisation_report(results, Compute(device="cpu", **settings), print)
     assert "WARN" == report.severity.name or report.passed
     return report.passed, dict(report.metadata)
 

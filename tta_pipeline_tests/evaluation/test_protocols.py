@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -315,6 +316,24 @@ def test_a_stream_in_a_hurry_is_not_waited_for(data: Locations):
 
     assert 2 <= method.num_adapted <= 4
     assert 12 * 2 == 2 * method.num_adapted + fed.num_unadapted
+
+
+def test_a_hurried_stream_that_is_resumed_misses_what_it_would_have_missed():
+    """Its state has the pace of the source model, and the batches that arrive during the last adaptation."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
+    first, second = (
+        RealTimeDriver(
+            build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar"),
+            speed=1000.0, source=torch.nn.Flatten(), synchronize=lambda: None,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    first.predict(torch.rand(2, 3, 8, 8))
+    second.load_state_dict(first.state_dict())
+    for driver in (first, second):
+        driver.predict(torch.rand(2, 3, 8, 8))
+
+    assert 2 == first.num_unadapted == second.num_unadapted
 
 
 def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locations):

@@ -71,6 +71,50 @@ def test_the_limit_holds(shard_set: ShardSet, tmp_path: Path):
     assert not old.exists()
 
 
+def killed_while_keeping(cells: DecodedCells, shard_set: ShardSet) -> None:
+    """Fork a process that keeps a part of the cell, and is killed."""
+    process = os.fork()
+    if process == 0:
+        with cells.open_pixels(shard_set, 32) as pixels:
+            pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+def test_what_a_killed_process_left_behind_makes_room(shard_set: ShardSet, tmp_path: Path):
+    """Not so what another process is writing just now."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=CELL_BYTES)
+    for _ in range(3):
+        killed_while_keeping(cells, shard_set)
+    (left,) = kept(cells)
+    assert [left] == list(cells.unreferenced([]))
+
+    with cells.open_pixels(shard_set, 32) as pixels:
+        pixels.fill(np.arange(18), np.empty((18, 32, 32, 3), np.uint8))
+        (writing,) = kept(cells)
+        assert left != writing
+        cells.make_room(CELL_BYTES)
+        assert [writing] == kept(cells)
+        assert not list(cells.unreferenced([]))
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two runs that share a folder make room at once."""
+    cells = DecodedCells(folder=tmp_path, limit_bytes=1)
+    cells.own_folder.mkdir()
+    victim = cells.own_folder / f"{0:064x}-32.pixels"
+    victim.touch()
+    iterdir = Path.iterdir
+
+    def listed(folder: Path) -> list[Path]:
+        found = list(iterdir(folder))
+        victim.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    cells.make_room(1)
+
+
 def kept(cells: DecodedCells) -> list[Path]:
     """Return the files of decoded pixels, and what else lies beside them."""
     return [path for path in cells.own_folder.iterdir() if path.name != "CACHEDIR.TAG"]

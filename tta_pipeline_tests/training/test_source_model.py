@@ -132,6 +132,24 @@ def test_a_training_that_was_killed_three_times_ends_with_the_same_weights(data:
     assert not list(training(data).folder.glob("*.checkpoint"))
 
 
+def test_an_epoch_that_was_broken_off_at_its_end_has_the_learning_rate_of_its_steps(data: Locations):
+    """Not that of the next step, though nothing is learnt after the resumption."""
+
+    def ended_early(line: str) -> None:
+        if line.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    settings = {"epochs": 3, "schedule": "step", "step_epochs": (1, 2), "checkpoint_s": 0}
+    whole = trained(data, **settings).run["epochs"]
+    training(data, **settings).path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        training(data, **settings).train(machine=HERE, say=ended_early)
+    resumed = trained(data, **settings).run["epochs"]
+
+    assert 3 == len({epoch["lr"] for epoch in whole})
+    assert [epoch["lr"] for epoch in whole] == [epoch["lr"] for epoch in resumed]
+
+
 def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations):
     """Checkpoints of other settings are not used at all."""
 
