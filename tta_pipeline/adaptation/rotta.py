@@ -57,8 +57,8 @@ class Rotta(GradientMethod):
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             logits = self._forward(images, self._teacher)
-            # One row of labels and one of entropies, so that the host waits only once.
-            labels, uncertainties = torch.stack([logits.argmax(1).double(), entropy(logits).double()]).tolist()
+            # One row of labels, exact up to 2**24, and one of entropies, so that the host waits only once.
+            labels, uncertainties = torch.stack([logits.argmax(1).float(), entropy(logits).float()]).tolist()
         for image, label, uncertainty in zip(images, labels, uncertainties, strict=True):
             self._bank.add(image, label=int(label), uncertainty=uncertainty)
             self._num_seen += 1

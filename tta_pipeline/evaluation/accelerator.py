@@ -10,6 +10,7 @@ import os
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _ASK_EVERY_S = 0.5
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 """Libraries by which processes exchange tensors, by kind of device; otherwise gloo."""
 _TF32_KINDS = ("cuda",)
+_WITHOUT_FLOAT64 = ("mps",)
+_CAST_TO = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,11 +324,16 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
     On a CPU, only determinism is set: float32 there is what the user's torch makes of it, and is recorded.
 
     Raises:
-        EvaluationError: a device of *device_kind* has no TF32.
+        EvaluationError: a device of *device_kind* has no TF32, or autocast does not cast to *precision* there.
     """
     if precision == "tf32" and device_kind not in _TF32_KINDS:
         raise EvaluationError(
             f"precision is tf32 on {device_kind}; expected fp32 or bf16: only {', '.join(_TF32_KINDS)} has TF32"
+        )
+    if precision in _CAST_TO and not _casts(device_kind, _CAST_TO[precision]):
+        raise EvaluationError(
+            f"precision is {precision} on {device_kind}, where autocast of torch {torch.__version__} does not cast to "
+            "it; expected one that it casts to: set precision to fp32"
         )
     with ExitStack() as stack:
         if device_kind != "cpu":
@@ -338,6 +346,29 @@ def arithmetic(device_kind: str, precision: Precision, *, deterministic: bool = 
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is reproducible only so
             _set_deterministic(True, True, False)
         yield
+
+
+def _casts(device_kind: str, dtype: torch.dtype) -> bool:
+    """Return whether autocast casts to *dtype*: else torch only warns, and computes in float32, as on older macOS."""
+    if not torch.amp.is_autocast_available(device_kind):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which says what is returned here
+        with torch.autocast(device_kind, dtype):
+            return torch.is_autocast_enabled(device_kind)
+
+
+def require_float64(device: torch.device) -> None:
+    """Require that *device* adds up in float64, as a training does with its losses.
+
+    Raises:
+        EvaluationError: it has no float64.
+    """
+    if device.type in _WITHOUT_FLOAT64:
+        raise EvaluationError(
+            f"device is {device}, which has no float64; expected a device that has it, for sums of losses: train with "
+            "device: cpu"
+        )
 
 
 def _tf32_settings() -> dict[str, str | bool]:

@@ -15,7 +15,7 @@ from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.accelerator import leased_device
+from tta_pipeline.evaluation.accelerator import leased_device, require_float64
 from tta_pipeline.evaluation.machine import Machine, machine_facts
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.files import locked, own_folder, write_atomically
@@ -139,6 +139,7 @@ class SourceTraining:
         learnt, validating = self._split(shard_set)
         with ExitStack() as stack:
             device = ranks.device or stack.enter_context(leased_device(machine.device, say))
+            require_float64(device)
             inputs = _Inputs(
                 image_size=self.benchmark.image_size, settings=settings, machine=machine, ranks=ranks, device=device,
             )  # fmt: skip

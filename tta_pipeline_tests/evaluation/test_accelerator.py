@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, leased, leased_device
+from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, leased, leased_device, require_float64
 from tta_pipeline.evaluation.machine import decoding_threads
 
 HOLDER = """
@@ -165,6 +165,24 @@ def test_tf32_is_refused_where_there_is_none():
         arithmetic("cpu", "tf32"),
     ):
         pass
+
+
+def test_a_precision_that_autocast_leaves_out_is_refused():
+    """Torch would only warn, and compute in float32; a device without values has no autocast at all."""
+    with (
+        pytest.raises(EvaluationError, match=r"precision is bf16 on meta, where autocast .* set precision to fp32"),
+        arithmetic("meta", "bf16"),
+    ):
+        pass
+    with arithmetic("cpu", "bf16"):
+        pass
+
+
+def test_a_device_without_float64_is_refused_by_name():
+    """Where a training would add up its losses; no machine of the project has one, so torch is not asked."""
+    require_float64(torch.device("cpu"))
+    with pytest.raises(EvaluationError, match=r"device is mps:0, which has no float64; .* train with device: cpu"):
+        require_float64(torch.device("mps", 0))
 
 
 def test_deterministic_algorithms_are_on_while_they_are_asked_for():

@@ -5,6 +5,7 @@ What it has of a real one:
 - The host does not see its memory: an operation on tensors of two devices is an error.
 - A copy from pinned memory is done at the latest moment that streams and events allow. Where the host overwrites a
   buffer too early, pixels are wrong every time, not now and then.
+- It has no float64, like MPS: a tensor of it is an error.
 - Memory that is used on a stream without a wait for the stream before is an error; memory that is freed while another
   stream uses it is a fault in `MEMORY.faults`. Each use counts as a write.
 - Each wait of the host is noted with the function of the package that caused it (`waits`).

@@ -40,6 +40,10 @@ class MixedDevicesError(RuntimeError):
     """An operation on tensors of two devices."""
 
 
+class NoFloat64Error(RuntimeError):
+    """A tensor of float64 on the device."""
+
+
 class SimulatedTensor(torch.Tensor):
     """A tensor whose values only the simulated device sees."""
 
@@ -62,6 +66,8 @@ class SimulatedTensor(torch.Tensor):
         return tensor
 
     def __init__(self, values: torch.Tensor) -> None:
+        if values.dtype == torch.float64:
+            MEMORY.fail(NoFloat64Error(f"found float64 in a tensor of shape {tuple(values.shape)}; expected float32"))
         self._block = Block.of(values)
         self._hidden = values
 
