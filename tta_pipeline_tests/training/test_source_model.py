@@ -112,14 +112,15 @@ def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after
     assert process.wait() == (0 if kill_in_epoch is None else -signal.SIGKILL), lines
 
 
-def test_a_training_that_was_killed_three_times_ends_with_the_same_weights(data: Locations):
+@pytest.mark.parametrize("epochs", [(3,), pytest.param((2, 3, 4), marks=pytest.mark.slow)], ids=["once", "three times"])
+def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, epochs: tuple[int, ...]):
     """With mixup, a moving average and two batches a step; each process goes on from the last checkpoint."""
     run_in_a_process(data)
     whole, facts = load_file(training(data).path), load_source_model(training(data).path)[1]
     training(data).path.unlink()
 
     rng = random.Random(0)
-    for epoch in (2, 3, 4):
+    for epoch in epochs:
         run_in_a_process(data, kill_in_epoch=epoch, after_s=rng.uniform(0, 0.15))
     run_in_a_process(data)
 
@@ -128,7 +129,7 @@ def test_a_training_that_was_killed_three_times_ends_with_the_same_weights(data:
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     losses = [[epoch["train_loss"] for epoch in each.run["epochs"]] for each in (facts, after)]
     assert losses[0] == losses[1]
-    assert 0 < after.run["num_resumed"] <= 3
+    assert 0 < after.run["num_resumed"] <= len(epochs)
     assert not list(training(data).folder.glob("*.checkpoint"))
 
 
