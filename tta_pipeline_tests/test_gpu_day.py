@@ -1,7 +1,9 @@
 """The GPU day loses no figure: whatever a section does, its lines and a verdict remain."""
 
+import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ from bench.gpu_day.lines import Line, append, exit_status, newest, read, verdict
 from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
 from bench.gpu_day.running import Section, run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
+from tta_pipeline.adaptation import METHODS
+from tta_pipeline_tests.simulated.device import missing
+from tta_pipeline_tests.simulated.registered import register_in
 
 
 def line(**changes: object) -> Line:
@@ -184,7 +189,7 @@ def test_a_section_that_fails_says_so_and_stops_no_other(tmp_path: Path):
     ]
     told: list[str] = []
     lines = run_sections(
-        sections, tmp_path / "day.jsonl", day="today", is_rehearsal=False, folder=tmp_path, tell=told.append
+        sections, tmp_path / "day.jsonl", day="today", rehearsed_on="", folder=tmp_path, tell=told.append
     )
 
     assert lines == read(tmp_path / "day.jsonl")
@@ -205,6 +210,20 @@ def test_the_limits_keep_the_day_below_nine_minutes():
     assert len({each.name for each in SECTIONS}) == len(SECTIONS)
 
 
+NOT_ON_THE_SIMULATED_DEVICE = {
+    "clocks",
+    "the sanitizer",
+    "tf32",
+    "bf16 and fp16",
+    "CUDA graphs",
+    "source: longest kernels",
+    "tent: longest kernels",
+    "device busy over the sweep, by the profiler",
+    "several streams on one device: speed over the sequential sweep",
+    "JPEG decoded on the GPU",
+}
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_day_can_be_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -213,3 +232,22 @@ def test_the_day_can_be_rehearsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     assert 0 == main(["--rehearse", "--out", str(tmp_path / "day.jsonl")])
     assert {*(each.name for each in SECTIONS), "verdicts"} == {each.section for each in read(tmp_path / "day.jsonl")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(missing() is not None, reason=missing() or "")
+def test_the_day_can_be_rehearsed_on_the_simulated_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Every section runs; correctness, waits and memory are as asked, and what only a real device shows is named."""
+    register_in(tmp_path)
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    assert 0 == main(["--rehearse", "simulated", "--out", str(tmp_path / "day.jsonl")])
+    lines = read(tmp_path / "day.jsonl")
+    assert "simulated accelerator" in [each.text for each in lines if each.what == "device"]
+    met = Counter(each.section for each in lines if verdict(each) == "met")
+    assert {"sanitizer": 2, "methods": 2 * len(METHODS), "waits": 3, "memory": 2, "graphs": 8, "cells": 3} == met
+    assert NOT_ON_THE_SIMULATED_DEVICE == {
+        each.what for each in lines if each.why_not and "in a sweep" not in each.what
+    }

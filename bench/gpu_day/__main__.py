@@ -57,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--rehearse", action="store_true", help="everything tiny, on the CPU: figures of speed are void"
+        "--rehearse",
+        nargs="?",
+        const="cpu",
+        default="",
+        metavar="DEVICE",
+        help="everything tiny, on a kind of device (cpu): figures of speed are void",
     )
     parser.add_argument("--section", choices=[each.name for each in SECTIONS], help="only this one")
     parser.add_argument("--out", type=Path, default=Path("gpu_day.jsonl"), help="file of the lines (gpu_day.jsonl)")
@@ -71,13 +76,13 @@ def _run(options: argparse.Namespace) -> int:
     day, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
     chosen = [each for each in SECTIONS if options.section in (None, each.name)]
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")).absolute() / "bench"
-    folder = data / ("gpu_day_rehearsal" if options.rehearse else "gpu_day")
+    folder = data / (f"gpu_day_rehearsal_{options.rehearse}" if options.rehearse else "gpu_day")
     lines = run_sections(
-        chosen, options.out.absolute(), day=day, is_rehearsal=options.rehearse, folder=folder, tell=_tell
+        chosen, options.out.absolute(), day=day, rehearsed_on=options.rehearse, folder=folder, tell=_tell
     )
     if options.section is None:
         whole = Line(
-            section="verdicts", day=day, is_rehearsal=options.rehearse, what="seconds of the day", unit="s",
+            section="verdicts", day=day, is_rehearsal=bool(options.rehearse), what="seconds of the day", unit="s",
             found=time.perf_counter() - started, asked=f"< {MOST_S}", is_speed=True,
         )  # fmt: skip
         append(options.out, whole)

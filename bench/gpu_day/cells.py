@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import BENCHMARK, MEAN, NOT_HERE, STD, cells_of, device_of
 from bench.gpu_day.plan import Plan, plan_of
-from bench.gpu_day.waits import host_waits
+from bench.gpu_day.waits import host_waits, tells_waits
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -30,12 +32,12 @@ _STREAM = StreamKey(severity=5)
 def cells(plan: Plan) -> Iterator[Figure]:
     """Evaluate the cells with source, then a stream with tent: undisturbed, killed, and resumed."""
     with device_of(plan) as device:
-        device_kind = device.type
+        pass  # each experiment leases it for itself
     locations = Locations(root=plan.data)
     for folder in (locations.results(BENCHMARK), locations.states(BENCHMARK), locations.predictions(BENCHMARK)):
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier day, which would leave nothing to evaluate
     yield from _in_a_row(plan)
-    yield from _resumed(plan, device_kind)
+    yield from _resumed(plan, device)
 
 
 def _in_a_row(plan: Plan) -> Iterator[Figure]:
@@ -61,16 +63,16 @@ def _in_a_row(plan: Plan) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _resumed(plan: Plan, device_kind: str) -> Iterator[Figure]:
-    undisturbed, waits_then, _ = _evaluated(plan, "undisturbed", device_kind)
+def _resumed(plan: Plan, device: torch.device) -> Iterator[Figure]:
+    undisturbed, waits_then, _ = _evaluated(plan, "undisturbed", device)
     own = _experiment(plan, "disturbed")
     _kill_after_a_cell(plan, own)
-    disturbed, waits_now, num_resumed = _evaluated(plan, "disturbed", device_kind)
+    disturbed, waits_now, num_resumed = _evaluated(plan, "disturbed", device)
     yield Figure(what="cells that were left after the kill", found=num_resumed, asked=">= 1")
     num_other = sum(one != other for one, other in zip(undisturbed, disturbed, strict=True))
     yield Figure(what="cells with other predictions than undisturbed", found=num_other, asked="== 0")
     what = "waits a batch after resuming, more than undisturbed"
-    if device_kind != "cuda":
+    if not tells_waits(device):
         yield Figure(what=what, asked="<= 10", why_not=NOT_HERE)
         return
     a_cell = plan.resumed_images / plan.small_batch
@@ -79,13 +81,13 @@ def _resumed(plan: Plan, device_kind: str) -> Iterator[Figure]:
     yield Figure(what=what, found=after - before, asked="<= 10", text=places)
 
 
-def _evaluated(plan: Plan, name: str, device_kind: str) -> tuple[list[str], Counter[str], int]:
+def _evaluated(plan: Plan, name: str, device: torch.device) -> tuple[list[str], Counter[str], int]:
     """Evaluate what is left of the stream; return hashes of its predictions, waits, and the cells left."""
     own = _experiment(plan, name)
     num_before = len(_records(own))
     with _runner(own, plan) as runner:
         runner.plan(_STREAM)
-        with host_waits() if device_kind == "cuda" else nullcontext(Counter[str]()) as waits:
+        with host_waits(device) if tells_waits(device) else nullcontext(Counter[str]()) as waits:
             runner.evaluate(_STREAM)
         hashes = [str(row.samples_sha256) for row in runner.rows(_STREAM)]
     return hashes, waits, len(_records(own)) - num_before
@@ -98,16 +100,16 @@ def _records(own: ExperimentResults) -> list[Path]:
 def _kill_after_a_cell(plan: Plan, own: ExperimentResults) -> None:
     """Evaluate the stream in another process, and kill that as soon as it has recorded a cell."""
     code = "import sys; from bench.gpu_day.cells import evaluate_disturbed; evaluate_disturbed(*sys.argv[1:])"
-    command = [sys.executable, "-c", code, str(int(plan.is_rehearsal)), str(plan.folder)]
+    command = [sys.executable, "-c", code, plan.device if plan.is_rehearsal else "", str(plan.folder)]
     with subprocess.Popen(command) as process:
         while process.poll() is None and not _records(own):
             time.sleep(0.002)
         process.kill()
 
 
-def evaluate_disturbed(is_rehearsal: str, folder: str) -> None:
+def evaluate_disturbed(rehearsed_on: str, folder: str) -> None:
     """Evaluate the stream, in the process that is killed."""
-    plan = plan_of(is_rehearsal=bool(int(is_rehearsal)), folder=Path(folder))
+    plan = plan_of(rehearsed_on=rehearsed_on, folder=Path(folder))
     with _runner(_experiment(plan, "disturbed"), plan) as runner:
         runner.plan(_STREAM)
         runner.evaluate(_STREAM)

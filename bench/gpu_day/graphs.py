@@ -19,6 +19,8 @@ _MOST = 0.02
 
 def graphs(plan: Plan) -> Iterator[Figure]:
     """Compare each method with itself, eager."""
+    if plan.is_rehearsal:
+        yield Figure(what="CUDA graphs", why_not="not here: a rehearsal only traces, and runs what it traced eagerly")
     with device_of(plan) as device, arithmetic(device.type, "fp32"):
         yield from each(_METHODS, lambda name: _compared(name, plan, device))
 

@@ -31,7 +31,7 @@ from tta_pipeline.streaming.reader import Stream
 
 BENCHMARK = "gpu_day"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-NOT_HERE = "not here: only CUDA has it"
+NOT_HERE = "not here: this kind of device has none"
 OF_VIEWS = ("memo", "ttaug", "cotta")
 """Methods that run each image through the network dozens of times."""
 FEW: Mapping[str, Mapping[str, object]] = {

@@ -31,6 +31,8 @@ class Plan:
     """Batches of source and of tent in a profile."""
     num_swept: int = 6
     """Batches of each method in the profile of a sweep."""
+    little_gib: float = 4
+    """Memory in which four times `batch_size` do not fit."""
     turns: int = 3
     compile: str = "default"
     compared_size: int = 64
@@ -50,12 +52,12 @@ class Plan:
         return self.folder / "data"
 
 
-def plan_of(*, is_rehearsal: bool, folder: Path) -> Plan:
-    """Return the plan of the day, or of its rehearsal."""
-    if not is_rehearsal:
+def plan_of(*, rehearsed_on: str, folder: Path) -> Plan:
+    """Return the plan of the day, or of its rehearsal on a kind of device; empty: it is no rehearsal."""
+    if not rehearsed_on:
         return Plan(folder=folder)
     return Plan(
-        folder=folder, is_rehearsal=True, device="cpu", architecture="resnet18", image_size=64, num_images=40, copies=1,
-        num_shards=2, num_cells=3, batch_size=16, small_batch=8, num_short=32, num_adapted=24, num_profiled=3,
-        num_swept=2, turns=1, compared_size=16, compared_batch=4, resumed_images=40,
+        folder=folder, is_rehearsal=True, device=rehearsed_on, architecture="resnet18", image_size=64, num_images=96,
+        copies=1, num_shards=2, num_cells=3, batch_size=16, small_batch=8, num_short=32, num_adapted=24, num_profiled=3,
+        num_swept=2, turns=1, little_gib=0.125, compared_size=16, compared_batch=4, resumed_images=40,
     )  # fmt: skip

@@ -27,6 +27,9 @@ def precision(plan: Plan) -> Iterator[Figure]:
     with device_of(plan) as device:
         if device.type != "cuda":
             yield Figure(what="tf32", why_not=NOT_HERE)
+        if not _casts(device):
+            yield Figure(what="bf16 and fp16", why_not="not here: autocast casts nothing on this kind of device")
+            return
         compared: tuple[Precision, ...] = ("bf16", "tf32") if device.type == "cuda" else ("bf16",)
 
         def figures(name: str) -> Iterator[Figure]:
@@ -43,6 +46,13 @@ def precision(plan: Plan) -> Iterator[Figure]:
         yield from each(_ADAPT_FIRST, lambda name: [_effect(name, plan, batches, device)])
         for kind in ("bf16", "fp16"):
             yield _gradient(plan, batches[0], device, kind)
+
+
+def _casts(device: torch.device) -> bool:
+    """Return whether autocast does anything on *device*."""
+    factor = torch.ones(2, 2, device=device)
+    with torch.autocast(device.type, torch.bfloat16):
+        return (factor @ factor).dtype == torch.bfloat16
 
 
 def _effect(name: str, plan: Plan, batches: torch.Tensor, device: torch.device) -> Figure:

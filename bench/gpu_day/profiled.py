@@ -16,6 +16,7 @@ from tta_pipeline.adaptation import METHODS
 from tta_pipeline.evaluation.one_pass import Pass
 
 _NUM_KERNELS = 15
+_NOT_SEEN = "not here: the profiler does not see this kind of device"
 
 
 def profile(plan: Plan) -> Iterator[Figure]:
@@ -32,6 +33,9 @@ def profile(plan: Plan) -> Iterator[Figure]:
 
 def _kernels(name: str, plan: Plan, device: torch.device, batch_size: int) -> Iterator[Figure]:
     found = _Profiled(name, plan, device, batch_size=batch_size, num_batches=plan.num_profiled)
+    if not found.events:
+        yield Figure(what=f"{name}: longest kernels", why_not=_NOT_SEEN)
+        return
     by_name: Counter[str] = Counter()
     for event in found.events:
         by_name[event.name] += event.time_range.elapsed_us()
@@ -60,7 +64,11 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
         found = _Profiled(name, plan, device, batch_size=size, num_batches=number)
         passes.append(found.collected)
         covered_s.append(_covered_us(found.events) / 1e6)
-        yield Figure(what=f"{name}: device busy in a sweep", found=covered_s[-1] / passes[-1].wall_s, is_speed=True)
+        what = f"{name}: device busy in a sweep"
+        if found.events:
+            yield Figure(what=what, found=covered_s[-1] / passes[-1].wall_s, is_speed=True)
+        else:
+            yield Figure(what=what, why_not=_NOT_SEEN)
 
     yield from each((name for name in METHODS if name != "source"), figures)
     wall_s = sum(collected.wall_s for collected in passes)
@@ -70,10 +78,11 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
         what="device busy over the sweep, by starved_s", found=1 - starved_s / wall_s, asked=">= 0.9", is_speed=True,
         text=text,
     )  # fmt: skip
-    yield Figure(
-        what="device busy over the sweep, by the profiler", found=sum(covered_s) / wall_s, asked=">= 0.9",
-        is_speed=True, text=text,
-    )  # fmt: skip
+    what = "device busy over the sweep, by the profiler"
+    if any(covered_s):
+        yield Figure(what=what, found=sum(covered_s) / wall_s, asked=">= 0.9", is_speed=True, text=text)
+    else:
+        yield Figure(what=what, asked=">= 0.9", why_not=_NOT_SEEN)
 
 
 class _Profiled:

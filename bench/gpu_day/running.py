@@ -30,7 +30,7 @@ class Section:
 
 
 def run_sections(
-    sections: Sequence[Section], out: Path, *, day: str, is_rehearsal: bool, folder: Path, tell: Callable[[str], None]
+    sections: Sequence[Section], out: Path, *, day: str, rehearsed_on: str, folder: Path, tell: Callable[[str], None]
 ) -> list[Line]:
     """Run *sections*, whatever becomes of each, and return their lines, which are also added to the file *out*.
 
@@ -38,19 +38,19 @@ def run_sections(
         sections: What to run.
         out: File that each line is added to as soon as it is known.
         day: When the command was started.
-        is_rehearsal: Whether everything is tiny, and on the CPU.
+        rehearsed_on: Kind of device on which everything is tiny; empty: it is no rehearsal.
         folder: Folder for images, shards and records.
         tell: Called with a message for each section.
     """
     for section in sections:
-        limit_s = section.limit_s * (_SLOWER_REHEARSAL if is_rehearsal else 1)
+        limit_s = section.limit_s * (_SLOWER_REHEARSAL if rehearsed_on else 1)
         tell(f"{section.name}: {section.summary} (at most {limit_s} s)")
         command = [
             sys.executable, "-m", "bench.gpu_day.section_process", section.name, section.function, str(limit_s),
-            str(out), day, str(int(is_rehearsal)), str(folder),
+            str(out), day, rehearsed_on, str(folder),
         ]  # fmt: skip
         for figure in _run(command, limit_s, tell):
-            append(out, Line(section=section.name, day=day, is_rehearsal=is_rehearsal, **asdict(figure)))
+            append(out, Line(section=section.name, day=day, is_rehearsal=bool(rehearsed_on), **asdict(figure)))
     return [line for line in read(out) if line.day == day]
 
 

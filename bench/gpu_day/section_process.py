@@ -12,12 +12,12 @@ from bench.gpu_day.plan import plan_of
 
 def main() -> None:
     """Run the section that the arguments name, see `running`."""
-    name, function, limit_s, out, day, is_rehearsal, folder = sys.argv[1:]
+    name, function, limit_s, out, day, rehearsed_on, folder = sys.argv[1:]
     faulthandler.dump_traceback_later(max(1, int(limit_s) - 1))  # says where a section was when it is killed
     module, _, attribute = function.partition(":")
     figures = getattr(importlib.import_module(module), attribute)
-    for figure in figures(plan_of(is_rehearsal=bool(int(is_rehearsal)), folder=Path(folder))):
-        append(Path(out), Line(section=name, day=day, is_rehearsal=bool(int(is_rehearsal)), **asdict(figure)))
+    for figure in figures(plan_of(rehearsed_on=rehearsed_on, folder=Path(folder))):
+        append(Path(out), Line(section=name, day=day, is_rehearsal=bool(rehearsed_on), **asdict(figure)))
 
 
 if __name__ == "__main__":

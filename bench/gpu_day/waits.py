@@ -28,7 +28,7 @@ def waits(plan: Plan) -> Iterator[Figure]:
 
 def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
     what, asked = f"{name}: waits a batch", "== 0" if name in _WITHOUT else ""
-    if device.type != "cuda":
+    if not tells_waits(device):
         return Figure(what=what, asked=asked, why_not=NOT_HERE)
     method = adapting(plan, name, device)
     size = 4 if name in OF_VIEWS else plan.small_batch
@@ -41,24 +41,30 @@ def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
 
     for _ in range(2):
         batch()
-    with host_waits() as found:
+    with host_waits(device) as found:
         for _ in range(_NUM_BATCHES):
             batch()
     places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in found.most_common(5))
     return Figure(what=what, found=found.total() / _NUM_BATCHES, asked=asked, text=places)
 
 
+def tells_waits(device: torch.device) -> bool:
+    """Return whether *device* warns of waits of the host."""
+    return hasattr(torch.get_device_module(device), "set_sync_debug_mode")
+
+
 @contextmanager
-def host_waits() -> Iterator[Counter[str]]:
-    """Count the waits of the host for CUDA in the block, by the line that waits; complete at the end of the block."""
+def host_waits(device: torch.device) -> Iterator[Counter[str]]:
+    """Count the waits of the host for *device* in the block, by the line that waits; complete at the block's end."""
+    module = torch.get_device_module(device)
     found: Counter[str] = Counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
+        module.set_sync_debug_mode("warn")
         try:
             yield found
         finally:
-            torch.cuda.set_sync_debug_mode("default")
+            module.set_sync_debug_mode("default")
     found.update(
-        f"{Path(each.filename).name}:{each.lineno}" for each in caught if "synchronizing CUDA" in str(each.message)
+        f"{Path(each.filename).name}:{each.lineno}" for each in caught if "called a synchronizing" in str(each.message)
     )

@@ -15,7 +15,7 @@ What it has of a real one:
 What it cannot show, for which a real device is needed:
 
 - Kernels are those of the CPU: the numerics of a device's kernels, atomics, TF32 and deterministic kernels.
-- Autocast: what a device casts, and how bf16 and fp16 behave there.
+- Autocast, which casts nothing here: what a device casts, and how bf16 and fp16 behave there.
 - `torch.compile`, CUDA graphs, and whatever else replaces or captures kernels.
 - Time: nothing is faster or slower than on the CPU, and events are timed by the host.
 - Several devices, several processes, fragmented memory, and waits inside the allocator or a library.
@@ -104,6 +104,18 @@ class DeviceModule:
         """Start a new measurement."""
         MEMORY.peak_bytes = MEMORY.live_bytes
 
+    def memory_allocated(self, _device: object = None) -> int:
+        """Return the bytes that are allocated now."""
+        return MEMORY.live_bytes
+
+    def set_per_process_memory_fraction(self, fraction: float, _device: object = None) -> None:
+        """Let the process have no more than this part of the memory."""
+        MEMORY.limit_bytes = int(fraction * Properties().total_memory)
+
+    def set_sync_debug_mode(self, mode: str) -> None:
+        """Warn of each wait of the host for what was just submitted if *mode* is `warn`."""
+        WAITS.are_warned_of = mode == "warn"
+
     def max_memory_allocated(self, _device: object = None) -> int:
         """Return the most bytes since the last reset."""
         return MEMORY.peak_bytes
@@ -162,7 +174,9 @@ def install() -> torch.device:
     library.impl(
         "_copy_from", lambda source, target, non_blocking=False: copied(target, source, non_blocking), "PrivateUse1"
     )
-    _KEPT.extend([module, hooks, guard, library])
+    autocast: Any = make_library("_", "IMPL")
+    autocast.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # it casts nothing
+    _KEPT.extend([module, hooks, guard, library, autocast])
     vars(torch).update(empty=_pinning(torch.empty), Generator=_Generator)
     vars(torch.autograd).update(_engine_run_backward=MEMORY.in_backward()(graph._engine_run_backward))
     # A module that is moved or laid out anew gets new parameters: `data` cannot be set in a tensor in Python.

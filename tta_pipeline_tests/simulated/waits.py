@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import warnings
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -16,10 +17,16 @@ class Waits:
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
+        self.are_warned_of = False
+        """Whether a wait for what was just submitted is a warning too, as CUDA has it; one for an event never is."""
 
     def note(self, kind: str) -> None:
         """Count a wait of *kind* at the innermost function of the package that runs now."""
-        self._counts[f"{_place()} {kind}"] += 1
+        frame = _frame()
+        self._counts[f"{_place(frame)} {kind}"] += 1
+        if self.are_warned_of and kind != "event" and frame is not None:
+            message = "called a synchronizing operation of the simulated device"
+            warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno)
 
     def take(self) -> dict[str, int]:
         """Return the counts since the last call."""
@@ -27,10 +34,15 @@ class Waits:
         return dict(counts)
 
 
-def _place() -> str:
+def _frame() -> FrameType | None:
+    """Return the innermost function of the package that runs now; None: there is none."""
     here = _in_package(sys._getframe(2))
     if here is None:  # a thread of autograd, for which the main thread waits
         here = _in_package(sys._current_frames()[threading.main_thread().ident or 0])
+    return here
+
+
+def _place(here: FrameType | None) -> str:
     if here is None:
         return "elsewhere"
     function = here.f_code.co_qualname.replace(".<locals>", "")
