@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.gpu_day.lines import Figure, Line, append, read
 
 _MOST_OUTPUT = 4000
-_SLOWER_REHEARSAL = 4
+_SLOWER_REHEARSAL = 8
 """Times a section's limit that its rehearsal may take, on whatever processor."""
 
 
