@@ -92,7 +92,7 @@ class Project:
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run one of the environment's programs to its end."""
-        return launcher().run(list(command), self.environment, timeout_s=240)
+        return launcher().run(list(command), self.environment, timeout_s=600)
 
     def materialize(self, select: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Materialize assets as a user does."""

@@ -119,7 +119,7 @@ def process(places: Path, *command: str | Path, **environment: str) -> subproces
     """Run a command there to its end."""
     return subprocess.run(
         command, cwd=places, env={**os.environ, "TTA_DATA_ROOT": str(places / "data"), **environment}, check=False,
-        capture_output=True, text=True, errors="replace", timeout=60, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, errors="replace", timeout=240, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 

@@ -320,7 +320,7 @@ with open_metrics(locations.metrics) as connection:
 def test_a_forked_child_publishes_like_any_process(locations: Locations):
     """What a child of a process with an open connection publishes is there, and so is what its parent does."""
     with start(FORKING, locations.root) as process:
-        assert 0 == process.wait(timeout=60)
+        assert 0 == process.wait(timeout=240)
 
     assert {"first-0": 1, "first-1": 1, "first-2": 1, "parent": 1, "child": 1} == published(locations)
 
@@ -343,7 +343,7 @@ with locked(Path(sys.argv[1])):
 def test_a_forked_child_keeps_no_lock(tmp_path: Path):
     """A process that was forked during a publication, and lives on, does not stop the next one."""
     with start(LEAVING_A_CHILD, tmp_path / "lock") as process:
-        assert 0 == process.wait(timeout=30)
+        assert 0 == process.wait(timeout=240)
 
 
 def damaged(content: bytes, how: str | float) -> bytes:

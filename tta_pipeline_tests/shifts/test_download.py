@@ -183,7 +183,7 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     web.commit("stall", 1)
     with subprocess.Popen([program, *command[1:]], env=project.environment) as process:
         unfinished = project.home / "a" / "noise.tar.unfinished"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while not (unfinished.exists() and unfinished.stat().st_size >= SIZE_BYTES // 2):
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
 _EVENTS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
 _CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
-_PATIENCE_S = 180.0  # 60 s were not enough on a machine that did other work, too
+_PATIENCE_S = 400.0  # 60 s were not enough on a machine that did other work, too
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class WebServer:
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
         """Return the data that answer a GraphQL query."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             body = json.dumps({"query": query, "variables": variables})
             connection.request("POST", "/graphql", body, {"Content-Type": "application/json"})
@@ -112,11 +112,11 @@ class WebServer:
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
         # A code server that was not told ends when it has heard nothing for 45 seconds.
-        stopped = happens(lambda: not self.is_alive(), within_s=60)
+        stopped = happens(lambda: not self.is_alive(), within_s=180)
         if not stopped:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(timeout=10)
+        self.process.wait(timeout=60)
         return stopped
 
     def has_loaded(self) -> bool:

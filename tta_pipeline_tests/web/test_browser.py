@@ -22,7 +22,7 @@ from tta_pipeline.records.files import latest_record, publish_record
 from tta_pipeline_tests.metrics.made import with_error
 from tta_pipeline_tests.web.server import WebServer, happens, is_running
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 CHROMIUM_FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
