@@ -44,10 +44,11 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
     Raises:
         RecordError: a newest record cannot be read, so that it is unknown what it refers to.
     """
+    weights = _named_weights(loaded)
     for benchmark in loaded.benchmarks.values():
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
         if not loaded.faults:  # what is left out may name any file
-            yield from _of_trained_models(benchmark, locations, _named_weights(loaded))
+            yield from _of_trained_models(benchmark, locations, weights)
     manifests = set(map(file_sha256, _manifests(locations.root))) if decoded else set[str]()
     for folder in decoded:
         for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
@@ -109,7 +110,7 @@ def _named_weights(loaded: Loaded) -> frozenset[Path]:
 
 def _of_trained_models(benchmark: Benchmark, locations: Locations, named: frozenset[Path]) -> Iterator[Unreferenced]:
     """Yield weights, descriptions and checkpoints of trained models that *benchmark* has no more, but for *named*."""
-    models = {name for name, model in benchmark.models.items() if isinstance(model, TrainedModel)}
+    models = _trained(benchmark)
     weights = locations.source_model(benchmark.name, "any").parent
     for path in sorted(weights.glob("*.safetensors")):
         facts = path.with_suffix(".json")  # without it, the weights are somebody else's
@@ -129,8 +130,12 @@ def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset
     for experiment in benchmark.experiments:
         results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
         found += [results.record_name(place) for key in results.keys for place in results.places(key)]
-    trained = (name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
-    return {"evaluations": frozenset(found), "trainings": frozenset(trained)}
+    return {"evaluations": frozenset(found), "trainings": _trained(benchmark)}
+
+
+def _trained(benchmark: Benchmark) -> frozenset[str]:
+    """Return the names of the models that *benchmark* trains."""
+    return frozenset(name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
 
 
 def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypedDict
 
 import torch
@@ -118,7 +118,6 @@ class Evaluator:
         self._num_threads = num_threads
         self._open_pixels = open_pixels
         self._kept_in = kept_in
-        self._network_code_sha256 = source_sha256(NETWORK_CODE)  # as it was imported, whatever is edited meanwhile
         self._streams_per_device = streams_per_device
         self._ranks = ranks
         self._method: Method | None = None
@@ -231,6 +230,11 @@ class Evaluator:
     def _arithmetic(self) -> AbstractContextManager[None]:
         experiment = self._experiment
         return arithmetic(self._device.type, experiment.precision, deterministic=experiment.deterministic)
+
+    @cached_property
+    def _network_code_sha256(self) -> str:
+        """Hash of the code around the network; taken once, whatever is edited meanwhile."""
+        return source_sha256(NETWORK_CODE)
 
     def _kept_features(self, driver: ProtocolDriver, opened: OpenStream, identity: Identity) -> KeptFeatures | None:
         """Return where the features of the stream are kept; None if the method does not read features alone.
