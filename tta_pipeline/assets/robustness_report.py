@@ -28,7 +28,7 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
     def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:
         from tta_pipeline.reports.report import write_report
 
-        set_aside = metrics.publish(context.log)
+        set_aside = metrics.publish_now(context.log)  # it is what comes at the end, and reads the database
         benchmark = scope.benchmark
         report = write_report(metrics.locations, benchmark, set_aside=set_aside)
         context.log.info(f"report in {report.path}")

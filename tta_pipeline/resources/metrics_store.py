@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Where results are stored: as files first, then in `metrics.duckdb`."""
 
-    data_root: str = Field(description="Folder that holds the records and metrics.duckdb")
+    data_root: str = Field(
+        default="", description="Folder that holds the records and metrics.duckdb; empty: $TTA_DATA_ROOT or data/"
+    )
+    publishes: bool = Field(
+        default=True,
+        description="Whether runs bring metrics.duckdb up to date; where several machines write into one data root, "
+        "let one process do it",
+    )
 
     @property
     def locations(self) -> Locations:
         """The paths under the data root."""
-        return Locations(root=Path(self.data_root).absolute())
+        return Locations(root=Path(self.data_root).absolute()) if self.data_root else Locations.from_environment()
 
     def record(
         self,
@@ -46,6 +53,17 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
+        """Publish as `publish_now` does if this run publishes; if not, the last call says what does."""
+        if self.publishes:
+            return self.publish_now(log, is_last=is_last)
+        if is_last:
+            log.info(
+                "the records wait to be published: this run leaves metrics.duckdb as it is; the next run that "
+                "publishes brings it up to date, as does: tta-pipeline rebuild-metrics"
+            )
+        return ()
+
+    def publish_now(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
         """Bring the database up to date with the records; return those set aside, which the last call also logs."""
         from tta_pipeline.metrics.database import publish_metrics
 

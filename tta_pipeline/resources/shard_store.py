@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     """Where images, shards, models and reports lie."""
 
-    data_root: str = Field(description="Folder of everything the pipeline makes, by default $TTA_DATA_ROOT or data/")
+    data_root: str = Field(
+        default="", description="Folder of everything the pipeline makes; empty: $TTA_DATA_ROOT or data/"
+    )
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
 
     def workers(self) -> "Workers":
@@ -28,4 +30,4 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def locations(self) -> Locations:
         """The paths under the data root."""
-        return Locations(root=Path(self.data_root).absolute())
+        return Locations(root=Path(self.data_root).absolute()) if self.data_root else Locations.from_environment()
