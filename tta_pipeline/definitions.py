@@ -16,6 +16,7 @@ from tta_pipeline.assets.scope import CellScope, Scope, SetScope, StreamScope
 from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
+from tta_pipeline.assets.submissions_sensor import submissions_sensor
 from tta_pipeline.assets.tar_shards import tar_shards
 from tta_pipeline.assets.transformed_shards import transformed_shards
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -45,7 +46,11 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             for benchmark in benchmarks.values()
             for job in benchmark_jobs(benchmark, [fault_key(each) for each in loaded.faults_of(benchmark.name)])
         ],
-        sensors=[automation(), *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn)],
+        sensors=[
+            automation(),
+            submissions_sensor(benchmarks),
+            *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
+        ],
         resources={
             "store": ShardStore(data_root=data_root),
             "metrics": MetricsStore(data_root=data_root),

@@ -15,7 +15,9 @@
      ├── RecordError                a result record cannot be read or stored
      ├── ReportError                there is nothing to report on
      ├── QuestionError              a question to the database is not a query, or has no answer
-     └── WorkerError                a worker process was ended from outside
+     ├── WorkerError                a worker process was ended from outside
+     ├── StoppedError               a scheduler asked this process to end, and it did so between two cells
+     └── SubmissionError            work cannot be given to a cluster, or the cluster does not answer
 
 Every message answers three questions in this order: what was found (with its value and path), what was expected,
 and what to do.
@@ -84,3 +86,11 @@ class QuestionError(PipelineError):
 
 class WorkerError(PipelineError):
     """A worker process was ended from outside."""
+
+
+class StoppedError(PipelineError):
+    """A scheduler asked this process to end, and it did so between two cells."""
+
+
+class SubmissionError(PipelineError):
+    """Work cannot be given to a cluster, or the cluster does not answer."""

@@ -97,6 +97,10 @@ class Locations:
         """Folder of the report."""
         return self._of(benchmark_name, "report")
 
+    def submissions(self, benchmark_name: str) -> Path:
+        """Folder of what was submitted to a cluster: pieces, scripts, logs."""
+        return self._of(benchmark_name, "submissions")
+
     def spilled(self, benchmark_name: str) -> Path:
         """Folder of what a source needs for a while, such as the index of an archive."""
         return self.root / benchmark_name

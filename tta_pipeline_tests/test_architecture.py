@@ -33,14 +33,15 @@ BELOW = {
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "doctor": ("benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics"),
-    "resources": ("evaluation", "records", "metrics"),
+    "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
+    "resources": ("cluster", "evaluation", "records", "metrics"),
     "assets": (
-        "benchmarks", "labels", "models", "sources", "shards", "training", "evaluation", "records", "metrics",
-        "reports", "loader_bench", "resources",
+        "benchmarks", "cluster", "labels", "models", "sources", "shards", "training", "evaluation", "records",
+        "metrics", "reports", "loader_bench", "resources",
     ),
     "cli": (
-        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "evaluation",
-        "records", "metrics", "reports", "loader_bench", "new_benchmark", "doctor",
+        "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
+        "evaluation", "records", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip
 """What each room may import."""

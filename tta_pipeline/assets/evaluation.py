@@ -175,7 +175,7 @@ class _Reporter:
                 "was_evaluated": was_evaluated,
                 **(self._of_cell(rows[0]) if len(rows) == 1 else _of_stream(rows)),
             },
-            data_version=_data_version(rows),
+            data_version=data_version_of(rows),
         )
 
     def _of_cell(self, row: Evaluation) -> dict[str, Any]:
@@ -224,7 +224,8 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     }
 
 
-def _data_version(rows: Sequence[Evaluation]) -> str:
+def data_version_of(rows: Sequence[Evaluation]) -> str:
+    """Return the data version of the streams at a key, whose cells have *rows*."""
     if len(rows) == 1:
         return rows[0].predictions_sha256
     return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()

@@ -13,12 +13,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.assets.scope import Scope, partition_of, with_signature
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.partitions import Cell, PartitionKey
 from tta_pipeline.progress import Pace
+from tta_pipeline.stopping import require_time_left
 
 K = TypeVar("K", bound=PartitionKey)
 
@@ -86,6 +88,7 @@ class PartitionRun(Generic[K]):
             dg.Failure: see `failure_hint`.
         """
         with self.hinting(key):
+            require_time_left()
             yield partial(self._reports.__setitem__, key)
         latest = f"{key.key}: {self._reports[key].summary}"
         if len(self.keys) > 1:
@@ -226,26 +229,38 @@ def _log_materialization(context: dg.AssetExecutionContext, partition: str | Non
             asset_key=context.asset_key,
             partition=partition,
             metadata=report.metadata,
-            tags=_version_tags(context, partition, report.data_version),
+            tags=version_tags(
+                context.instance,
+                context.job_def.asset_layer.asset_graph,
+                context.asset_key,
+                partition,
+                report.data_version,
+            ),
         )
     )
 
 
-def _version_tags(context: dg.AssetExecutionContext, partition: str | None, data_version: str) -> Mapping[str, str]:
-    """Return the tags by which Dagster knows what this partition is and what it was made from."""
+def version_tags(
+    instance: dg.DagsterInstance,
+    graph: AssetGraph,
+    asset_key: dg.AssetKey,
+    partition: str | None,
+    data_version: str,
+) -> Mapping[str, str]:
+    """Return the tags by which Dagster knows what *partition* of an asset is and what it was made from."""
+    asset = graph.get(asset_key)
     tags = {
-        "dagster/code_version": context.assets_def.code_versions_by_key[context.asset_key] or context.run.run_id,
+        "dagster/code_version": asset.code_version or "",
         "dagster/data_version": data_version,
         "dagster/data_version_is_user_provided": "true",
     }
-    graph = context.job_def.asset_layer
-    for dependency in context.assets_def.asset_deps[context.asset_key]:
+    for dependency in asset.parent_keys:
         # The inputs of a stream have other partitions than the stream.
-        is_partitioned = graph.get(dependency).partitions_def == context.assets_def.partitions_def is not None
-        record = context.instance.get_latest_data_version_record(
+        is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
+        record = instance.get_latest_data_version_record(
             dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
         )
-        version = record.event_log_entry.tags.get("dagster/data_version") if record else None
+        version = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
         tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = version or "INITIAL"
         tags[f"dagster/input_event_pointer/{dependency.to_user_string()}"] = (
             str(record.storage_id) if record else "NULL"

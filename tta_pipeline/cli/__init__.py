@@ -18,13 +18,14 @@ from tta_pipeline.cli.rebuild_metrics import rebuild_metrics
 from tta_pipeline.cli.repartition import repartition
 from tta_pipeline.cli.shard import shard
 from tta_pipeline.cli.stop_training import stop_training
+from tta_pipeline.cli.submit import submit
 from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, shard, verify, adopt, fetch, download, repartition, transform, loader_bench, evaluate,
-    doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
+    submit, doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What all verbs share: errors in one line, the reporter, and checks of arguments."""
 
 import io
+import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -145,3 +146,17 @@ def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
         "shard_bytes": manifest.shard_bytes,
         "manifest_sha256": manifest.sha256,
     }
+
+
+def settings_of(option: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Return each `NAME=VALUE` of *settings*, which *option* was given; values are JSON, or else text."""
+    found = {}
+    for setting in settings:
+        name, sign, value = setting.partition("=")
+        if not sign or not name.isidentifier():
+            raise click.UsageError(f"{option} is {setting!r}; expected NAME=VALUE, such as lr=0.001")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import nothing, plain_errors, print_table, say
+from tta_pipeline.cli.common import nothing, plain_errors, print_table, say, settings_of
 
 if TYPE_CHECKING:
     from tta_pipeline.records.evaluation import Evaluation
@@ -90,7 +90,7 @@ def evaluate(
     with leased_device(device, report) as leased:
         built = build(
             method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,
-            **_hyperparameters(settings),
+            **settings_of("--set", settings),
         )  # fmt: skip
         row = evaluate_alone(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
@@ -98,19 +98,6 @@ def evaluate(
     if experiment:
         report(f"recorded in {_recorded(row, started_at)}")
     _print(row, as_json=as_json)
-
-
-def _hyperparameters(settings: tuple[str, ...]) -> dict[str, Any]:
-    found = {}
-    for setting in settings:
-        name, sign, value = setting.partition("=")
-        if not sign or not name.isidentifier():
-            raise click.UsageError(f"--set is {setting!r}; expected NAME=VALUE, such as lr=0.001")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def _recorded(row: "Evaluation", started_at: str) -> Path:

@@ -36,6 +36,7 @@ from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, now, publish_record
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.sources.listing import Listing
+from tta_pipeline.stopping import require_time_left
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.remote_blocks import BlockCache
@@ -128,9 +129,11 @@ class ExperimentRunner:
 
         Raises:
             ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
+            StoppedError: this process was asked to end; the segments before are recorded.
         """
         for plan in self._todo.pop(key):
             for segment in plan.segments[self._begin(plan) :]:
+                require_time_left()
                 self._evaluate(_Step(plan, segment))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:

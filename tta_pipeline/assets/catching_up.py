@@ -1,0 +1,173 @@
+"""Tells Dagster of what was made without it: by a cluster whose jobs have no history.
+
+Files are the truth, so the history is made from them: from manifests, weights and result records.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.metadata import RawMetadataValue
+
+from tta_pipeline.assets.evaluation import data_version_of
+from tta_pipeline.assets.pieces import asset_keys
+from tta_pipeline.assets.reporting import version_tags
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.cluster.pieces import Piece
+from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell, parse_key
+from tta_pipeline.progress import Progress
+from tta_pipeline.records.evaluation import SHOWN_OF_SEGMENT
+from tta_pipeline.shards.belonging import belonging_of
+
+
+class _Made(NamedTuple):
+    """What is on disk at a partition of an asset."""
+
+    data_version: str
+    metadata: Mapping[str, RawMetadataValue]
+
+
+def catch_up(
+    instance: dg.DagsterInstance,
+    graph: AssetGraph,
+    benchmark: Benchmark,
+    locations: Locations,
+    *,
+    pieces: Sequence[Piece],
+    tell: Callable[[str], None],
+) -> int:
+    """Report to *instance* what *pieces* made, and return the number of partitions that were news to it.
+
+    Args:
+        instance: History to report to.
+        graph: Graph of all assets.
+        benchmark: Benchmark of the pieces.
+        locations: Where its files lie.
+        pieces: Pieces that are done.
+        tell: Called with messages about progress.
+    """
+    progress = Progress(tell, what="telling Dagster", total=len(pieces), unit="pieces")
+    num_new = 0
+    for piece in pieces:
+        for key, asset in zip(asset_keys(benchmark, piece), piece.assets, strict=True):
+            for partition in _partitions(benchmark, piece):
+                made = _made(benchmark, locations, asset, partition)
+                num_new += made is not None and _was_news(instance, graph, key, partition, made)
+        progress.advance(1)
+    return num_new
+
+
+def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str | None]:
+    """Return the partitions that a run of *piece* covered: its range, which may have more keys than are named."""
+    if not piece.keys:
+        return (None,)
+    if "|" not in piece.keys[0]:
+        return piece.keys
+    first, last = (parse_key(key, benchmark.cells) for key in (piece.keys[0], piece.keys[-1]))
+    corruptions = benchmark.corruptions[
+        benchmark.corruptions.index(first.corruption) : benchmark.corruptions.index(last.corruption) + 1
+    ]
+    severities = benchmark.severities[
+        benchmark.severities.index(first.severity) : benchmark.severities.index(last.severity) + 1
+    ]
+    return [f"{corruption}|{severity}" for corruption in corruptions for severity in severities]
+
+
+def _made(benchmark: Benchmark, locations: Locations, asset: str, partition: str | None) -> _Made | None:
+    """Return what is on disk at *partition* of *asset*; None if it is not finished, or does not tell."""
+    folder, _, rest = asset.partition("/")
+    beside = {cell.corruption: cell for cell in (CLEAN, TRAIN)}.get(folder)
+    name = rest if beside else asset
+    kind, _, of = name.partition("/")
+    try:
+        if kind == "evaluation":
+            return _evaluated(benchmark, locations, of, beside.key if beside else partition or "all")
+        if kind == "source_model":
+            return _trained(benchmark, locations, of or next(iter(benchmark.trained_models)))
+        if kind in ("source_split", "tar_shards", "shard_manifest", "transformed_shards"):
+            cell = beside or parse_key(partition or "", benchmark.cells)
+            return _sharded(benchmark, locations, kind, of, cell)
+    except (ManifestError, RecordError):
+        return None
+    return _reported(locations.report(benchmark.name) / "index.html")
+
+
+def _evaluated(benchmark: Benchmark, locations: Locations, experiment_name: str, key: str) -> _Made | None:
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
+    known = [each for each in results.keys if each.key == key]
+    if not known:  # a severity that the experiment leaves out
+        return None
+    rows = results.rows(known[0])
+    shown = {name: getattr(rows[0], name) for name in SHOWN_OF_SEGMENT} if len(rows) == 1 else {}
+    return _Made(
+        data_version=data_version_of(rows),
+        metadata={
+            **{name: value for name, value in shown.items() if value is not None},
+            "error": sum(row.error for row in rows) / len(rows),
+            "num_samples": sum(row.num_samples for row in rows),
+            "wall_s": sum(row.wall_s for row in rows),
+            "device": ", ".join(dict.fromkeys(row.device for row in rows)),
+        },
+    )
+
+
+def _sharded(benchmark: Benchmark, locations: Locations, kind: str, transform: str, cell: Cell) -> _Made:
+    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_manifest, read_record
+
+    folder = (
+        locations.transformed(benchmark.name, transform, cell)
+        if kind == "transformed_shards"
+        else locations.shards(benchmark.name, cell)
+    )
+    manifest = read_manifest(folder, belonging_of(locations, benchmark.name, cell))
+    writer = read_record(folder / WRITER_FILE, WriterRecord) if kind == "tar_shards" else None
+    if kind == "source_split" or (kind == "tar_shards" and writer is None):
+        version = manifest.source.version
+    else:
+        version = writer.fingerprint if writer else manifest.sha256
+    return _Made(
+        data_version=version,
+        metadata={"num_samples": manifest.num_samples, "folder": dg.MetadataValue.path(folder)},
+    )
+
+
+def _trained(benchmark: Benchmark, locations: Locations, model: str) -> _Made | None:
+    from tta_pipeline.models.trained import facts_of_source_model
+
+    path = locations.source_model(benchmark.name, model)
+    facts = facts_of_source_model(path)
+    if facts is None:
+        return None
+    return _Made(data_version=facts.weights_sha256, metadata={"path": dg.MetadataValue.path(path)})
+
+
+def _reported(page: Path) -> _Made | None:
+    if not page.exists():
+        return None
+    sha256 = hashlib.sha256(page.read_bytes()).hexdigest()
+    return _Made(data_version=sha256, metadata={"report": dg.MetadataValue.path(page)})
+
+
+def _was_news(
+    instance: dg.DagsterInstance, graph: AssetGraph, key: dg.AssetKey, partition: str | None, made: _Made
+) -> bool:
+    """Report *made*, unless the newest that *instance* has is the same; return whether it was reported."""
+    record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)
+    known = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
+    if known == made.data_version:
+        return False
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            asset_key=key,
+            partition=partition,
+            metadata=made.metadata,
+            tags=version_tags(instance, graph, key, partition, made.data_version),
+        )
+    )
+    return True

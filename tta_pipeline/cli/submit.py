@@ -1,0 +1,290 @@
+"""The verb `submit`."""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table, say, settings_of
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.cluster.engine import Engine
+    from tta_pipeline.cluster.overview import Overview
+    from tta_pipeline.cluster.pieces import Cut, Piece
+    from tta_pipeline.cluster.submission import Submission
+
+_ENGINES = ("local", "ray", "slurm")
+_DEVICES_OF_A_CLUSTER = 4
+_WATCHED_EVERY_S = 2.0
+_TOLD_EVERY_S = 30.0
+"""How often a watching submitter brings database and history up to date."""
+
+
+@click.command()
+@click.argument("benchmark_name", metavar="BENCHMARK")
+@click.option("--experiments", metavar="NAMES", help="Only these, separated by commas; default: all.")
+@click.option("--by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption", show_default=True,
+              help="The most that a piece covers: a corruption, a cell, or one stream of one experiment.")  # fmt: skip
+@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Who starts the pieces; default: local, or "
+              "that of the submission for --status, --watch and --cancel.")  # fmt: skip
+@click.option("--devices", "num_devices", type=click.IntRange(1, 100_000), help="Pieces that compute at a time; "
+              "default: the devices found here, or 4 on a cluster; dagster.yaml limits local and ray.")  # fmt: skip
+@click.option("--device", help="Kind of device that computes, such as cuda or cpu; default: what is found here, for "
+              "slurm and ray cuda.")  # fmt: skip
+@click.option("--compute", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the resource compute, "
+              "such as stage_folder='$TMPDIR'.")  # fmt: skip
+@click.option("--config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="YAML file for slurm: options of sbatch, lines before each piece, a container.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
+@click.option("--watch", "watches", is_flag=True, help="Go on watching; Ctrl-C leaves the work running.")
+@click.option("--status", "asks_status", is_flag=True, help="Say how far the newest submission is.")
+@click.option("--cancel", "cancels", is_flag=True, help="Stop what runs of the newest submission, and start no more.")
+@plain_errors
+def submit(
+    *,
+    benchmark_name: str,
+    experiments: str | None,
+    by: "Cut",
+    engine_name: str | None,
+    num_devices: int | None,
+    device: str | None,
+    settings: tuple[str, ...],
+    config_path: Path | None,
+    dry_run: bool,
+    watches: bool,
+    asks_status: bool,
+    cancels: bool,
+) -> None:
+    r"""Give what is unfinished of a benchmark to a cluster, as pieces that run side by side.
+
+    Shards come before evaluations, and the report is made at the end. What is finished, runs or waits already is not
+    submitted again. A piece that fails is tried a second time; then it is named with its log.
+
+    \b
+    Examples:
+      tta-pipeline submit mine --dry-run
+      tta-pipeline submit mine --engine slurm --devices 8 --watch
+      tta-pipeline submit mine --status
+      tta-pipeline submit mine --cancel
+    """
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.cluster.submission import newest_submission
+
+    locations = Locations.from_environment()
+    benchmark = load_all(locations).benchmark(benchmark_name)
+    asks = asks_status or cancels
+    submission = newest_submission(locations, benchmark.name) if asks else None
+    submitter = _Submitter(
+        benchmark=benchmark,
+        locations=locations,
+        engine_name=engine_name or (submission.engine if submission else "local"),
+        num_devices=num_devices,
+        config_path=config_path,
+    )
+    if submission is None:
+        compute = _checked({**settings_of("--compute", settings), "device": submitter.kind_of_device(device)})
+        pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=compute["device"])
+        if not pieces or dry_run:
+            return
+        submission = submitter.submit(pieces, compute)
+    if cancels:
+        submitter.engine.cancel(submission)
+        say(f"cancelled: submission {submission.number} of {benchmark.name}")
+    if watches:
+        submitter.watch(submission)
+    if asks or watches:
+        sys.exit(submitter.tell_status(submission))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Submitter:
+    """Submits pieces of a benchmark to an engine, and asks it how far they are."""
+
+    benchmark: "Benchmark"
+    locations: Locations
+    engine_name: str
+    num_devices: int | None
+    config_path: Path | None
+
+    @cached_property
+    def at_once(self) -> int:
+        """Number of pieces that compute at a time."""
+        if self.num_devices:
+            return self.num_devices
+        if self.engine_name != "local":
+            return _DEVICES_OF_A_CLUSTER
+        from tta_pipeline.evaluation.accelerator import device_facts
+
+        return len(device_facts()) or 1
+
+    @cached_property
+    def engine(self) -> "Engine":
+        """The engine of the user's choice."""
+        return _engine(
+            self.engine_name, data_root=self.locations.root, num_devices=self.at_once, config_path=self.config_path
+        )
+
+    def kind_of_device(self, asked: str | None) -> str:
+        """Return the kind of device that computes: on a cluster one that is perhaps not here."""
+        from tta_pipeline.evaluation.accelerator import device_type
+
+        if asked:
+            return asked
+        return device_type("auto") if self.engine_name == "local" else "cuda"
+
+    def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
+        """Return what is to be submitted, and print it."""
+        from tta_pipeline.cluster.overview import PLAN_COLUMNS, plan_rows
+        from tta_pipeline.cluster.planning import Planner
+        from tta_pipeline.metrics.database import publish_metrics
+        from tta_pipeline.reports.tables import Table
+
+        self.engine.require_ready()
+        publish_metrics(self.locations)  # what was measured is asked for there
+        busy = tuple(self._under_way())
+        planner = Planner(
+            benchmark=self.benchmark, locations=self.locations, experiments=experiments, device=device, tell=say
+        )
+        pieces = planner.pieces(by=by, num_devices=self.at_once, without=busy)
+        if busy:
+            say(f"{len(busy):,} pieces of {self.benchmark.name} run or wait already")
+        if not pieces:
+            say("nothing else is unfinished" if busy else f"nothing of {self.benchmark.name} is unfinished")
+            return ()
+        print_table(Table(columns=PLAN_COLUMNS, rows=tuple(plan_rows(pieces, self.at_once))))
+        if any(piece.expected_s is None for piece in pieces if piece.stage == "evaluations"):
+            say("hours are not known before a cell of this benchmark was evaluated; pieces are balanced by passes")
+        return pieces
+
+    def _under_way(self) -> "Iterator[Piece]":
+        """Yield the pieces of earlier submissions that run or wait; a submission without any is over."""
+        from tta_pipeline.cluster.overview import Overview
+        from tta_pipeline.cluster.submission import open_submissions
+
+        for submission in open_submissions(self.locations, self.benchmark.name):
+            engine = _engine(submission.engine, data_root=self.locations.root, num_devices=1, config_path=None)
+            overview = Overview(submission=submission, states=engine.states(submission))
+            yield from overview.under_way
+            if overview.is_over:
+                submission.note_ended()
+
+    def submit(self, pieces: "tuple[Piece, ...]", compute: dict[str, str | int]) -> "Submission":
+        """Submit *pieces*, and say how to come back to them."""
+        from tta_pipeline.cluster.submission import Submission
+
+        submission = Submission.create(
+            self.locations, benchmark=self.benchmark.name, engine=self.engine_name, pieces=pieces, compute=compute
+        )
+        self.engine.start(submission)
+        name = self.benchmark.name
+        say(
+            f"submitted {len(pieces):,} pieces as submission {submission.number} of {name}, in {submission.folder}\n"
+            f"how far it is: tta-pipeline submit {name} --status\n"
+            f"to watch it:   tta-pipeline submit {name} --status --watch\n"
+            f"to stop it:    tta-pipeline submit {name} --cancel"
+        )
+        return submission
+
+    def watch(self, submission: "Submission") -> None:
+        """Print how far *submission* is until it is over, or until Ctrl-C."""
+        said, told = "", time.monotonic()
+        try:
+            while True:
+                overview = self._overview(submission)
+                line = overview.line(self.at_once)
+                if line != said:
+                    say(line)
+                if overview.is_over:
+                    return
+                if time.monotonic() - told > _TOLD_EVERY_S:
+                    self._bring_up_to_date(overview)
+                    told = time.monotonic()
+                said = line
+                time.sleep(_WATCHED_EVERY_S)
+        except KeyboardInterrupt:
+            say(f"it goes on without you; come back with: tta-pipeline submit {self.benchmark.name} --status --watch")
+
+    def tell_status(self, submission: "Submission") -> int:
+        """Print how far *submission* is and what failed, and return the exit status: 0 unless something failed."""
+        from tta_pipeline.cluster.overview import STATUS_COLUMNS
+        from tta_pipeline.reports.tables import Table
+
+        overview = self._overview(submission)
+        self._bring_up_to_date(overview)
+        if overview.is_over:
+            submission.note_ended()
+        print_table(Table(columns=STATUS_COLUMNS, rows=tuple(overview.rows())))
+        say(overview.line(self.at_once))
+        problems = tuple(overview.problems())
+        for problem in problems:
+            say(problem)
+        return 1 if problems else 0
+
+    def _overview(self, submission: "Submission") -> "Overview":
+        from tta_pipeline.cluster.overview import Overview
+
+        return Overview(submission=submission, states=self.engine.states(submission))
+
+    def _bring_up_to_date(self, overview: "Overview") -> None:
+        """Bring the database up to the records, and Dagster's history if the engine keeps none."""
+        from tta_pipeline.metrics.database import publish_metrics
+
+        publish_metrics(self.locations)
+        if self.engine_name != "slurm":
+            return
+        from tta_pipeline.assets.catching_up import catch_up
+        from tta_pipeline.definitions import defs
+        from tta_pipeline.resources.queued_runs import lasting_instance
+
+        with lasting_instance() as instance:
+            num_new = catch_up(
+                instance,
+                defs.resolve_asset_graph(),
+                self.benchmark,
+                self.locations,
+                pieces=overview.done,
+                tell=say,
+            )
+        if num_new:
+            say(f"{num_new:,} partitions were news to Dagster")
+
+
+def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path | None) -> "Engine":
+    if name == "slurm":
+        from tta_pipeline.cluster.slurm import Slurm, read_slurm_config
+
+        return Slurm(config=read_slurm_config(config_path), data_root=data_root, num_devices=num_devices)
+    from tta_pipeline.resources.queued_runs import QueuedRuns
+
+    return QueuedRuns(engine=name, tell=say)
+
+
+def _checked(compute: dict[str, str | int]) -> dict[str, str | int]:
+    """Return *compute* if the resource of that name takes such settings."""
+    from pydantic import ValidationError
+
+    from tta_pipeline.mistakes import mistakes
+    from tta_pipeline.resources import Compute
+
+    try:
+        Compute.model_validate(compute)
+    except ValidationError as error:
+        raise click.UsageError(f"--compute: {'; '.join(mistakes(error, ''))}") from None
+    return compute
+
+
+def _chosen(benchmark: "Benchmark", names: str | None) -> tuple[str, ...]:
+    if names is None:
+        return tuple(benchmark.experiments)
+    chosen = tuple(name.strip() for name in names.split(","))
+    if unknown := [name for name in chosen if name not in benchmark.experiments]:
+        known = ", ".join(benchmark.experiments)
+        raise click.UsageError(f"--experiments has {', '.join(unknown)}; expected some of {known}")
+    return chosen

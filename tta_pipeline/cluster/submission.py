@@ -1,0 +1,172 @@
+"""What the user submitted: a file with its pieces, which engines read, and what became of each piece."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from tta_pipeline.cluster.pieces import Piece
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.files import read_file, write_atomically, write_once
+from tta_pipeline.locations import Locations
+from tta_pipeline.records.files import now
+
+Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
+UNDER_WAY: frozenset[Condition] = frozenset({"waiting", "running"})
+"""Conditions of pieces that will still do something."""
+_FILE = "submission.json"
+_CANCELLED, _ENDED = "cancelled", "ended"
+_MOST_BYTES = 2**28
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What an engine says of a piece."""
+
+    condition: Condition
+    log: str = ""
+    """Where its log is; empty: it has none yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """Pieces of a benchmark that were given to an engine together."""
+
+    number: int
+    """Number among the submissions of the benchmark, from 1."""
+    benchmark: str
+    engine: str
+    pieces: tuple[Piece, ...]
+    """Pieces in the order of their stages; the position of a piece here is its number, from 0."""
+    compute: Mapping[str, str | int]
+    """Settings of the machine that the pieces are run with, by the names of the resource `compute`."""
+    submitted_at: str
+    """Time in UTC."""
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The name that engines show."""
+        return f"{self.benchmark.replace('/', '__')}-{self.number}"
+
+    @property
+    def key(self) -> str:
+        """A name that no other submission has, also not one under another data root."""
+        return f"{self.name}-{re.sub('[^0-9]', '', self.submitted_at)}"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the user cancelled it: no further stage begins."""
+        return (self.folder / _CANCELLED).exists()
+
+    def note_cancelled(self) -> None:
+        """Let no further stage begin."""
+        write_atomically(self.folder / _CANCELLED, b"")
+
+    def note_ended(self) -> None:
+        """Let nobody ask for it again: no piece will still do something."""
+        write_atomically(self.folder / _ENDED, b"")
+
+    def of_stage(self, stage: str) -> tuple[int, ...]:
+        """Return the numbers of the pieces of *stage*."""
+        return tuple(number for number, piece in enumerate(self.pieces) if piece.stage == stage)
+
+    def outcome_path(self, number: int) -> Path:
+        """Return the file in which a piece without an engine that remembers notes how it ended."""
+        return self.folder / "outcomes" / f"{number}.json"
+
+    def log_path(self, number: int) -> Path:
+        """Return the log of the piece *number*, where the engine keeps none."""
+        return self.folder / "logs" / f"{number}.log"
+
+    @classmethod
+    def create(
+        cls,
+        locations: Locations,
+        *,
+        benchmark: str,
+        engine: str,
+        pieces: Sequence[Piece],
+        compute: Mapping[str, str | int],
+    ) -> Self:
+        """Write a submission of *pieces*, with the next free number."""
+        folder = locations.submissions(benchmark)
+        number = max(_numbers(folder), default=0)
+        while True:
+            number += 1
+            made = cls(
+                number=number,
+                benchmark=benchmark,
+                engine=engine,
+                pieces=tuple(pieces),
+                compute=compute,
+                submitted_at=now(),
+                folder=folder / str(number),
+            )
+            if write_once(made.folder / _FILE, made._encoded()):
+                return made
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Return the submission in *folder*.
+
+        Raises:
+            SubmissionError: it cannot be read.
+        """
+        path = folder / _FILE
+        try:
+            facts = json.loads(read_file(path, limit_bytes=_MOST_BYTES))
+            pieces = tuple(
+                Piece(**{**piece, "assets": tuple(piece["assets"]), "keys": tuple(piece["keys"])})
+                for piece in facts.pop("pieces")
+            )
+            return cls(**facts, pieces=pieces, number=int(folder.name), folder=folder)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise SubmissionError(
+                f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
+            ) from error
+
+    def _encoded(self) -> bytes:
+        return json.dumps(
+            {
+                "benchmark": self.benchmark,
+                "engine": self.engine,
+                "compute": dict(self.compute),
+                "submitted_at": self.submitted_at,
+                "pieces": [asdict(piece) for piece in self.pieces],
+            }
+        ).encode()
+
+
+def open_submissions(locations: Locations, benchmark: str) -> Iterator[Submission]:
+    """Yield the submissions of *benchmark* that nobody saw end, in their order.
+
+    Raises:
+        SubmissionError: one cannot be read.
+    """
+    folder = locations.submissions(benchmark)
+    names = [str(number) for number in _numbers(folder)]
+    yield from (Submission.read(folder / name) for name in names if not (folder / name / _ENDED).exists())
+
+
+def newest_submission(locations: Locations, benchmark: str) -> Submission:
+    """Return the newest submission of *benchmark*.
+
+    Raises:
+        SubmissionError: there is none, or it cannot be read.
+    """
+    folder = locations.submissions(benchmark)
+    numbers = _numbers(folder)
+    if not numbers:
+        raise SubmissionError(
+            f"found no submission of {benchmark} in {folder}; expected one: tta-pipeline submit {benchmark}"
+        )
+    return Submission.read(folder / str(numbers[-1]))
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Return the numbers of the submissions in *folder*, ascending."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted(int(path.name) for path in paths if path.name.isdecimal() and (path / _FILE).exists())

@@ -1,0 +1,148 @@
+"""A real Slurm of one node, with two devices that are none: Debian's packages `slurm-wlm` and `munge`, started as root.
+
+Its commands find it by the environment that `SlurmNode.environment` returns.
+"""
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+NUM_DEVICES = 2
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+_START_S = 60
+_CONF = """ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ctld_port}
+SlurmdPort={slurmd_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+CryptoType=crypto/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+GresTypes=gpu
+JobRequeue=1
+KillWait=5
+SlurmctldTimeout=30
+SlurmdTimeout=15
+ReturnToService=2
+SchedulerParameters=sched_interval=2,sched_min_interval=100000
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=1000 Gres=gpu:{devices} State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+"""
+
+
+def why_not() -> str:
+    """Return why no Slurm can be started here; empty if one can."""
+    missing = [
+        program for program in _PROGRAMS if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None
+    ]
+    if missing:
+        return f"{', '.join(missing)} is not installed (Debian: slurm-wlm munge)"
+    return "" if os.getuid() == 0 else "slurmd needs root"
+
+
+class SlurmNode:
+    """A controller and a node, as long as the block lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.host = socket.gethostname().partition(".")[0]
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment in which Slurm's commands find this node."""
+        return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+
+    def __enter__(self) -> Self:
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        self._write_configuration()
+        try:
+            self._start("munged", "--foreground", "--force", f"--socket={self.folder}/munge.socket",
+                        f"--key-file={self.folder}/munge.key", f"--pid-file={self.folder}/munged.pid",
+                        f"--log-file={self.folder}/munged.log", f"--seed-file={self.folder}/munged.seed")  # fmt: skip
+            self._wait_for("the socket of munged", (self.folder / "munge.socket").exists)
+            self._start("slurmctld", "-D", "-f", str(self.folder / "slurm.conf"))
+            self._start("slurmd", "-D", "-f", str(self.folder / "slurm.conf"))
+            self._wait_for(
+                "an idle node", lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T", check=False)
+            )
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run("scancel", "--user=root", check=False)
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Return what a command of Slurm's prints."""
+        done = subprocess.run(command, env=self.environment, check=check, capture_output=True, text=True, timeout=60)
+        return done.stdout
+
+    def _start(self, *command: str) -> None:
+        log = (self.folder / f"{command[0]}.out").open("wb")
+        self._processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
+
+    def _wait_for(self, what: str, is_there: Callable[[], bool]) -> None:
+        until = time.monotonic() + _START_S
+        while not is_there():
+            if time.monotonic() > until:
+                logs = "\n".join(
+                    path.read_text(errors="replace")[-2000:] for path in self.folder.glob("*.[lo][ou][gt]")
+                )
+                raise TimeoutError(f"found no sign of {what} in {_START_S} s:\n{logs}")
+            time.sleep(0.2)
+
+    def _write_configuration(self) -> None:
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        ports = _free_ports(2)
+        conf = _CONF.format(
+            host=self.host, folder=self.folder, ctld_port=ports[0], slurmd_port=ports[1], cpus=os.cpu_count(),
+            devices=NUM_DEVICES,
+        )  # fmt: skip
+        (self.folder / "slurm.conf").write_text(conf)
+        lines = []
+        for number in range(NUM_DEVICES):
+            device = self.folder / f"device{number}"
+            os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+            lines.append(f"Name=gpu File={device}")
+        (self.folder / "gres.conf").write_text("\n".join(lines) + "\n")
+
+
+def _free_ports(number: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(number)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
