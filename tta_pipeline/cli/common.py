@@ -148,7 +148,7 @@ def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
     }
 
 
-def settings_of(option: str, settings: Sequence[str]) -> dict[str, Any]:
+def settings_of(option: str, settings: Sequence[str]) -> JsonObject:
     """Return each `NAME=VALUE` of *settings*, which *option* was given; values are JSON, or else text."""
     found = {}
     for setting in settings:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say, settings_of
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ def submit(
         config_path=config_path,
     )
     if submission is None:
-        compute = _checked({**settings_of("--compute", settings), "device": submitter.kind_of_device(device)})
-        pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=compute["device"])
+        kind = submitter.kind_of_device(device)
+        compute = _checked({**settings_of("--compute", settings), "device": kind})
+        pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=kind)
         if not pieces or dry_run:
             return
         submission = submitter.submit(pieces, compute)
@@ -133,11 +135,9 @@ class _Submitter:
 
     def kind_of_device(self, asked: str | None) -> str:
         """Return the kind of device that computes: on a cluster one that is perhaps not here."""
-        from tta_pipeline.evaluation.accelerator import device_type
+        from tta_pipeline.evaluation.accelerator import KIND_ON_CLUSTERS, device_type
 
-        if asked:
-            return asked
-        return device_type("auto") if self.engine_name == "local" else "cuda"
+        return asked or (device_type("auto") if self.engine_name == "local" else KIND_ON_CLUSTERS)
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return what is to be submitted, and print it."""
@@ -175,7 +175,7 @@ class _Submitter:
             if overview.is_over:
                 submission.note_ended()
 
-    def submit(self, pieces: "tuple[Piece, ...]", compute: dict[str, str | int]) -> "Submission":
+    def submit(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
         """Submit *pieces*, and say how to come back to them."""
         from tta_pipeline.cluster.submission import Submission
 
@@ -266,13 +266,16 @@ def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path |
     return QueuedRuns(engine=name, tell=say)
 
 
-def _checked(compute: dict[str, str | int]) -> dict[str, str | int]:
+def _checked(compute: JsonObject) -> JsonObject:
     """Return *compute* if the resource of that name takes such settings."""
     from pydantic import ValidationError
 
     from tta_pipeline.mistakes import mistakes
     from tta_pipeline.resources import Compute
 
+    if unknown := compute.keys() - Compute.model_fields.keys():
+        known = ", ".join(sorted(Compute.model_fields))
+        raise click.UsageError(f"--compute has {', '.join(sorted(unknown))}; expected some of {known}")
     try:
         Compute.model_validate(compute)
     except ValidationError as error:

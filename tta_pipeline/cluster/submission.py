@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -10,6 +10,7 @@ from typing import Literal, Self
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.files import read_file, write_atomically, write_once
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.files import now
 
@@ -40,7 +41,7 @@ class Submission:
     engine: str
     pieces: tuple[Piece, ...]
     """Pieces in the order of their stages; the position of a piece here is its number, from 0."""
-    compute: Mapping[str, str | int]
+    compute: JsonObject
     """Settings of the machine that the pieces are run with, by the names of the resource `compute`."""
     submitted_at: str
     """Time in UTC."""
@@ -89,7 +90,7 @@ class Submission:
         benchmark: str,
         engine: str,
         pieces: Sequence[Piece],
-        compute: Mapping[str, str | int],
+        compute: JsonObject,
     ) -> Self:
         """Write a submission of *pieces*, with the next free number."""
         folder = locations.submissions(benchmark)

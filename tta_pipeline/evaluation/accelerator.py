@@ -35,6 +35,10 @@ _TF32_KINDS = ("cuda",)
 _WITHOUT_FLOAT64 = ("mps",)
 _CAST_TO = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
+KIND_ON_CLUSTERS = "cuda"
+"""Kind of device that the nodes of a cluster have, unless the user says otherwise; the machine that submits may have
+none."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceFacts:
