@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -87,10 +87,11 @@ def evaluate(
     )
     require_outputs(network, num_classes=num_classes, image_size=shards.image_size, called=f"the model {model}")
     report = nothing if is_quiet else say
+    hyperparameters: dict[str, Any] = dict(settings_of("--set", settings))
     with leased_device(device, report) as leased:
         built = build(
             method, network.to(leased), num_classes=num_classes, preset=preset, seed=seed, batch_size=batch_size,
-            **settings_of("--set", settings),
+            **hyperparameters,
         )  # fmt: skip
         row = evaluate_alone(
             built, shards, batch_size=batch_size, limit=limit, name=experiment, progress=log_reporter(report)
