@@ -90,6 +90,8 @@ def submit(
         config_path=config_path,
     )
     if submission is None:
+        if not dry_run:
+            submitter.engine.require_ready()
         kind = submitter.kind_of_device(device)
         compute = _checked({**settings_of("--compute", settings), "device": kind})
         pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=kind)
@@ -146,7 +148,6 @@ class _Submitter:
         from tta_pipeline.metrics.database import publish_metrics
         from tta_pipeline.reports.tables import Table
 
-        self.engine.require_ready()
         publish_metrics(self.locations)  # what was measured is asked for there
         busy = tuple(self._under_way())
         planner = Planner(
