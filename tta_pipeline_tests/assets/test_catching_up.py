@@ -1,0 +1,70 @@
+"""Dagster is told of what was made without it, from files."""
+
+import dagster as dg
+import pytest
+
+from tta_pipeline.assets.catching_up import catch_up
+from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.cluster.pieces import Piece
+from tta_pipeline.definitions import build_definitions
+from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+
+KEYS = tuple(cell.key for cell in SMALL_CELLS)
+PIECES = (
+    Piece(stage="sets", assets=("clean/source_split", "clean/tar_shards", "clean/shard_manifest")),
+    Piece(stage="shards", assets=("source_split", "tar_shards", "shard_manifest"), keys=KEYS),
+    Piece(stage="training", assets=("source_model",)),
+    Piece(stage="evaluations", assets=("evaluation/source", "evaluation/tent"), keys=KEYS),
+    Piece(stage="evaluations", assets=("clean/evaluation/tent",)),
+    Piece(stage="report", assets=("robustness_report",)),
+)
+
+
+@pytest.fixture(scope="module")
+def told(sweep: Project):
+    """Two new histories of the sweep: as its runs wrote it, and as `catch_up` tells an empty one."""
+    benchmark = load_all(sweep.locations).benchmark("small")
+    graph = build_definitions(sweep.locations).resolve_asset_graph()
+
+    def tell(instance: dg.DagsterInstance) -> int:
+        return catch_up(instance, graph, benchmark, sweep.locations, pieces=PIECES, tell=lambda _: None)
+
+    with dg.DagsterInstance.from_config(str(sweep.home)) as run, dg.DagsterInstance.ephemeral() as empty:
+        yield run, empty, tell(empty), tell(empty)
+
+
+def test_every_partition_is_news_once(told):
+    """What is told again is not reported again."""
+    _, _, first, second = told
+
+    assert len(SMALL_CELLS) * 5 + 3 + 1 + 1 + 1 == first
+    assert 0 == second
+
+
+@pytest.mark.parametrize(
+    "asset", ["source_split", "tar_shards", "shard_manifest", "evaluation/source", "evaluation/tent"]
+)
+def test_each_partition_has_the_version_that_a_run_gives_it(told, asset: str):
+    """So nothing shows as out of date, and a later run finds nothing changed."""
+    run, empty, *_ = told
+    key = dg.AssetKey(["small", *asset.split("/")])
+
+    for partition in KEYS:
+        assert version(run, key, partition) == version(empty, key, partition)
+
+
+@pytest.mark.parametrize(
+    "asset", ["clean/source_split", "clean/tar_shards", "clean/shard_manifest", "clean/evaluation/tent", "source_model"]
+)
+def test_what_has_no_partitions_is_told_too(told, asset: str):
+    """With the version that a run gives it."""
+    run, empty, *_ = told
+    key = dg.AssetKey(["small", *asset.split("/")])
+
+    assert version(run, key) == version(empty, key) is not None
+
+
+def version(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> str:
+    """Return the data version that *instance* has."""
+    record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)
+    return record.event_log_entry.tags["dagster/data_version"]
