@@ -1,6 +1,5 @@
 """Result records and the DuckDB database made from them."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -28,7 +27,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def locations(self) -> Locations:
         """The paths under the data root."""
-        return Locations(root=Path(self.data_root).absolute()) if self.data_root else Locations.from_environment()
+        return Locations.of(self.data_root, "")
 
     def record(
         self,
