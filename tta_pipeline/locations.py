@@ -176,6 +176,11 @@ class Locations:
         return self.store
 
 
+def results_url() -> str:
+    """Return `TTA_RESULTS_URL`, to which runs send their records; empty: they send none."""
+    return os.environ.get("TTA_RESULTS_URL", "")
+
+
 def owner_of(path: Path) -> str:
     """Return the name of the user to whom *path* belongs, or the number if there is no name."""
     user = path.stat().st_uid
