@@ -146,6 +146,15 @@ def fetch_records(root: Path, url: str, progress: Reporter = quiet) -> Fetched:
     return Fetched(num_fetched=num_fetched, num_known=len(found) - len(new), set_aside=tuple(set_aside))
 
 
+def require_bucket(url: str) -> None:
+    """Refuse a *url* to which no records can be sent.
+
+    Raises:
+        StreamError: it is none of S3 or Google Cloud Storage, or cannot be listed.
+    """
+    waited_for(listed_below(checked_url(url, expected=_SCHEMES)))
+
+
 def identity_of(record: Record) -> str:
     """Return a hash of everything in *record* but its number, which is another one wherever it is taken over."""
     content = [record.kind, record.run_id, record.started_at, record.versions, record.facts]

@@ -35,6 +35,21 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         """The paths under the data root."""
         return Locations.of(self.data_root, "")
 
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - so Dagster calls it
+        """Refuse a URL to which records could not be sent before anything is computed for them.
+
+        Raises:
+            StreamError: it is none of a bucket, or the bucket cannot be listed.
+        """
+        from tta_pipeline.records.remote import require_bucket
+
+        if url := self._url:
+            require_bucket(url)
+
+    @property
+    def _url(self) -> str:
+        return self.results_url or results_url()
+
     def record(
         self,
         benchmark_name: str,
@@ -87,8 +102,7 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     def _send(self, log: dg.DagsterLogManager, *, is_last: bool) -> None:
         from tta_pipeline.errors import StreamError
 
-        url = self.results_url or results_url()
-        if not url:
+        if not (url := self._url):
             return
         try:
             num_sent = _sender(self.locations.root, url).send()

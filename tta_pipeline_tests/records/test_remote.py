@@ -224,3 +224,18 @@ def test_two_machines_evaluate_and_the_user_has_everything(
     row = newest.evaluation
     kept = user.locations.predictions("small") / "source/contrast-3" / f"{row.samples_sha256}.parquet"
     assert row.predictions_sha256 == SamplePredictions.read(kept, sha256=row.samples_sha256).sha256
+
+
+@pytest.mark.usefixtures("bucket")
+def test_a_bucket_that_is_not_there_ends_a_run_before_it_computes(
+    tmp_path: Path, sweep: Project, monkeypatch: pytest.MonkeyPatch
+):
+    """The error names the URL; nothing is evaluated that could not be sent."""
+    monkeypatch.setenv("TTA_RESULTS_URL", "s3://nowhere/results")
+    project = own_sweep(tmp_path / "one", sweep)
+
+    refused = project.materialize("small/evaluation/source", "--partition", "contrast|3")
+
+    assert 0 != refused.returncode
+    assert "s3://nowhere/results: found" in refused.stderr
+    assert not list(record_paths(project.locations.root))
