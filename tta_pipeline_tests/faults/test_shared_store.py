@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tta_pipeline.locations import owner_of
 from tta_pipeline.records.files import read_record, record_paths
 from tta_pipeline_tests.conftest import Project
 
@@ -117,7 +118,10 @@ def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
     process = ben.start("-c", VERB, "doctor", "--json")
     findings = {each["subject"]: each for each in json.loads(process.communicate()[0])}
     assert str(ben.data_root) in findings["data root"]["found"]
-    assert f"{ben.store} (TTA_SHARDS_ROOT) of user {KEEPER}, only read: shards of small" in findings["store"]["found"]
+    assert (
+        f"{ben.store} (TTA_SHARDS_ROOT) of user {owner_of(ben.store)}, only read: shards of small"
+        in findings["store"]["found"]
+    )
 
     process = ben.start("-c", VERB, "clean", "--dry-run", "--json")
     assert [] == json.loads(process.communicate()[0])
@@ -135,7 +139,7 @@ def test_what_would_write_into_the_store_is_refused(people: tuple[Person, Person
     _, errors = refused.communicate()
 
     assert 0 != refused.returncode
-    assert f"is in the store {ada.store} (TTA_SHARDS_ROOT) of user {KEEPER}, which is only read" in errors
+    assert f"is in the store {ada.store} (TTA_SHARDS_ROOT) of user {owner_of(ada.store)}, which is only read" in errors
     assert "unset TTA_SHARDS_ROOT to have shards of your own" in errors
     assert before == state(ada.store)
     assert not (ada.data_root / "small").exists()
