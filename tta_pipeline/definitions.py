@@ -52,7 +52,7 @@ def build_definitions(locations: Locations) -> dg.Definitions:
             *(new_cells_sensor(each) for each in benchmarks.values() if not each.is_drawn),
         ],
         resources={
-            "store": ShardStore(data_root=data_root),
+            "store": ShardStore(data_root=data_root, shards_root=str(locations.store or "")),
             "metrics": MetricsStore(data_root=data_root),
             "compute": Compute(),
         },

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,7 +17,8 @@ from typing import BinaryIO
 
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
-_ABANDONED_AFTER_S = 60.0  # a folder is locked microseconds after it is made; a minute is beyond doubt
+_ALIVE_EVERY_S = 30.0
+_ABANDONED_AFTER_S = 600.0  # a living process marks its folder far more often, also one whose lock is not seen here
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
@@ -137,7 +139,9 @@ def write_once(path: Path, data: bytes) -> bool:
         _write_synced(beside, data)
         os.link(beside, path)
     except FileExistsError:
-        return False
+        # NFS may say so of a link that it has just made itself, if the first answer was lost on the way.
+        if beside.stat().st_nlink == 1:
+            return False
     finally:
         beside.unlink(missing_ok=True)
     fsync_path(path.parent)
@@ -186,7 +190,13 @@ def changing(folder: Path) -> Iterator[None]:
     """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards."""
     path = folder.with_name(f".{folder.name}.lock")
     while True:
-        with path.open("a") as file:
+        try:
+            opened = path.open("a")
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            continue  # another host has just removed the file that this one still remembers
+        with opened as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             # The previous holder has removed the name of its file: a third process would lock a new file of that name.
             if not _is_still(path, file.fileno()):
@@ -194,7 +204,7 @@ def changing(folder: Path) -> Iterator[None]:
             try:
                 yield
             finally:
-                path.unlink()
+                path.unlink(missing_ok=True)  # where locks hold on one host only, another may have been as far
             return
 
 
@@ -202,7 +212,8 @@ def changing(folder: Path) -> Iterator[None]:
 def temporary_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside *target*, named after it, and remove whatever has that name when the block ends.
 
-    It is locked until then, which distinguishes it from what a killed process left behind; that is removed here too.
+    Until then it is locked, and its time is set to now again and again, since a lock may hold on one host only: this
+    distinguishes it from what a killed process left behind. That is removed here too.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
@@ -213,7 +224,8 @@ def temporary_folder(target: Path) -> Iterator[Path]:
         # NFS cannot lock folders; there nothing is ever taken for abandoned, and `doctor` names what was left.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield folder
+        with _marked_alive(folder):
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
@@ -222,10 +234,49 @@ def temporary_folder(target: Path) -> Iterator[Path]:
 def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     """Remove the unpublished folders in *parent* that no living process holds; return their paths."""
     candidates = [path for path in parent.iterdir() if _UNPUBLISHED_NAME.match(path.name) and path.is_dir()]
-    abandoned = tuple(path for path in candidates if _is_abandoned(path))
+    abandoned = tuple(path for path in candidates if is_abandoned(path))
     for path in abandoned:
-        shutil.rmtree(path, ignore_errors=True)
+        # By another name first: should its process be alive after all, half a folder can never be published.
+        aside = path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-abandoned")
+        with contextlib.suppress(FileNotFoundError):  # another process was first
+            shutil.rmtree(path.rename(aside), ignore_errors=True)
     return abandoned
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Return whether no living process holds the unpublished *folder*, on this machine or another."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER_S
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _marked_alive(folder: Path) -> Iterator[None]:
+    """Set the time of *folder* to now again and again until the block ends."""
+    is_done = threading.Event()
+
+    def mark() -> None:
+        while not is_done.wait(_ALIVE_EVERY_S):
+            try:
+                os.utime(folder)
+            except OSError:  # it has been published, or removed
+                return
+
+    marking = threading.Thread(target=mark, name="tta_pipeline_alive", daemon=True)
+    marking.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        marking.join()
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
@@ -246,20 +297,6 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _is_abandoned(folder: Path) -> bool:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER_S
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-
-
 def _fsync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -268,14 +305,24 @@ def _fsync_tree(folder: Path) -> None:
 
 
 def _take_place(beside: Path, target: Path) -> None:
-    """Put *beside* in the place of *target*; the old target is then called *beside*."""
+    """Put *beside* in the place of *target*; the old target is then called *beside*, or removed."""
+    asides = []
+    # Where locks hold on one host only, another process may put its own there at any moment: the last one stays.
+    while not _renamed(beside, target) and not _exchange(beside, target):
+        asides.append(_set_aside(target))
+    for aside in asides:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _renamed(beside: Path, target: Path) -> bool:
+    """Give *beside* the name *target*; return False if there is something of that name."""
     try:
         beside.rename(target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        if not _exchange(beside, target):
-            _set_aside(beside, target)
+        return False
+    return True
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -286,9 +333,9 @@ def _exchange(one: Path, other: Path) -> bool:
     return bool(libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
 
 
-def _set_aside(beside: Path, target: Path) -> None:
-    # For file systems without an exchange: for the moment between the two renames a reader finds nothing.
+def _set_aside(target: Path) -> Path:
+    """Rename *target*, on a file system without an exchange: until the next rename a reader finds nothing there."""
     aside = _name_beside(target)
-    target.rename(aside)
-    beside.rename(target)
-    shutil.rmtree(aside, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):  # another process has just done so
+        target.rename(aside)
+    return aside

@@ -236,6 +236,36 @@ async def listed(url: str) -> tuple[str, ...]:
     return tuple(sorted({unquote(name).rstrip("/").rpartition("/")[2] for name in found}))
 
 
+async def listed_below(url: str) -> tuple[str, ...]:
+    """Return the paths below *url*, a folder of a bucket, of all objects in it, at any depth; none if it is empty.
+
+    Raises:
+        StreamError: there is no such bucket, or it cannot be listed.
+    """
+    scheme, _, place = url.partition("://")
+
+    async def paths() -> tuple[str, ...]:
+        file_system = _file_system(scheme)
+        file_system.invalidate_cache()
+        return tuple(await file_system._find(place))  # noqa: SLF001 - so fsspec names coroutines
+
+    found = await _retried(url, paths, problem=lambda _: "", expected="a bucket that can be listed")
+    return tuple(sorted(path.removeprefix(f"{place}/") for path in found if path.startswith(f"{place}/")))
+
+
+async def write_file(url: str, data: bytes) -> None:
+    """Make *data* the object of a bucket at *url*; it appears whole.
+
+    Raises:
+        StreamError: it cannot be written.
+    """
+
+    async def write() -> None:
+        await _file_system(urlsplit(url).scheme)._pipe_file(url, data)  # noqa: SLF001 - so fsspec names coroutines
+
+    await _retried(url, write, problem=lambda _: "", expected="a bucket that can be written to")
+
+
 def require_same(url: str, found: FileFacts, expected: FileFacts) -> None:
     """Refuse a file that is no longer the one that it was.
 

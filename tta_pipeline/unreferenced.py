@@ -49,7 +49,8 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
         if not loaded.faults:  # what is left out may name any file
             yield from _of_trained_models(benchmark, locations, weights)
-    manifests = set(map(file_sha256, _manifests(locations.root))) if decoded else set[str]()
+    roots = locations.roots if decoded else ()
+    manifests = {file_sha256(path) for root in roots for path in _manifests(root)}
     for folder in decoded:
         for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
             yield _found("decoded", "", path)

@@ -210,17 +210,19 @@ def test_left_overs_of_killed_runs_are_told_from_living_ones(locations: Location
 
 
 def test_files_of_killed_runs_are_named(locations: Locations):
-    """A record and a copy of the database that were never finished can be removed by hand."""
+    """A record that was never finished can be removed by hand, and so can a folder with a copy of the database."""
     cell = locations.results("mine") / "evaluations" / "source" / "fog-5"
     cell.mkdir(parents=True)
-    record, copy = cell / ".unpublished-1-000001.json", locations.root / ".metrics.duckdb-1"
+    record, copy = cell / ".unpublished-1-000001.json", locations.root / ".unpublished-2-metrics.duckdb"
+    record.write_text("{")
+    copy.mkdir()
     for path in (record, copy):
-        path.write_text("{")
         aged(path)
 
-    text = told(doctored.left_overs(locations))["left-overs"]
+    text = " ".join(f"{each.found}" for each in doctored.left_overs(locations))
 
-    assert "2 files of killed runs" in text
+    assert "1 files of killed runs" in text
+    assert "1 folders of killed runs" in text
     assert str(copy) in text
     assert str(record) in text
 

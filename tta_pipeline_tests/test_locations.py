@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cli import main
 from tta_pipeline.doctor import examine
 from tta_pipeline.errors import DataRootError, LoaderError
@@ -19,7 +20,7 @@ from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.conftest import SMALL
 from tta_pipeline_tests.metrics.made import record
-from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 STRANGE = "da[t]a* {a,b} '\"ü$x #%41&|~;"
 
@@ -77,3 +78,66 @@ def test_a_data_root_that_cannot_work_is_refused_at_once(tmp_path: Path, name: s
     assert finished.stderr.startswith("DataRootError: the data root is ")
     assert 1 == len(finished.stderr.splitlines())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Locations:
+    """An own data root and a store with shards and weights of `small`."""
+    for name in ("shards", "source_models"):
+        (tmp_path / "lab" / "small" / name).mkdir(parents=True)
+    (tmp_path / "lab" / "small" / "source_models" / "cnn.safetensors").touch()
+    (tmp_path / "lab" / "benchmarks").mkdir()
+    return Locations(root=tmp_path / "own", store=tmp_path / "lab")
+
+
+def test_a_store_has_shards_and_the_own_root_has_results(store: Locations):
+    """What others made is read where they keep it; results, trainings, and benchmarks of one's own are one's own."""
+    of_the_store = (store.shards("small", CELL), store.class_map("small"), store.source_model("small", "cnn"))
+    own = (
+        store.results("small"), store.states("small"), store.predictions("small"), store.training("small", "cnn"),
+        store.source_model("small", "of_mine"), store.shards("mine", CELL), store.class_map("mine"), store.metrics,
+    )  # fmt: skip
+
+    assert all(path.is_relative_to(store.store) for path in of_the_store)
+    assert all(path.is_relative_to(store.root) for path in own)
+    for path in own:
+        store.require_own(path)
+    for path in of_the_store:
+        with pytest.raises(DataRootError, match=r"in the store .*/lab \(TTA_SHARDS_ROOT\) of user"):
+            store.require_own(path)
+
+
+def test_shards_in_both_places_are_refused(store: Locations):
+    """Which of them an evaluation would read could not be seen in its result."""
+    (store.root / "small" / "shards").mkdir(parents=True)
+
+    with pytest.raises(DataRootError, match="expected them in one of the two"):
+        store.shards("small", CELL)
+
+
+def test_a_store_that_is_not_there_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without it every benchmark would be made anew; and a store in the own root would be written to."""
+    monkeypatch.setenv("TTA_SHARDS_ROOT", str(tmp_path / "lab"))
+    with pytest.raises(DataRootError, match="which is not a folder that can be read"):
+        Locations.from_environment()
+
+    (tmp_path / "lab").mkdir()
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path))
+    with pytest.raises(DataRootError, match="which is in your own data root"):
+        Locations.from_environment()
+
+    monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "lab"))
+    assert Locations.from_environment().store is None
+
+
+def test_an_own_benchmark_file_counts_instead_of_the_store_s(store: Locations):
+    """Its experiments read the store's shards; files of other names are read from both."""
+    for folder, name, title in (("lab", "small", "Theirs"), ("lab", "other", "Other"), ("own", "small", "Mine")):
+        path = store.root.parent / folder / "benchmarks" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SMALL.replace("Few digits, few cells", title))
+
+    loaded = load_all(store)
+
+    assert ("Mine", "Other") == (loaded.benchmarks["small"].title, loaded.benchmarks["other"].title)
+    assert () == loaded.faults

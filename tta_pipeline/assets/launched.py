@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -54,7 +53,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
     results = ExperimentResults(
         benchmark=Benchmark.model_validate(extras["benchmark"]),
         experiment_name=extras["experiment"],
-        locations=Locations(root=Path(extras["data_root"])),
+        locations=Locations.of(extras["data_root"], extras["shards_root"]),
     )
     keys = [parse_key(key, results.keys) for key in extras["keys"]]
     with ExperimentRunner(
@@ -79,7 +78,7 @@ def _train(order: _Order, ranks: Ranks) -> None:
     training = SourceTraining(
         benchmark=Benchmark.model_validate(order.extras["benchmark"]),
         model=order.extras["model"],
-        locations=Locations(root=Path(order.extras["data_root"])),
+        locations=Locations.of(order.extras["data_root"], order.extras["shards_root"]),
     )
     training.train(machine=Machine(**order.extras["machine"]), ranks=ranks, say=order.tell)
 

@@ -55,6 +55,7 @@ def _launch(
         extras={
             "benchmark": of.benchmark.model_dump(mode="json"),
             "data_root": str(of.locations.root),
+            "shards_root": str(of.locations.store or ""),
             "machine": asdict(machine),
             **order,
         },

@@ -4,7 +4,7 @@ import dagster as dg
 
 from tta_pipeline.assets.scope import CellScope, SetScope
 from tta_pipeline.partitions import CLEAN
-from tta_pipeline.resources import MetricsStore
+from tta_pipeline.resources import MetricsStore, ShardStore
 
 
 def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
@@ -25,12 +25,14 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         description="The whole benchmark on one page that loads nothing: who wins, where, at what cost, and where time "
         "went; its figures and tables as files.",
     )
-    def asset(context: dg.AssetExecutionContext, metrics: MetricsStore) -> dg.MaterializeResult[None]:
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
+    ) -> dg.MaterializeResult[None]:
         from tta_pipeline.reports.report import write_report
 
         set_aside = metrics.publish_now(context.log)  # it is what comes at the end, and reads the database
         benchmark = scope.benchmark
-        report = write_report(metrics.locations, benchmark, set_aside=set_aside)
+        report = write_report(store.locations, benchmark, set_aside=set_aside)
         context.log.info(f"report in {report.path}")
         if set_aside:
             raise dg.Failure(

@@ -91,6 +91,7 @@ def _publish(
 
     benchmark, started_at = scope.benchmark, now()
     folder = locations.shards(benchmark.name, cell)
+    locations.require_own(folder)
     if benchmark.source.is_remote:
         published = _adopted_from_afar(scope, locations, folder, cell, context.log.info)
         return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)

@@ -48,6 +48,7 @@ def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> Partition
         jpeg_quality=source.stored_quality,
     )
     root = locations.generated_source(scope.benchmark.name)
+    locations.require_own(root / cell.path)
     generated = generate_cell(root, cell, settings)
     return PartitionReport(
         summary=f"{generated.num_images:,} images in {root / cell.path}",

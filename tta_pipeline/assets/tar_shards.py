@@ -79,6 +79,7 @@ def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionRepo
     from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 
     folder = locations.shards(scope.benchmark.name, cell)
+    locations.require_own(folder)
     source = observed_source(scope.benchmark, locations)
     if isinstance(source, RemoteShards):
         return _located(source, folder, cell)

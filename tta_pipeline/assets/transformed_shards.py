@@ -58,9 +58,11 @@ def _transform(
     from tta_pipeline.shards.transformation import transform_shard_set
 
     benchmark, locations, started_at = scope.benchmark, store.locations, now()
+    folder = locations.transformed(benchmark.name, name, cell)
+    locations.require_own(folder)
     transformed = transform_shard_set(
         locations.shards(benchmark.name, cell),
-        locations.transformed(benchmark.name, name, cell),
+        folder,
         benchmark.transforms[name],
         log_reporter(context.log.info),
         workers,

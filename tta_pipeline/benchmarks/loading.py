@@ -1,7 +1,7 @@
 """Loads all benchmark files; faulty files and experiments are reported and left out."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,11 +88,13 @@ class Loaded:
 
 
 def load_all(locations: Locations) -> Loaded:
-    """Read the benchmark files that come with the project, and those under the data root.
+    """Read the benchmark files that come with the project, those under the data root, and those of the store.
 
+    A file under the data root counts instead of the store's file of the same name, whose shards its experiments read.
     A benchmark that has results of another form of its file is left out: they would count twice.
     """
-    loaded = load_benchmarks(EMBEDDED, locations.benchmark_files)
+    own, *stores = locations.benchmark_folders
+    loaded = load_benchmarks(EMBEDDED, own, instead_of=stores)
     others = {name: other_results(each, locations) for name, each in loaded.benchmarks.items()}
     faults = tuple(
         Fault(
@@ -118,12 +120,18 @@ def other_results(benchmark: Benchmark, locations: Locations) -> Path | None:
     return next((before / kind for kind in RESULT_KINDS if (before / kind).is_dir()), None)
 
 
-def load_benchmarks(*folders: Path) -> Loaded:
-    """Read every benchmark file in *folders*; of two names that differ only in case, the first counts."""
+def load_benchmarks(*folders: Path, instead_of: Sequence[Path] = ()) -> Loaded:
+    """Read every benchmark file in *folders*; of two names that differ only in case, the first counts.
+
+    Those in *instead_of* are read too, but for files of the same names as in *folders*.
+    """
     benchmarks: dict[str, Benchmark] = {}
     faults: list[Fault] = []
     paths: dict[str, Path] = {}
-    for path in _files(*folders, faults=faults):
+    found_in = list(_files(*folders, faults=faults))
+    names = {path.name for path in found_in}
+    others = (path for path in _files(*instead_of, faults=faults) if path.name not in names)
+    for path in (*found_in, *others):
         same = paths.setdefault(path.stem.lower(), path)
         if same != path:
             sentence = f"{path} and {same} have the same name; expected different names: rename one"

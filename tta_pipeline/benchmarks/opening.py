@@ -36,6 +36,7 @@ def benchmark_class_map(
 
     Raises:
         ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
+        DataRootError: nothing is pinned in a store that is only read.
     """
 
     def find() -> tuple[str, ...]:
@@ -44,6 +45,8 @@ def benchmark_class_map(
         return (source or observed_source(benchmark, locations)).class_names()
 
     pinned_at = locations.class_map(benchmark.name)
+    if not pinned_at.exists():
+        locations.require_own(pinned_at)
     pinned = pin_class_map(pinned_at, find)
     if benchmark.names_classes and not _is_missing(benchmark):
         pinned.require_same(_named_classes(benchmark), where=Path(benchmark.class_map), pinned_at=pinned_at)

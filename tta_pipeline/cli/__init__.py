@@ -11,6 +11,7 @@ from tta_pipeline.cli.download import download
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.experiments import experiments
 from tta_pipeline.cli.fetch import fetch
+from tta_pipeline.cli.fetch_results import fetch_results
 from tta_pipeline.cli.loader_bench import loader_bench
 from tta_pipeline.cli.metrics import metrics
 from tta_pipeline.cli.new_benchmark import new_benchmark
@@ -24,8 +25,8 @@ from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
 
 _VERBS = (
-    metrics, rebuild_metrics, shard, verify, adopt, fetch, download, repartition, transform, loader_bench, evaluate,
-    submit, doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
+    metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
+    loader_bench, evaluate, submit, doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
 )  # fmt: skip
 
 
@@ -45,7 +46,8 @@ class _Verbs(click.Group):
 def main() -> None:
     """Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory.
+    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory; shards that others keep for you under
+    $TTA_SHARDS_ROOT.
     """
 
 

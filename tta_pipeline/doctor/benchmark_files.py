@@ -10,6 +10,7 @@ from tta_pipeline.benchmarks.models import HubModel, OpenClipModel, TimmModel
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
+from tta_pipeline.errors import DataRootError
 from tta_pipeline.labels.label_files import is_shipped_list
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
@@ -23,7 +24,10 @@ def benchmark_files(locations: Locations) -> Iterator[Finding]:
     import_from_here()  # as Dagster does
     loaded = load_all(locations)
     for benchmark in loaded.benchmarks.values():
-        yield from _looked_at(benchmark, locations)
+        try:
+            yield from _looked_at(benchmark, locations)
+        except DataRootError as error:
+            yield fault(benchmark.name, str(error), "until then nothing of it can be evaluated")
     for each in loaded.faults:
         subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
         which = "this experiment" if each.experiment else "what this file describes"

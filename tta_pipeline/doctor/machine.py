@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tta_pipeline.doctor.finding import Finding, fault, note, ok
+from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.mounts import existing, file_system_of
-from tta_pipeline.locations import Locations
+from tta_pipeline.locations import SHARDS, Locations, owner_of
 
 EXTRAS = {
     "clip": ("open_clip_torch",),
@@ -49,6 +49,19 @@ def data_root(locations: Locations) -> Iterator[Finding]:
         )
     else:
         yield ok(subject, f"{root} ({origin}), {'writable' if there == root else 'to be made by the first run'}")
+    if locations.store is not None:
+        yield _store(locations.store)
+
+
+def _store(store: Path) -> Finding:
+    """Return whether the store can be read, and which benchmarks it has."""
+    subject, found = "store", f"{store} (TTA_SHARDS_ROOT) of user {owner_of(store)}"
+    if not os.access(store, os.R_OK | os.X_OK):
+        return fault(subject, f"{found} cannot be read by user {os.getuid()}", "ask whoever keeps it for the right to")
+    names = sorted(path.parent.name for path in store.glob(f"*/{SHARDS}"))
+    if not names:
+        return fault(subject, f"{found} has no shards", "set TTA_SHARDS_ROOT to the data root in which they were made")
+    return ok(subject, f"{found}, only read: shards of {some(names)}")
 
 
 def room(locations: Locations) -> Iterator[Finding]:

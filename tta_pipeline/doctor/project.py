@@ -1,6 +1,5 @@
 """Checks of what is in the data root and beside it: left-overs, records, Dagster's storage."""
 
-import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -12,12 +11,13 @@ import yaml
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.mounts import file_system_of
 from tta_pipeline.errors import RecordError
+from tta_pipeline.files import is_abandoned
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.metrics.listing import RecordListing
 
-_SETTLED_AFTER_S = 60.0  # such files are written, and such folders locked, in far less
+_SETTLED_AFTER_S = 60.0  # such files are written in far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
     ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
@@ -32,13 +32,11 @@ _NUM_NAMED = 20
 def left_overs(locations: Locations) -> Iterator[Finding]:
     """Look for what killed runs left behind, and distinguish it from what active runs are writing."""
     subject, root = "left-overs", locations.root
-    globs = (root.glob(f"*/{folder}/{_UNPUBLISHED}") for folder in _WRITTEN_FOLDERS)
+    globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in (".", *(f"*/{each}" for each in _WRITTEN_FOLDERS)))
     found = list(dict.fromkeys(path for paths in globs for path in sorted(paths)))
     folders = [path for path in found if path.is_dir()]
-    abandoned = [path for path in folders if not _is_locked(path) and _is_settled(path)]
+    abandoned = [path for path in folders if is_abandoned(path)]
     files = [path for path in found if not path.is_dir() and _is_settled(path)]
-    if not _is_locked(root / ".metrics.lock"):
-        files += [path for path in sorted(root.glob(".metrics.duckdb-*")) if _is_settled(path)]
     if abandoned:
         yield note(
             subject,
@@ -166,21 +164,6 @@ def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Findi
             "make it writable, or set DAGSTER_HOME to a folder of yours",
         )
     return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")
-
-
-def _is_locked(path: Path) -> bool:
-    """Return whether a living process holds the lock of *path*; if not, the kernel has freed it."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _is_settled(path: Path) -> bool:

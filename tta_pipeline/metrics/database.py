@@ -1,6 +1,5 @@
 """`metrics.duckdb`: made from the result records and published by rename, so that readers and writers never wait."""
 
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import duckdb
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import advice, fsync_path, locked
+from tta_pipeline.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
@@ -129,7 +128,6 @@ def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 
 def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
-    _remove_abandoned_copies(locations.metrics)
     notes = _set_wal_aside(locations.metrics)
     listing = list_records(locations.root)
     why_anew = _what_is_outdated(locations.metrics)
@@ -208,16 +206,14 @@ def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
     If this process has a path open, DuckDB reuses the file opened then, even if another has replaced it.
     """
-    link = path.with_name(f"{_copy_prefix(path)}{uuid.uuid4().hex}")
-    try:
+    with temporary_folder(path) as folder:
+        link = folder / path.name
         try:
             link.hardlink_to(path)
         except OSError:  # a file system without hard links
             shutil.copyfile(path, link)
         with open_read_only(link) as connection:
             yield connection
-    finally:
-        link.unlink(missing_ok=True)
 
 
 def _what_is_outdated(path: Path) -> str | None:
@@ -239,28 +235,17 @@ def _first_line(error: duckdb.Error) -> str:
 @contextmanager
 def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
     """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
-    copy = target.with_name(f"{_copy_prefix(target)}{uuid.uuid4().hex}")
-    try:
+    # In a folder, into which DuckDB puts a log and what memory cannot hold; a later publication removes what a killed
+    # one leaves. Another machine that does not see our lock may publish at the same time: the last copy stays, and the
+    # next publication adds what it lacks.
+    with temporary_folder(target) as folder:
+        copy = folder / target.name
         if current is not None:
             shutil.copyfile(current, copy)
         yield copy
         fsync_path(copy)
         copy.replace(target)
         fsync_path(target.parent)
-    finally:
-        copy.unlink(missing_ok=True)
-        copy.with_name(f"{copy.name}.wal").unlink(missing_ok=True)
-
-
-def _remove_abandoned_copies(target: Path) -> None:
-    """Remove the copies that killed publications left; only the holder of the lock makes copies."""
-    name = re.compile(re.escape(_copy_prefix(target)) + r"[0-9a-f]{32}(\.wal|\.tmp)?")
-    for path in filter(lambda path: name.fullmatch(path.name), target.parent.glob(f"{_copy_prefix(target)}*")):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()  # DuckDB spills to a folder
-
-
-def _copy_prefix(target: Path) -> str:
-    return f".{target.name}-"
 
 
 @contextmanager

@@ -113,9 +113,11 @@ def publish_record(
         "facts": facts.facts() if isinstance(facts, Evaluation | TrainingRun) else facts,
     }
     try:
+        number = _last_number(folder)
         while True:
-            path = folder / file_name(_last_number(folder) + 1)
-            data = packed({**content, "sequence": int(path.stem)})
+            number += 1  # and not the listing again, which on a network may be a minute old
+            path = folder / file_name(number)
+            data = packed({**content, "sequence": number})
             record = parsed(path, data)
             if write_once(path, data):
                 return record

@@ -1,5 +1,6 @@
 """Result records and the DuckDB database made from them."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,9 +8,10 @@ import dagster as dg
 from pydantic import Field
 
 from tta_pipeline.json_values import JsonObject
-from tta_pipeline.locations import Locations
+from tta_pipeline.locations import Locations, results_url
 
 if TYPE_CHECKING:
+    from tta_pipeline.records.remote import Sender
     from tta_pipeline.records.training import TrainingRun
 
 
@@ -18,6 +20,9 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     data_root: str = Field(
         default="", description="Folder that holds the records and metrics.duckdb; empty: $TTA_DATA_ROOT or data/"
+    )
+    results_url: str = Field(
+        default="", description="s3 or gs URL to which runs send their records as well; empty: $TTA_RESULTS_URL or none"
     )
     publishes: bool = Field(
         default=True,
@@ -28,7 +33,22 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def locations(self) -> Locations:
         """The paths under the data root."""
-        return Locations(root=Path(self.data_root).absolute()) if self.data_root else Locations.from_environment()
+        return Locations.of(self.data_root, "")
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - so Dagster calls it
+        """Refuse a URL to which records could not be sent before anything is computed for them.
+
+        Raises:
+            StreamError: it is none of a bucket, or the bucket cannot be listed.
+        """
+        from tta_pipeline.records.remote import require_bucket
+
+        if url := self._url:
+            require_bucket(url)
+
+    @property
+    def _url(self) -> str:
+        return self.results_url or results_url()
 
     def record(
         self,
@@ -53,7 +73,11 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
         )
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
-        """Publish as `publish_now` does if this run publishes; if not, the last call says what does."""
+        """Send the records if there is a URL for them; publish as `publish_now` does if this run publishes.
+
+        A server that does not answer ends the last call only: what could not be sent before is sent then.
+        """
+        self._send(log, is_last=is_last)
         if self.publishes:
             return self.publish_now(log, is_last=is_last)
         if is_last:
@@ -74,3 +98,25 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
             log.error(f"set aside: {line}")
         log.info(f"{self.locations.metrics}: {publication.num_added} new records")
         return publication.set_aside
+
+    def _send(self, log: dg.DagsterLogManager, *, is_last: bool) -> None:
+        from tta_pipeline.errors import StreamError
+
+        if not (url := self._url):
+            return
+        try:
+            num_sent = _sender(self.locations.root, url).send()
+        except StreamError as error:
+            if is_last:
+                raise
+            log.warning(f"no records were sent for now: {error}")
+        else:
+            log.info(f"{url}: {num_sent} records sent")
+
+
+@cache
+def _sender(root: Path, url: str) -> "Sender":
+    """Return what knows which records of *root* this process has sent."""
+    from tta_pipeline.records.remote import Sender
+
+    return Sender(root=root, url=url)

@@ -1,7 +1,6 @@
 """The data root: sources, shards and reports."""
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dagster as dg
@@ -19,6 +18,11 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
     data_root: str = Field(
         default="", description="Folder of everything the pipeline makes; empty: $TTA_DATA_ROOT or data/"
     )
+    shards_root: str = Field(
+        default="",
+        description="Data root of whoever keeps shards for several people, which is only read; empty: none, or "
+        "$TTA_SHARDS_ROOT where data_root is empty too",
+    )
     processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
 
     def workers(self) -> "Workers":
@@ -29,5 +33,5 @@ class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     @property
     def locations(self) -> Locations:
-        """The paths under the data root."""
-        return Locations(root=Path(self.data_root).absolute()) if self.data_root else Locations.from_environment()
+        """The paths under the data root, and in the store whose shards are read."""
+        return Locations.of(self.data_root, self.shards_root)

@@ -170,7 +170,12 @@ def convert(task: Task, progress: Reporter, workers: Workers | None = None) -> C
 
 
 def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: Reporter) -> Conversion:
-    """Return the conversion that *benchmark*'s file describes."""
+    """Return the conversion that *benchmark*'s file describes.
+
+    Raises:
+        DataRootError: its shards are in a store that is only read.
+    """
+    locations.require_own(locations.shards(benchmark.name, benchmark.cells[0]))
     source = open_source(benchmark, locations, progress)
     return Conversion(
         source=source,

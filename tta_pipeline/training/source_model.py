@@ -114,10 +114,13 @@ class SourceTraining:
         """Train the model, or go on with its training, unless the same training has ended; the first process saves it.
 
         Raises:
+            DataRootError: the store has weights of this name, of another training, and is only read.
             EvaluationError: the network or its weights cannot be had, the loss is no number, or memory is short.
             StreamError: an image cannot be read.
         """
         shard_set = self.shard_set(TRAIN)
+        if self._finished(shard_set) is None:
+            self.locations.require_own(self.path)
         with self._alone(ranks):
             ranks.wait_for_all()  # until no other run trains this model
             if self._finished(shard_set) is None:

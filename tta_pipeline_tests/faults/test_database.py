@@ -85,8 +85,8 @@ def recorded(locations: Locations) -> int:
 
 
 MOMENTS = {
-    "copying": ".metrics.duckdb-*",
-    "committing": ".metrics.duckdb-*.wal",  # until the end of the checkpoint
+    "copying": ".unpublished-*/metrics.duckdb",
+    "committing": ".unpublished-*/metrics.duckdb.wal",  # until the end of the checkpoint
     "taking its place": "metrics.duckdb",
 }
 
@@ -97,7 +97,7 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
 
     def stamps() -> set[tuple[str, int]]:
         paths = locations.root.glob(MOMENTS[moment])
-        return {(path.name, path.stat().st_mtime_ns if path == locations.metrics else 0) for path in paths}
+        return {(str(path), path.stat().st_mtime_ns if path == locations.metrics else 0) for path in paths}
 
     for round_number in range(2):
         with start(PUBLISHER, locations.root, f"killed{round_number}", 1000) as publisher:
@@ -112,6 +112,8 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
             acknowledged |= {line.strip() for line in publisher.stdout if line.endswith("\n")}
 
         assert acknowledged <= set(published(locations))
+        for remains in locations.root.glob(".unpublished-*"):
+            os.utime(remains, (0, 0))
         publish_metrics(locations)
         assert {1} == set(published(locations).values())
         assert recorded(locations) == published(locations).total()
@@ -119,17 +121,17 @@ def test_a_killed_publication_loses_nothing_and_doubles_nothing(locations: Locat
 
 
 def test_only_our_own_abandoned_copies_are_removed(locations: Locations):
-    """Whatever else lies beside the database, under whatever name, is somebody's."""
-    ours = locations.root / f".metrics.duckdb-{0:032x}"
-    theirs = [locations.root / name for name in (".metrics.duckdb-notes", ".metrics.duckdb-0123", ".metrics.duckdb")]
-    for path in (ours, *theirs):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("x")
+    """What lies beside the database under another name is somebody's, and a copy of this moment is being written."""
+    ours, living = (locations.root / f".unpublished-{number:032x}-metrics.duckdb" for number in range(2))
+    theirs = [locations.root / name for name in (".unpublished-notes", ".metrics.duckdb-0123", ".metrics.duckdb")]
+    for path in (ours, living, *theirs):
+        path.mkdir(parents=True)
+    os.utime(ours, (0, 0))
 
     publish_metrics(locations)
 
     assert not ours.exists()
-    assert all(path.exists() for path in theirs)
+    assert all(path.exists() for path in (living, *theirs))
 
 
 def limited(num_bytes: int, *command: str, root: Path) -> subprocess.CompletedProcess[str]:

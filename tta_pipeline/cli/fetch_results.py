@@ -1,0 +1,51 @@
+"""The verb `fetch-results`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, say, with_reporter
+from tta_pipeline.json_values import JsonObject
+from tta_pipeline.locations import Locations, results_url
+
+if TYPE_CHECKING:
+    from tta_pipeline.console import ConsoleReporter
+
+
+@click.command("fetch-results")
+@click.argument("url", required=False, metavar="[URL]")
+@plain_errors
+@with_reporter
+def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
+    r"""Take over the result records that runs on other machines sent to URL, by default $TTA_RESULTS_URL, and publish.
+
+    Each is verified and numbered after those of its cell that are here; what is here already stays as it is. Kept
+    predictions come along. Damaged and foreign records are named and left out; the exit status is then 1.
+
+    \b
+    Examples:
+      tta-pipeline fetch-results s3://bucket/results
+      TTA_RESULTS_URL=s3://bucket/results tta-pipeline fetch-results
+    """
+    from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.records.remote import fetch_records
+
+    url = url or results_url()
+    if not url:
+        raise click.UsageError("found no URL; expected one, or TTA_RESULTS_URL, such as s3://bucket/results")
+    locations = Locations.from_environment()
+    fetched = fetch_records(locations.root, url, reporter)
+    for note in publish_metrics(locations, progress=reporter).notes:
+        reporter.say(note)
+    facts: JsonObject = {
+        "url": url,
+        "num_fetched": fetched.num_fetched,
+        "num_known": fetched.num_known,
+        "set_aside": list(fetched.set_aside),
+    }
+    reporter.done(
+        f"{url}: {fetched.num_fetched:,} records fetched, {fetched.num_known:,} known", facts, number=1, total=1
+    )
+    for line in fetched.set_aside:
+        say(f"set aside: {line}")
+    return 1 if fetched.set_aside else 0

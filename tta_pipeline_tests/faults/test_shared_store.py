@@ -1,0 +1,145 @@
+"""What must hold when several people evaluate on one store of shards that belongs to somebody else."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.locations import owner_of
+from tta_pipeline.records.files import read_record, record_paths
+from tta_pipeline_tests.conftest import Project
+
+REPOSITORY = Path(__file__).parents[2]
+KEEPER, ADA, BEN = 61_001, 61_002, 61_003
+"""Numbers of users who need no account: the one who keeps the store, and two who read it."""
+VERB = "from tta_pipeline.cli import main; main()"
+
+
+def python_for(user: int) -> str:
+    """Return an interpreter that *user* may start: ours can lie in a home folder."""
+    for path in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        try:
+            subprocess.run([path, "-c", "import ssl"], user=user, group=user, extra_groups=[], check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return path
+    pytest.skip("needs a Python of this version that other users may start")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Person:
+    """A user of the machine with a data root of their own, who reads the store."""
+
+    user: int
+    home: Path
+    store: Path
+    python: str
+
+    @property
+    def data_root(self) -> Path:
+        """Where the results go."""
+        return self.home / "data"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start Python as this user."""
+        environment = {
+            "PATH": os.environ["PATH"], "HOME": str(self.home), "DAGSTER_HOME": str(self.home), "USER": str(self.user),
+            "PYTHONPATH": f"{REPOSITORY}:{sysconfig.get_path('purelib')}", "PYTHONWARNINGS": "ignore",
+            "TTA_DATA_ROOT": str(self.data_root), "TTA_SHARDS_ROOT": str(self.store), "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        return subprocess.Popen(
+            [self.python, *arguments], env=environment, cwd=self.home, user=self.user, group=self.user, extra_groups=[],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def materialize(self, select: str) -> subprocess.Popen[str]:
+        """Start to materialize the cell contrast 5."""
+        command = ("-m", "dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", select)
+        return self.start(*command, "--partition", "contrast|5")
+
+
+@pytest.fixture
+def people(sweep: Project) -> Iterator[tuple[Person, Person]]:
+    """Two users, and a store of a third, in which they cannot write."""
+    if os.geteuid():
+        pytest.skip("needs the right to start processes as other users")
+    folder = Path(tempfile.mkdtemp())  # the folders of tests are closed to other users
+    folder.chmod(0o755)
+    try:
+        python = python_for(ADA)
+        made = shutil.copytree(sweep.locations.root, folder / "store", ignore=shutil.ignore_patterns("results"))
+        for path in (made, *made.rglob("*")):
+            os.chown(path, KEEPER, KEEPER)
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        people = []
+        for user in (ADA, BEN):
+            home = folder / str(user)
+            home.mkdir()
+            (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+            os.chown(home, user, user)
+            people.append(Person(user=user, home=home, store=made, python=python))
+        yield people[0], people[1]
+    finally:
+        shutil.rmtree(folder)
+
+
+def state(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return time and hash of everything in *folder*."""
+    return {
+        str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "")
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
+    """Both get the same predictions as files of their own, nothing of the store changes, and no verb touches it."""
+    ada, ben = people
+    before = state(ada.store)
+
+    running = [person.materialize("small/evaluation/norm") for person in people]
+    for process in running:
+        _, errors = process.communicate()
+        assert 0 == process.returncode, errors[-3000:]
+    records = [read_record(path) for person in people for path in record_paths(person.data_root)]
+    assert [ADA, BEN] == [record.path.stat().st_uid for record in records]
+    first, second = (record.evaluation for record in records)
+    assert first.predictions_sha256 == second.predictions_sha256
+    assert all((person.data_root / "metrics.duckdb").exists() for person in people)
+
+    process = ben.start("-c", VERB, "doctor", "--json")
+    findings = {each["subject"]: each for each in json.loads(process.communicate()[0])}
+    assert str(ben.data_root) in findings["data root"]["found"]
+    assert (
+        f"{ben.store} (TTA_SHARDS_ROOT) of user {owner_of(ben.store)}, only read: shards of small"
+        in findings["store"]["found"]
+    )
+
+    process = ben.start("-c", VERB, "clean", "--dry-run", "--json")
+    assert [] == json.loads(process.communicate()[0])
+
+    assert before == state(ada.store)
+
+
+@pytest.mark.parametrize("step", ["source_split", "tar_shards", "shard_manifest"])
+def test_what_would_write_into_the_store_is_refused(people: tuple[Person, Person], step: str):
+    """The error says whose store it is and what to do, and comes before anything is done."""
+    ada, _ = people
+    before = state(ada.store)
+
+    refused = ada.materialize(f"small/{step}")
+    _, errors = refused.communicate()
+
+    assert 0 != refused.returncode
+    assert f"is in the store {ada.store} (TTA_SHARDS_ROOT) of user {owner_of(ada.store)}, which is only read" in errors
+    assert "unset TTA_SHARDS_ROOT to have shards of your own" in errors
+    assert before == state(ada.store)
+    assert not (ada.data_root / "small").exists()

@@ -1,0 +1,176 @@
+"""What must hold in one folder mounted twice, where neither mount sees the other's locks, as on some clusters."""
+
+import fcntl
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.records.files import read_record, record_paths
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.faults.test_database import PUBLISHER, start
+from tta_pipeline_tests.faults.test_sharding import finished, shard
+
+NUM_RECORDS = 25
+RECORDER = """
+import sys
+from pathlib import Path
+from tta_pipeline.locations import Locations
+from tta_pipeline_tests.metrics.made import record
+for number in range(int(sys.argv[3])):
+    record(Locations(root=Path(sys.argv[1])), run_id=f"{sys.argv[2]}-{number}")
+"""
+REPLACER = """
+import sys
+from pathlib import Path
+from tta_pipeline.files import changing, published_folder
+for number in range(40):
+    with published_folder(Path(sys.argv[1])) as folder:
+        for half in ("one", "two"):
+            (folder / half).write_text(f"{sys.argv[2]}-{number}")
+    with changing(Path(sys.argv[1])):
+        pass
+"""
+WRITER = """
+import sys, time
+from pathlib import Path
+from tta_pipeline import files
+files._ALIVE_EVERY_S = 0.1
+with files.published_folder(Path(sys.argv[1])) as folder:
+    (folder / "new").write_text("half")
+    print("writing", flush=True)
+    time.sleep(60)
+"""
+REMOVER = """
+import sys
+from pathlib import Path
+from tta_pipeline import files
+files._ABANDONED_AFTER_S = 3
+print(len(files.remove_abandoned(Path(sys.argv[1]))))
+"""
+
+
+@pytest.fixture
+def mounts(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """One folder, mounted at two places; a lock at one is not seen at the other, which is proved here."""
+    if not shutil.which("bindfs") or not shutil.which("fusermount"):
+        pytest.skip("needs bindfs, which mounts a folder at a second place")
+    (tmp_path / "folder").mkdir()
+    places = (tmp_path / "one", tmp_path / "other")
+    try:
+        for place in places:
+            place.mkdir()
+            # Ages of names and attributes are as long as on NFS, where another host's files are seen late.
+            mounted = subprocess.run(
+                ["bindfs", "--no-allow-other", tmp_path / "folder", place], capture_output=True, text=True, check=False
+            )
+            if mounted.returncode:
+                pytest.skip(f"needs /dev/fuse and the right to mount: {mounted.stderr.strip()}")
+        require_no_common_locks(*places)
+        yield places
+    finally:
+        for place in filter(Path.is_mount, places):
+            subprocess.run(["fusermount", "-u", "-z", place], check=True)
+
+
+def require_no_common_locks(one: Path, other: Path) -> None:
+    """Prove that a lock holds at each of two mounts of a folder, and that neither sees the other's."""
+    (one / "lock").touch()
+    for here, there in ((one, other), (other, one)):
+        with (here / "lock").open() as held, (here / "lock").open() as again, (there / "lock").open() as elsewhere:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(elsewhere, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (one / "lock").unlink()
+
+
+def test_records_of_one_cell_are_all_there(mounts: tuple[Path, Path]):
+    """Of six processes at two mounts that record the same cell, every record has its own number and can be read."""
+    processes = [
+        start(RECORDER, mounts[number % 2] / "data", name, NUM_RECORDS) for number, name in enumerate("abcdef")
+    ]
+    for process in processes:
+        process.communicate()
+
+    assert [0] * 6 == [process.returncode for process in processes]
+    records = [read_record(path) for path in record_paths(mounts[0] / "data")]
+    expected = {f"{name}-{number}" for name in "abcdef" for number in range(NUM_RECORDS)}
+    assert expected == {record.run_id for record in records}
+    assert list(range(1, len(expected) + 1)) == sorted(record.sequence for record in records)
+
+
+def test_publishing_at_both_mounts_never_breaks_the_database(mounts: tuple[Path, Path]):
+    """While both publish at once, readers always find a whole database; one publication at the end has everything."""
+    here, there = (Locations(root=mount / "data") for mount in mounts)
+    processes = [start(PUBLISHER, each.root, name, 6) for each, name in zip((here, there) * 2, "abcd", strict=True)]
+    num_reads = 0
+    while any(process.poll() is None for process in processes):
+        if there.metrics.exists():
+            with open_metrics(there.metrics) as connection:
+                connection.execute("SELECT count(*) FROM evaluations").fetchall()
+            num_reads += 1
+        time.sleep(0.05)
+    for process in processes:
+        process.communicate()
+
+    assert num_reads
+    assert [0] * 4 == [process.returncode for process in processes]
+    publish_metrics(here)
+    with open_metrics(here.metrics) as connection:
+        found = Counter(run for (run,) in connection.execute("SELECT run_id FROM evaluations").fetchall())
+    assert {f"{name}-{number}": 1 for name in "abcd" for number in range(6)} == found
+
+
+def test_a_folder_that_both_mounts_replace_is_whole(mounts: tuple[Path, Path]):
+    """However often four processes put theirs in its place at once, each is told the truth, and one stands whole."""
+    processes = [start(REPLACER, mounts[number % 2] / "cell", name) for number, name in enumerate("abcd")]
+    for process in processes:
+        process.communicate()
+
+    assert [0] * 4 == [process.returncode for process in processes]
+    one, two = sorted((mounts[0] / "cell").iterdir())
+    assert one.read_text() == two.read_text()
+    assert [mounts[0] / "cell"] == list(mounts[0].iterdir())
+
+
+def test_a_cell_that_both_mounts_shard_is_whole(mounts: tuple[Path, Path]):
+    """Four commands that write the same cell at once end well, and what stands in the end is one whole shard set."""
+    write_tree(mounts[0] / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
+    for _ in range(3):
+        commands = [shard(mounts[number % 2] / "tree", mounts[number % 2] / "out") for number in range(4)]
+
+        assert [(0, "")] * 4 == [finished(command) for command in commands]
+        shard_set = ShardSet.open(mounts[0] / "out" / "fog" / "5")
+        assert 60 == shard_set.manifest.num_samples
+        assert () == shard_problems(shard_set)
+        assert not list((mounts[0] / "out").rglob(".*"))
+        shutil.rmtree(mounts[0] / "out")
+        time.sleep(1.5)  # until the other mount has forgotten what it has seen
+
+
+def test_a_folder_that_is_written_at_one_mount_is_not_removed_at_the_other(mounts: tuple[Path, Path]):
+    """However long it takes, a living process keeps its folder; what a killed one left is removed, at either mount."""
+
+    def removed() -> str:
+        with start(REMOVER, mounts[1]) as remover:
+            return remover.stdout.read().strip()
+
+    with start(WRITER, mounts[0] / "cell") as writer:
+        writer.stdout.readline()
+        time.sleep(5)
+        assert "0" == removed()
+        writer.send_signal(signal.SIGKILL)
+    time.sleep(5)
+
+    assert "1" == removed()
+    assert not list(mounts[0].iterdir())
