@@ -21,8 +21,8 @@ from tta_pipeline_tests.adaptation.models import batch_norm_model, contrasts, su
 from tta_pipeline_tests.adaptation.test_contract import built, predictions
 
 ADAPTING = [name for name, entry in METHODS.items() if isinstance(entry.presets["cifar"], GradientHyperparameters)]
-PART = 2e-5
-"""Distance of compiled logits from others, of the largest logit: the same sums in another order, over twelve steps."""
+PART = 5e-5
+"""Distance of compiled logits from others, of the largest logit: the same sums in another order, over four batches."""
 
 # Dynamo looks whether an input has a gradient; it hides torch's warning of that, but not where warnings are errors.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
