@@ -1,18 +1,23 @@
-"""CUDA graphs (`compile: reduce-overhead`): the predictions of eager code, and nothing is compiled again."""
+"""CUDA graphs (`compile: reduce-overhead`, `step`): the predictions of eager code, and nothing is compiled again."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch._dynamo.utils import counters
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import compiled, device_of, each, method_of, pixels, small_network
+from bench.gpu_day.passes import compiled, device_of, each, median, method_of, pixels, small_network
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.accelerator import arithmetic
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.evaluation.accelerator import Clock, arithmetic
 from tta_pipeline.streaming.device import as_floats
 
 _METHODS = ("source", "tent", "sar", "memo")
+_WITH_STEP = ("tent", "sar")
 _NUM_BATCHES, _NUM_CLASSES = 4, 10
+_NUM_TURNS, _NUM_TIMED = 5, 10
+"""Turns of the ways whose speed is compared, and batches of each."""
 _MOST = 0.02
 """Distance of the logits, of their norm, that another order of the same sums may cause, over a few updates."""
 
@@ -28,28 +33,55 @@ def graphs(plan: Plan) -> Iterator[Figure]:
 def _compared(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
     size = 2 if name == "memo" else plan.small_batch  # an image of MEMO has a step of its own
     batches = [pixels(plan, device, batch_size=size) for _ in range(_NUM_BATCHES)]
-    found: list[list[torch.Tensor]] = []
-    num_compiled: list[int] = []
-    for mode in (None, "reduce-overhead"):
-        network = small_network(plan, device, num_classes=_NUM_CLASSES)
-        if mode:
-            compiled(network, plan, mode)
-        method = method_of(
-            name, network, num_classes=_NUM_CLASSES, image_size=plan.image_size, batch_size=size,
-            **{"num_augmentations": 4} if name == "memo" else {},
-        )  # fmt: skip
+    # A rehearsal leaves out the compiler of kernels, which a step needs.
+    modes = ("reduce-overhead", "step") if name in _WITH_STEP and not plan.is_rehearsal else ("reduce-overhead",)
+    methods = {mode: _method(name, plan, device, size, mode) for mode in ("off", *modes)}
+    eager = torch.cat([methods["off"].predict(as_floats(images)).cpu() for images in batches])
+    for mode in modes:
         torch._dynamo.reset()  # noqa: SLF001 - what other methods compiled does not count
         counters.clear()
-        logits = []
+        logits, num_compiled = [], []
         for images in batches:
-            logits.append(method.predict(as_floats(images)).cpu())
+            logits.append(methods[mode].predict(as_floats(images)).cpu())
             num_compiled.append(counters["stats"]["unique_graphs"])
-        found.append(logits)
-    eager, captured = (torch.cat(logits) for logits in found)
-    distance = ((captured - eager).norm() / eager.norm()).item()
-    yield Figure(what=f"{name}: distance of the logits to eager, of their norm", found=distance, asked=f"<= {_MOST}")
-    again = num_compiled[-1] - num_compiled[_NUM_BATCHES + 1]
-    yield Figure(
-        what=f"{name}: graphs compiled after the second batch", found=again, asked="== 0",
-        text=f"{num_compiled[-1]} in all",
+        distance = ((torch.cat(logits) - eager).norm() / eager.norm()).item()
+        what = name if mode == "reduce-overhead" else f"{name}, {mode}"
+        yield Figure(
+            what=f"{what}: distance of the logits to eager, of their norm", found=distance, asked=f"<= {_MOST}"
+        )
+        yield Figure(
+            what=f"{what}: graphs compiled after the second batch", found=num_compiled[-1] - num_compiled[1],
+            asked="== 0", text=f"{num_compiled[-1]} in all",
+        )  # fmt: skip
+    if "step" in methods:
+        yield from _speeds(name, methods, batches[0], device)
+
+
+def _method(name: str, plan: Plan, device: torch.device, size: int, mode: str) -> Method:
+    network = small_network(plan, device, num_classes=_NUM_CLASSES)
+    if mode != "off":
+        compiled(network, plan, "reduce-overhead")
+    method = method_of(
+        name, network, num_classes=_NUM_CLASSES, image_size=plan.image_size, batch_size=size,
+        **{"num_augmentations": 4} if name == "memo" else {},
     )  # fmt: skip
+    if mode == "step":
+        method.compile_step()
+    return method
+
+
+def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, device: torch.device) -> Iterator[Figure]:
+    """Yield how fast each mode of `compile` is on a batch that lies on the device; the modes take turns."""
+    rates: dict[str, list[float]] = {mode: [] for mode in methods}
+    clock = Clock(device)
+    for turn in range(_NUM_TURNS + 1):
+        for mode, method in methods.items():
+            clock.synchronize()
+            started = time.perf_counter()
+            for _ in range(_NUM_TIMED):
+                method.predict(as_floats(images))
+            clock.synchronize()
+            if turn:  # the first compiles what was forgotten above
+                rates[mode].append(_NUM_TIMED / (time.perf_counter() - started))
+    for mode, found in rates.items():
+        yield median(f"{name}, compile {mode}", found, unit="batches/s")

@@ -34,6 +34,9 @@ class Deyo(GradientMethod):
         self._plpd_threshold = hyperparameters.plpd_threshold
         self._patch_len = hyperparameters.patch_len
 
+    def _compiled(self) -> list[tuple[object, str]]:
+        return [(self, "_weighted")]
+
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
         return affine_parameters(model, self.name, skip_top=True)

@@ -23,13 +23,14 @@ What all methods share:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 import torch
 from torch import nn
 
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters, Hyperparameters
+from tta_pipeline.adaptation.compiled_update import compiled_update
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.selection import affine_parameters
 from tta_pipeline.adaptation.snapshot import Keeper, StateDict
@@ -98,6 +99,14 @@ class Method(Keeper, ABC):
         logits = self._predict(images)
         self._num_nonfinite_batches += ~torch.isfinite(logits).all()
         return logits
+
+    def compile_step(self) -> None:
+        """Compile what a step does outside the network; call it before the first prediction.
+
+        Raises:
+            AdaptationError: the method takes no gradient step.
+        """
+        raise AdaptationError(f"{self.name} takes no gradient step that could be compiled; expected a GradientMethod")
 
     def reset(self) -> None:
         """Return to the moment after building: parameters, buffers, optimiser, memory and random state."""
@@ -184,6 +193,17 @@ class GradientMethod(Method):
         self._episodic = hyperparameters.episodic
         self._steps = hyperparameters.steps
         self._optimizer = _optimizer(self._select(self.model), hyperparameters)
+        self._move: Callable[[], object] = self._optimizer.step
+
+    def compile_step(self) -> None:
+        """Compile what a step does outside the network: the loss, and the update; the network is not touched."""
+        self._move = compiled_update(self._optimizer)
+        for owner, name in self._compiled():
+            setattr(owner, name, torch.compile(getattr(owner, name)))
+
+    def _compiled(self) -> list[tuple[object, str]]:
+        """Return the functions that `compile_step` compiles besides the update, each by its owner and its name."""
+        return [(self, "_loss")]
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         """Prepare *model* for adaptation, freeze the other parameters, and return those to adapt.
@@ -222,7 +242,7 @@ class GradientMethod(Method):
         self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
 
     def _update(self) -> None:
-        self._optimizer.step()
+        self._move()
         self._optimizer.zero_grad()
         self.num_updates += 1
 

@@ -44,19 +44,27 @@ class CertaintyMethod(GradientMethod):
         self._source = [parameter.detach().clone() for parameter in self._adapted]
         self._marginal = torch.full((self.num_classes,), 1 / self.num_classes, device=self.device)
 
+    def _compiled(self) -> list[tuple[object, str]]:
+        return [(self, "_weights"), (self, "_weighted"), (self, "_corrected")]
+
     @abstractmethod
     def _ensemble(self) -> None:
         """Move the adapted parameters back slightly after a step."""
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images).float()
-        weights, kept = self._choose(logits.detach())
+        weights, is_kept = self._weights(logits.detach())
         # The host waits for the indices: the view of the kept samples is a separate batch, with its own statistics.
+        kept = is_kept.nonzero().squeeze(1)
         of_view = self._forward_some(roid_view(images[kept], self.generator)).float()
-        loss = soft_likelihood_ratio(logits[kept]) + symmetric_cross_entropy(of_view, logits[kept])
-        self._step((weights * loss).sum() / len(images), num_samples=len(images) + len(kept), num_adapted=len(kept))
+        loss = self._weighted(logits[kept], of_view, weights[kept]) / len(images)
+        self._step(loss, num_samples=len(images) + len(kept), num_adapted=len(kept))
         self._ensemble()
         return self._corrected(logits.detach())
+
+    def _weighted(self, logits: torch.Tensor, of_view: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the weighted losses of the kept samples, given their logits (M, K), twice."""
+        return (weights * (soft_likelihood_ratio(logits) + symmetric_cross_entropy(of_view, logits))).sum()
 
     def _corrected(self, logits: torch.Tensor) -> torch.Tensor:
         """Return *logits* (B, K) corrected by the class prior of their batch."""
@@ -64,14 +72,14 @@ class CertaintyMethod(GradientMethod):
         return logits * prior if self._weighting.prior_correction == "logits" else logits + prior.log()
 
     @torch.no_grad()
-    def _choose(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return weights (M,) and indices (M,) of the samples to adapt on, and update the moving average."""
+    def _weights(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return weights (B,), and which samples (B,) to adapt on, and update the moving average."""
         probabilities = logits.softmax(1)
         diversity = _scaled(1 - torch.cosine_similarity(self._marginal, probabilities, dim=1))
         certainty = _scaled(-entropy(logits))
         self._marginal.lerp_(probabilities.mean(0), 1 - self._weighting.momentum_probs)
-        kept = (~(diversity < diversity.mean())).nonzero().squeeze(1)  # all, if a collapse makes it NaN
-        return (diversity * certainty / self._weighting.temperature).exp()[kept], kept
+        is_kept = ~(diversity < diversity.mean())  # all, if a collapse makes it NaN
+        return (diversity * certainty / self._weighting.temperature).exp(), is_kept
 
 
 class Roid(CertaintyMethod):

@@ -39,6 +39,9 @@ class Sar(GradientMethod):
         self._reset_margin = hyperparameters.reset_margin
         self._mean_entropy: float | None = None
 
+    def _compiled(self) -> list[tuple[object, str]]:
+        return [(self, "_loss"), (self._ascent, "climb")]
+
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
         return affine_parameters(model, self.name, skip_top=True)

@@ -62,7 +62,7 @@ def _put_back(kept: Any, value: Any) -> Any:
         case nn.Module():
             _put_back(_changing(kept), value)
         case torch.optim.Optimizer():
-            kept.load_state_dict(deepcopy(value))  # the callee may keep the tensors
+            _put_back_optimizer(kept, value)
         case torch.Generator():
             kept.set_state(value.cpu())
         case Keeper():
@@ -76,6 +76,20 @@ def _put_back(kept: Any, value: Any) -> Any:
         case _:
             return value
     return kept
+
+
+def _put_back_optimizer(optimizer: torch.optim.Optimizer, value: StateDict) -> None:
+    """Restore *optimizer*; in place if it has the same tensors, so that they stay on their device."""
+    present, wanted = _tensors(optimizer.state_dict()), _tensors(value)
+    if present and present.keys() == wanted.keys():
+        _overwrite([(tensor, wanted[name]) for name, tensor in present.items()])
+    else:
+        optimizer.load_state_dict(deepcopy(value))  # the callee may keep the tensors
+
+
+def _tensors(state: StateDict) -> dict[tuple[int, str], torch.Tensor]:
+    """Return the tensors in an optimiser's *state*, by the number of their parameter and their name."""
+    return {(number, name): tensor for number, own in state["state"].items() for name, tensor in own.items()}
 
 
 def _overwrite(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:

@@ -50,9 +50,9 @@ class Experiment(Section):
     methods without gradients, which it would lose."""
     deterministic: bool = False
     """Whether only algorithms are used that give the same bits each time on the same device; they may be slower."""
-    compile: Literal["off", "default", "reduce-overhead", "max-autotune"] = "off"
-    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. A smaller last batch runs
-    uncompiled."""
+    compile: Literal["off", "default", "reduce-overhead", "max-autotune", "step"] = "off"
+    """Mode of `torch.compile`; reduce-overhead and max-autotune use CUDA graphs. `step` is reduce-overhead, and
+    compiles the loss and the update of a method with gradient steps too. A smaller last batch runs uncompiled."""
     seed: Seed = 0
     """Seed of the method's random draws, and of the stream's order unless it is stored: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
@@ -76,6 +76,10 @@ class Experiment(Section):
                 raise ValueError(
                     f"found precision fp16 with {self.method}, whose gradients would vanish in it; expected bf16, tf32 "
                     "or fp32"
+                )
+            if self.compile == "step" and not isinstance(self.configured(), GradientHyperparameters):
+                raise ValueError(
+                    f"found compile step with {self.method}, which takes no gradient step; expected reduce-overhead"
                 )
             self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
             self.configured()

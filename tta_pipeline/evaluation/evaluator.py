@@ -154,6 +154,8 @@ class Evaluator:
                 **self._experiment.hyperparameters,
             )
             self._compile_copies(self._method)
+            if self._experiment.compile == "step":
+                self._method.compile_step()
         else:
             self._method.reset()
         self._driver = driver_of(
@@ -322,18 +324,19 @@ class Evaluator:
     def _network(self) -> nn.Module:
         """Return the model on the device, in the memory layout of the images."""
         network: nn.Module = self._model.make().to(self._device).to(memory_format=torch.channels_last)
-        if self._experiment.compile != "off":
-            network.compile(mode=self._experiment.compile, dynamic=False)
+        self._compile(network)
         return network
+
+    def _compile(self, network: nn.Module) -> None:
+        mode = self._experiment.compile
+        if mode != "off":
+            network.compile(mode="reduce-overhead" if mode == "step" else mode, dynamic=False)
 
     def _compile_copies(self, method: Method) -> None:
         """Compile the copies of the network that *method* has made, such as a teacher: a copy is not compiled."""
-        if self._experiment.compile != "off":
-            copies = (
-                own for own in vars(method).values() if type(own) is type(method.model) and own is not method.model
-            )
-            for copy in copies:
-                copy.compile(mode=self._experiment.compile, dynamic=False)
+        for own in vars(method).values():
+            if type(own) is type(method.model) and own is not method.model:
+                self._compile(own)
 
     def _described(self, manifest: Manifest, identity: Identity, *, loader: str) -> partial[Evaluation]:
         """Return a partial record of an evaluation: what is evaluated and on what, without results."""

@@ -339,7 +339,7 @@ class Evaluation:
         str | None,
         Column(
             "Mode of torch.compile, or off",
-            choices=("off", "default", "reduce-overhead", "max-autotune"), alike=True,
+            choices=("off", "default", "reduce-overhead", "max-autotune", "step"), alike=True,
         ),
     ]  # fmt: skip
     loader: Annotated[

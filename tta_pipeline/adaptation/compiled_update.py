@@ -1,0 +1,62 @@
+"""The update of an optimiser, compiled as a function of tensors.
+
+`torch.compile(optimizer.step)` is compiled for one optimiser and the tensors of its state: anew in each stream, whose
+start empties the state, and for each seed, until torch gives up at the eighth time. A function of tensors is compiled
+once for all of the same sizes; it needs a state that is there before the first step.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
+
+
+def compiled_update(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+    """Return what does a step of *optimizer*, an SGD or Adam, after giving each of its parameters a state.
+
+    The state is zero: with it, the first step is what it is without any.
+    """
+    is_adam = isinstance(optimizer, torch.optim.Adam)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter not in optimizer.state:
+                names = ("exp_avg", "exp_avg_sq") if is_adam else ("momentum_buffer",)
+                state = optimizer.state[parameter] = {name: torch.zeros_like(parameter) for name in names}
+                if is_adam:
+                    state["step"] = torch.zeros((), device=parameter.device)  # on the host, each step would copy it
+    if is_adam:
+        return partial(_update, optimizer, torch.compile(_adam), ("lr", "weight_decay", "betas", "eps"))
+    return partial(_update, optimizer, torch.compile(_sgd), ("lr", "weight_decay", "momentum", "nesterov"))
+
+
+@torch.no_grad()
+def _update(optimizer: torch.optim.Optimizer, step: Callable[..., None], settings: tuple[str, ...]) -> None:
+    for group in optimizer.param_groups:
+        moved = [parameter for parameter in group["params"] if parameter.grad is not None]
+        states = [optimizer.state[parameter] for parameter in moved]
+        gradients = [parameter.grad for parameter in moved]
+        step(moved, gradients, states, **{name: group[name] for name in settings})
+
+
+def _sgd(
+    parameters: list[torch.Tensor], gradients: list[torch.Tensor], states: list[dict[str, torch.Tensor]],
+    *, lr: float, weight_decay: float, momentum: float, nesterov: bool,
+) -> None:  # fmt: skip
+    sgd(
+        parameters, gradients, [state["momentum_buffer"] for state in states], foreach=True, lr=lr,
+        weight_decay=weight_decay, momentum=momentum, nesterov=nesterov, dampening=0.0, maximize=False,
+    )  # fmt: skip
+
+
+def _adam(
+    parameters: list[torch.Tensor], gradients: list[torch.Tensor], states: list[dict[str, torch.Tensor]],
+    *, lr: float, weight_decay: float, betas: tuple[float, float], eps: float,
+) -> None:  # fmt: skip
+    averages, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+    adam(
+        parameters, gradients, averages, squares, [], steps, foreach=True, lr=lr, weight_decay=weight_decay,
+        beta1=betas[0], beta2=betas[1], eps=eps, amsgrad=False, maximize=False,
+        capturable=torch.compiler.is_compiling(),  # the number of steps stays a tensor
+    )  # fmt: skip
