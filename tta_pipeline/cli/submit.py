@@ -219,7 +219,7 @@ class _Submitter:
 
         overview = self._overview(submission)
         self._bring_up_to_date(overview)
-        if overview.is_over:
+        if overview.is_over and not submission.is_cancelled:  # else the sensor has yet to look for stragglers
             submission.note_ended()
         print_table(Table(columns=STATUS_COLUMNS, rows=tuple(overview.rows())))
         say(overview.line(self.at_once))

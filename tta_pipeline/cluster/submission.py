@@ -124,7 +124,7 @@ class Submission:
                 for piece in facts.pop("pieces")
             )
             return cls(**facts, pieces=pieces, number=int(folder.name), folder=folder)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SubmissionError(
                 f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
             ) from error
@@ -147,9 +147,14 @@ def open_submissions(locations: Locations, benchmark: str) -> Iterator[Submissio
     Raises:
         SubmissionError: one cannot be read.
     """
+    yield from map(Submission.read, open_folders(locations, benchmark))
+
+
+def open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
+    """Yield the folders of the submissions of *benchmark* that nobody saw end, in their order."""
     folder = locations.submissions(benchmark)
-    names = [str(number) for number in _numbers(folder)]
-    yield from (Submission.read(folder / name) for name in names if not (folder / name / _ENDED).exists())
+    paths = (folder / str(number) for number in _numbers(folder))
+    yield from (path for path in paths if not (path / _ENDED).exists())
 
 
 def newest_submission(locations: Locations, benchmark: str) -> Submission:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+from dagster._check import CheckError
 from dagster._cli.utils import get_possibly_temporary_instance_for_cli
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRun, DagsterRunStatus, RunsFilter
 from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
@@ -18,6 +20,7 @@ SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
 ENGINES = {"local": "DefaultRunLauncher", "ray": "RayRunLauncher"}
 """Engines by name, each with the run launcher that `dagster.yaml` must name."""
 _DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
+_ENDED_TOGETHER = 50
 _CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
     DagsterRunStatus.STARTED: "running",
     DagsterRunStatus.CANCELING: "running",
@@ -37,12 +40,15 @@ class QueuedRuns:
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
         with lasting_instance() as instance:
-            launcher = type(instance.run_launcher).__name__
-            if launcher != ENGINES[self.engine]:
+            launcher = _run_launcher(instance)
+            found = type(launcher).__name__
+            if found != ENGINES[self.engine]:
                 raise SubmissionError(
-                    f"the run launcher of {instance.root_directory} is {launcher}; expected {ENGINES[self.engine]} for "
+                    f"the run launcher of {instance.root_directory} is {found}; expected {ENGINES[self.engine]} for "
                     f"the engine {self.engine}: see docs/how-to.md, or choose another --engine"
                 )
+            if self.engine == "ray":
+                _require_ray(launcher)
             statuses = instance.get_daemon_statuses()
             if not all(name in statuses and statuses[name].healthy for name in _DAEMONS):
                 self.tell("no Dagster daemon runs here: nothing starts until `make ui` or `dagster-daemon run` does")
@@ -55,12 +61,13 @@ class QueuedRuns:
         """Return what the newest run of each piece is doing."""
         with lasting_instance() as instance:
             runs = instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key}))
+            retries = instance.run_retries_enabled
         newest: dict[int, DagsterRun] = {}
         for run in runs:  # the newest come first
             newest.setdefault(int(run.tags[PIECE_TAG]), run)
         not_launched: Condition = "cancelled" if submission.is_cancelled else "waiting"
         return tuple(
-            _state(newest[number]) if number in newest else State(condition=not_launched)
+            _state(newest[number], retries=retries) if number in newest else State(condition=not_launched)
             for number in range(len(submission.pieces))
         )
 
@@ -68,35 +75,77 @@ class QueuedRuns:
         """Remove its runs from the queue, and end those that run."""
         submission.note_cancelled()
         with lasting_instance() as instance:
-            for run in _unfinished(instance, submission):
-                instance.run_coordinator.cancel_run(run.run_id)
+            end_runs(instance, submission)
 
 
 def is_under_way(instance: dg.DagsterInstance, submission: Submission) -> bool:
     """Return whether a run of *submission* waits, runs, or will be tried again."""
-    if _unfinished(instance, submission):
-        return True
-    failed = RunsFilter(
-        tags={SUBMISSION_TAG: submission.key, WILL_RETRY_TAG: "true"}, statuses=[DagsterRunStatus.FAILURE]
+    return bool(_under_way(instance, submission))
+
+
+def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
+    """End the runs of *submission*, remove those that wait from the queue, and let none be tried again."""
+    asked = set[str]()
+    while left := [run for run in _under_way(instance, submission) if run.run_id not in asked]:
+        # Those that run come first, and again after some of the others, which may have begun meanwhile.
+        left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
+        for run in left[:_ENDED_TOGETHER]:
+            asked.add(run.run_id)
+            if run.status is DagsterRunStatus.FAILURE:
+                instance.add_run_tags(run.run_id, {WILL_RETRY_TAG: "false"})
+            elif run.status is not DagsterRunStatus.CANCELING:
+                instance.run_coordinator.cancel_run(run.run_id)
+
+
+def _under_way(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
+    # One query: between two, a run that failed could get the run that tries again.
+    found = RunsFilter(
+        tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
     )
-    return any(map(_will_be_tried_again, instance.get_runs(filters=failed)))
+    retries = instance.run_retries_enabled
+    return [
+        run
+        for run in instance.get_runs(filters=found)
+        if run.status is not DagsterRunStatus.FAILURE or _will_be_tried_again(run, retries=retries)
+    ]
 
 
-def _unfinished(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
-    found = RunsFilter(tags={SUBMISSION_TAG: submission.key}, statuses=NOT_FINISHED_STATUSES)
-    return list(instance.get_runs(filters=found))
-
-
-def _state(run: DagsterRun) -> State:
+def _state(run: DagsterRun, *, retries: bool) -> State:
     condition = _CONDITIONS.get(run.status, "waiting")
-    if condition == "failed" and _will_be_tried_again(run):
+    if condition == "failed" and _will_be_tried_again(run, retries=retries):
         condition = "waiting"
     return State(condition=condition, log=f"run {run.run_id}")
 
 
-def _will_be_tried_again(run: DagsterRun) -> bool:
-    """Return whether the daemon has announced another try, and has not made a run of it yet."""
-    return run.tags.get(WILL_RETRY_TAG) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
+def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
+    """Return whether a run that failed may have another try of which there is no run yet.
+
+    Dagster decides on it a moment after the run has failed, if the instance has *retries*.
+    """
+    undecided = "true" if retries else "false"
+    return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
+
+
+def _run_launcher(instance: dg.DagsterInstance) -> Any:
+    try:
+        return instance.run_launcher
+    except (dg.DagsterError, CheckError) as error:
+        raise SubmissionError(
+            f"the run launcher of {instance.root_directory} cannot be loaded, with RAY_ADDRESS "
+            f"{os.environ.get('RAY_ADDRESS')!r}; expected for Ray the address of its dashboard there, and an "
+            "environment with the extra `ray`: pip install -c constraints.txt -e '.[ray]'"
+        ) from error
+
+
+def _require_ray(launcher: Any) -> None:
+    """Refuse a Ray cluster that does not answer: each run would fail at once, twice."""
+    try:
+        launcher.client.list_jobs()
+    except (OSError, RuntimeError) as error:
+        raise SubmissionError(
+            f"found no Ray at {launcher.address}: {error}; expected the dashboard of a Ray cluster: start one with "
+            "`ray start --head`, and set RAY_ADDRESS"
+        ) from error
 
 
 @contextmanager

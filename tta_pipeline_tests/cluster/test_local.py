@@ -1,0 +1,117 @@
+"""The engine `local` on a real `dg dev`: its daemon, its queue and the runs it starts on this machine."""
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from dagster._core.storage.dagster_run import DagsterRunStatus, RunRecord
+
+from tta_pipeline.locations import Locations
+from tta_pipeline_tests.cluster.submitting import (
+    EXPERIMENTS,
+    FEW,
+    ROOT,
+    SubmittingProject,
+    first_records,
+    piece_of,
+    wait_until,
+)
+from tta_pipeline_tests.web.server import WebServer, is_running, web_server
+
+pytestmark = pytest.mark.cluster
+_STAGES = {"source_split": 0, "tar_shards": 0, "source_model": 1, "evaluation": 2, "robustness_report": 3}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """The small benchmark, submitted before the daemon began, with an experiment that fails."""
+    folder = tmp_path_factory.mktemp("local")
+    project = SubmittingProject(engine="local", locations=Locations(root=folder / "data"), home=folder / "dagster")
+    project.configure(ROOT / "dagster.yaml")
+    project.add_benchmark("few", FEW)
+    project.submit_work(",".join((*EXPERIMENTS, "failing")))
+    with web_server(project, folder / "server.log") as server:
+        project.wait()
+        yield server
+
+
+@pytest.fixture
+def project(served: WebServer) -> SubmittingProject:
+    """The project that is served."""
+    assert isinstance(served.project, SubmittingProject)
+    return served.project
+
+
+def stage(record: RunRecord) -> int:
+    """Return the position of the stage of a run: shards, training, evaluations, report."""
+    names = {name for key in record.dagster_run.asset_selection or () for name in key.path}
+    return max(place for name, place in _STAGES.items() if name in names)
+
+
+def test_stages_follow_one_another(project: SubmittingProject):
+    """No run of a stage begins before all of the stage before have ended, tries that failed included."""
+    spans: dict[int, list[tuple[float, float]]] = {}
+    for record in project.runs():
+        assert record.start_time is not None
+        assert record.end_time is not None
+        spans.setdefault(stage(record), []).append((record.start_time, record.end_time))
+
+    assert [0, 1, 2, 3] == sorted(spans)
+    for before, after in zip(range(3), range(1, 4), strict=True):
+        assert max(end for _, end in spans[before]) <= min(start for start, _ in spans[after])
+
+
+def test_every_cell_is_evaluated_once(project: SubmittingProject):
+    """And the report and the database have them, though no run published but the last."""
+    for name in EXPERIMENTS:
+        assert first_records() == sorted(project.records(name))
+    assert (project.locations.report("few") / "index.html").exists()
+    counted = project.run("tta-pipeline", "metrics", "--format", "csv", "--sql",
+                          "SELECT count(*) AS n FROM evaluations WHERE corruption <> 'clean'")  # fmt: skip
+    assert ["n", "12"] == counted.stdout.split(), counted.stderr
+
+
+def test_a_piece_that_fails_is_tried_twice_and_named_with_its_run(project: SubmittingProject):
+    """The status is 1, and each line ends with the run whose log says why."""
+    tries: dict[str, list[RunRecord]] = {}
+    for record in project.runs_of("failing"):
+        tries.setdefault(piece_of(record), []).append(record)
+    told = project.submit("--status")
+
+    assert 1 == told.returncode
+    assert tries
+    for first, second in tries.values():
+        assert [DagsterRunStatus.FAILURE] * 2 == [each.dagster_run.status for each in (first, second)]
+        assert f"failed; log: run {second.dagster_run.run_id}" in told.stderr
+
+
+def test_a_second_submission_has_only_what_failed(project: SubmittingProject):
+    """Of the others, nothing is unfinished."""
+    nothing = project.submit("--device", "cpu", "--experiments", ",".join(EXPERIMENTS))
+    planned = project.submit("--device", "cpu", "--experiments", "source,failing", "--dry-run")
+
+    assert "nothing of few is unfinished" in nothing.stderr
+    assert ["stage", "evaluations", "report"] == [line.split()[0] for line in planned.stdout.splitlines()]
+
+
+def test_cancel_ends_what_runs_and_what_waits(project: SubmittingProject):
+    """Within ten seconds, from another process; no run begins afterwards."""
+    began = time.time()
+    project.submit_work("endless")
+    wait_until(lambda: 2 == len({each.process_id for each in project.notes(since=began)}),
+               what="two pieces under way", within_s=300)  # fmt: skip
+    workers = {each.process_id for each in project.notes(since=began)}
+
+    with ThreadPoolExecutor(1) as threads:
+        cancelling = threads.submit(project.submit, "--cancel")
+        ended_s = wait_until(lambda: not any(map(is_running, workers)), what="the end of the workers", within_s=60)
+        cancelled = cancelling.result()
+    sys.stderr.write(f"ended after {ended_s:.1f} s\n")
+
+    assert cancelled.returncode in (0, 1), cancelled.stderr
+    assert ended_s < 10
+    project.wait()
+    assert {DagsterRunStatus.CANCELED} == {each.dagster_run.status for each in project.runs_of("endless")}
+    assert workers == {each.process_id for each in project.notes(since=began)}
