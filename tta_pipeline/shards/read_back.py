@@ -54,6 +54,8 @@ from tta_pipeline.sources.shard_files import shard_files, shards_version, unpack
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
 """Fields that a manifest takes over from the writer's record."""
+_NUM_LOOKS = 20
+_LOOK_EVERY_S = 0.1
 INSTEAD_OF_ADOPTING = (
     "Nothing was changed. See what is wrong with `tta-pipeline verify`, and make or fetch these shards again; or, if "
     f"they were replaced on purpose, remove {MANIFEST_FILE} and {SAMPLES_FILE} first (of a benchmark of shards: "
@@ -138,7 +140,7 @@ def publish_shard_set(
         ClassMapError: a sample's class is not in the class map.
     """
     started = time.perf_counter()
-    record = record or read_record(folder / WRITER_FILE, WriterRecord)
+    record = record or _writer_record(folder)
     belonging.require(record, folder / WRITER_FILE)
     shard_set = _described(folder, class_map)
     if shard_set is not None and _is_of(shard_set.manifest, record):
@@ -168,7 +170,22 @@ def _is_of(manifest: Manifest, record: WriterRecord) -> bool:
 
 def _is_written_anew(folder: Path, record: WriterRecord) -> bool:
     """Return whether another process has replaced the shards that were read with its own."""
-    return read_record(folder / WRITER_FILE, WriterRecord) != record
+    return _writer_record(folder) != record
+
+
+def _writer_record(folder: Path) -> WriterRecord:
+    """Return the writer's record in *folder*, which another process may be replacing.
+
+    On a file system without an exchange of names the folder is away for a moment, and another host sees it back late.
+    """
+    for _ in range(_NUM_LOOKS):
+        try:
+            return read_record(folder / WRITER_FILE, WriterRecord)
+        except ManifestError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+        time.sleep(_LOOK_EVERY_S)
+    return read_record(folder / WRITER_FILE, WriterRecord)
 
 
 def adopt(
