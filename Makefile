@@ -1,10 +1,11 @@
 # make demo | test | ui | bench    what users type; each is complete by itself
+# make test-cluster                the tests on a real Slurm of one node (Debian: slurm-wlm munge; root)
 # make check                       what a change must pass: format, lint, types, tests
 # make test-oldest                 the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest ui bench check lint
+.PHONY: help demo test test-cluster test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -35,6 +36,9 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 
 test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-cluster: $(INSTALLED)
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/cluster
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed
