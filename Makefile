@@ -38,7 +38,7 @@ test: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-cluster: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/cluster
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed

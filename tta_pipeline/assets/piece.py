@@ -4,10 +4,7 @@ It keeps no history of its own: SQLite on a network file system loses data or lo
 which `tta-pipeline submit --status` makes the history.
 """
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
@@ -16,24 +13,25 @@ from tta_pipeline import stopping
 from tta_pipeline.assets.pieces import asset_keys, partition_tags, run_config
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cluster.submission import Submission
-from tta_pipeline.files import write_atomically
 from tta_pipeline.locations import Locations
 
-_USAGE = "usage: python -m tta_pipeline.assets.piece SUBMISSION NUMBER"
+_USAGE = "usage: python -m tta_pipeline.assets.piece SUBMISSION KEY NUMBER"
 
 
 def main() -> None:
     """Materialize the piece, note how it ended, and end with status 0, 1, or `stopping.EXIT_STATUS` to go on later."""
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 4:
         sys.exit(_USAGE)
     stopping.listen()
-    submission, number = Submission.read(Path(sys.argv[1])), int(sys.argv[2])
-    with _logged(submission.log_path(number)):
-        succeeded = _materialize(submission, number)
+    submission, key, number = Submission.read(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
+    if submission.key != key:
+        sys.exit(
+            f"{submission.folder} has {submission.key}; expected {key}: it was removed, and another one took its place"
+        )
+    succeeded = _materialize(submission, number)
     if not succeeded and stopping.is_asked():
         sys.exit(stopping.EXIT_STATUS)
-    condition = "done" if succeeded else "failed"
-    write_atomically(submission.outcome_path(number), json.dumps({"condition": condition}).encode())
+    submission.note_outcome(number, "done" if succeeded else "failed")
     sys.exit(0 if succeeded else 1)
 
 
@@ -55,26 +53,6 @@ def _materialize(submission: Submission, number: int) -> bool:
             raise_on_error=False,
         )
     return result.success
-
-
-@contextmanager
-def _logged(path: Path) -> Iterator[None]:
-    """Write what the block, and whatever it starts, prints to the file *path*, after what is there already."""
-    import os
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = [os.dup(number) for number in (1, 2)]
-    with path.open("ab") as log:
-        for number in (1, 2):
-            os.dup2(log.fileno(), number)
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            for number, other in zip((1, 2), before, strict=True):
-                os.dup2(other, number)
-                os.close(other)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say, settings_of
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.files import locked
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 
 _ENGINES = ("local", "ray", "slurm")
 _DEVICES_OF_A_CLUSTER = 4
-_WATCHED_EVERY_S = 2.0
+_WATCHED_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
+"""How often an engine is asked; Slurm serves all users of the cluster."""
 _TOLD_EVERY_S = 30.0
 """How often a watching submitter brings database and history up to date."""
 
@@ -94,10 +97,12 @@ def submit(
             submitter.engine.require_ready()
         kind = submitter.kind_of_device(device)
         compute = _checked({**settings_of("--compute", settings), "device": kind})
-        pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=kind)
-        if not pieces or dry_run:
-            return
-        submission = submitter.submit(pieces, compute)
+        # Two at once would both find the same work unfinished, and submit it twice.
+        with locked(locations.submissions(benchmark.name) / "submitting.lock"):
+            pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=kind)
+            if not pieces or dry_run:
+                return
+            submission = submitter.submit(pieces, compute)
     if cancels:
         submitter.engine.cancel(submission)
         say(f"cancelled: submission {submission.number} of {benchmark.name}")
@@ -197,20 +202,27 @@ class _Submitter:
         """Print how far *submission* is until it is over, or until Ctrl-C."""
         said, told = "", time.monotonic()
         try:
-            while True:
-                overview = self._overview(submission)
+            overview = self._overview(submission)
+            while not overview.is_over:
                 line = overview.line(self.at_once)
                 if line != said:
                     say(line)
-                if overview.is_over:
-                    return
                 if time.monotonic() - told > _TOLD_EVERY_S:
                     self._bring_up_to_date(overview)
                     told = time.monotonic()
                 said = line
-                time.sleep(_WATCHED_EVERY_S)
+                time.sleep(_WATCHED_EVERY_S[self.engine_name])
+                overview = self._asked_again(submission) or overview
         except KeyboardInterrupt:
             say(f"it goes on without you; come back with: tta-pipeline submit {self.benchmark.name} --status --watch")
+
+    def _asked_again(self, submission: "Submission") -> "Overview | None":
+        """Return how far *submission* is; None if the engine does not answer, which did before."""
+        try:
+            return self._overview(submission)
+        except SubmissionError as error:
+            say(f"{error}; the next question follows in {_WATCHED_EVERY_S[self.engine_name]:.0f} s")
+            return None
 
     def tell_status(self, submission: "Submission") -> int:
         """Print how far *submission* is and what failed, and return the exit status: 0 unless something failed."""

@@ -74,9 +74,18 @@ class Submission:
         """Return the numbers of the pieces of *stage*."""
         return tuple(number for number, piece in enumerate(self.pieces) if piece.stage == stage)
 
-    def outcome_path(self, number: int) -> Path:
-        """Return the file in which a piece without an engine that remembers notes how it ended."""
-        return self.folder / "outcomes" / f"{number}.json"
+    def note_outcome(self, number: int, condition: Condition) -> None:
+        """Note how a piece ended, where the engine does not remember it."""
+        noted = {"submission": self.key, "condition": condition}
+        write_atomically(self._outcome_path(number), json.dumps(noted).encode())
+
+    def outcome(self, number: int) -> str:
+        """Return how a piece ended; empty if it noted nothing, or an earlier submission of the same number did."""
+        try:
+            noted = json.loads(read_file(self._outcome_path(number), limit_bytes=2**20))
+            return str(noted["condition"]) if noted["submission"] == self.key else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     def log_path(self, number: int) -> Path:
         """Return the log of the piece *number*, where the engine keeps none."""
@@ -128,6 +137,9 @@ class Submission:
             raise SubmissionError(
                 f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
             ) from error
+
+    def _outcome_path(self, number: int) -> Path:
+        return self.folder / "outcomes" / f"{number}.json"
 
     def _encoded(self) -> bytes:
         return json.dumps(

@@ -23,7 +23,7 @@ SlurmdPort={slurmd_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 CryptoType=crypto/munge
 StateSaveLocation={folder}/state
@@ -107,8 +107,8 @@ class SlurmNode:
         return done.stdout
 
     def _start(self, *command: str) -> None:
-        log = (self.folder / f"{command[0]}.out").open("wb")
-        self._processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
+        with (self.folder / f"{command[0]}.out").open("wb") as log:
+            self._processes.append(subprocess.Popen(command, env=self.environment, stdout=log, stderr=log))
 
     def _wait_for(self, what: str, is_there: Callable[[], bool]) -> None:
         until = time.monotonic() + _START_S
