@@ -384,6 +384,11 @@ METHODS: Mapping[str, MethodEntry] = {
         summary="The classifier's weights replaced by means of the stream's features.",
         presets={"imagenet": T3aHyperparameters(filter_k=20), "cifar": T3aHyperparameters()},
     ),
+    "neo": MethodEntry(
+        implementation="tta_pipeline.adaptation.neo:Neo",
+        summary="The classifier applied to features from which the mean of the stream's features is taken.",
+        presets=_NOTHING_TO_SET,
+    ),
     "ttaug": MethodEntry(
         implementation="tta_pipeline.adaptation.ttaug:Ttaug",
         summary="The mean prediction over random views of each image, without adaptation.",
