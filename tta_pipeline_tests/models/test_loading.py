@@ -329,7 +329,7 @@ def test_a_timm_model_is_one_more_library(tmp_path: Path):
 
 
 def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):
-    """That of a ViT-B is from -1 to 1, and torchvision's is not; SAR's table has the one with the values of the other."""
+    """That is from -1 to 1, and torchvision's is not; SAR's table has timm's ViT-B with the values of torchvision's."""
     timm = pytest.importorskip("timm")
     of_timm, of_torchvision = timm.get_pretrained_cfg("vit_base_patch16_224"), ViT_B_16_Weights.IMAGENET1K_V1
     half, published = (0.5, 0.5, 0.5), tmp_path / "published.safetensors"
