@@ -34,7 +34,8 @@ def build(
         model: Maps float images (B, 3, H, W) in [0, 1] to logits (B, *num_classes*); its first layer normalises. The
             method owns it from here on.
         num_classes: Number of classes.
-        preset: The benchmark family whose settings the method's authors published, "imagenet" or "cifar".
+        preset: The benchmark family whose settings the method's authors published: "imagenet", "cifar", or for a ViT-B
+            on ImageNet "imagenet_vit", whose learning rates are in proportion to *batch_size* (None: as for 64).
         source_data: Batches of clean images and their labels, for methods that need some; see `method`.
         seed: Seed of all random draws of the method.
         batch_size: Images in a batch of the stream, if known; a method that needs larger batches is refused.
@@ -48,7 +49,7 @@ def build(
         raise AdaptationError(f"found preset {preset!r}; expected one of {', '.join(PRESETS)}")
     try:
         entry = find_method(method)
-        settings = entry.configure(preset, hyperparameters)
+        settings = entry.configure(preset, hyperparameters, batch_size=batch_size)
         entry.require_batch_size(batch_size)
     except ValidationError as error:
         problem = error.errors()[0]

@@ -6,9 +6,9 @@ own module, named by its import path.
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -267,9 +267,13 @@ class MethodEntry:
     """Whether the method reads clean batches while it is built."""
     min_batch_size: int = 1
     """Smallest batch size of a stream that is accepted; the last batch may be smaller."""
+    lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
+    """For presets whose authors let the learning rate depend on the batch size: the rate for a batch size."""
 
-    def configure(self, preset: str, changes: Mapping[str, object]) -> Hyperparameters:
-        """Return the preset's hyperparameters with *changes* applied and validated.
+    def configure(
+        self, preset: str, changes: Mapping[str, object], *, batch_size: int | None = None
+    ) -> Hyperparameters:
+        """Return the preset's hyperparameters for *batch_size* (None: unknown) with *changes* applied and validated.
 
         Raises:
             pydantic.ValidationError: a change names no hyperparameter, or its value is out of range.
@@ -278,7 +282,10 @@ class MethodEntry:
         if preset not in self.presets:
             raise ValueError(f"preset is {preset!r}; expected one of {', '.join(self.presets)}, which the method has")
         defaults = self.presets[preset]
-        return type(defaults).model_validate({**defaults.model_dump(), **changes})
+        values = defaults.model_dump()
+        if batch_size is not None and preset in self.lr_of_batch_size:
+            values["lr"] = self.lr_of_batch_size[preset](batch_size)
+        return type(defaults).model_validate({**values, **changes})
 
     def require_batch_size(self, batch_size: int | None) -> None:
         """Refuse a stream with batches that are too small; None is an unknown size.
@@ -290,14 +297,28 @@ class MethodEntry:
             raise ValueError(f"batch_size is {batch_size}; expected at least {self.min_batch_size}: use another method")
 
 
-PRESETS = ("imagenet", "cifar")
-_NOTHING_TO_SET = dict.fromkeys(PRESETS, Hyperparameters())
+PRESETS = ("imagenet", "cifar", "imagenet_vit")
+"""Names of presets; `imagenet_vit`, for a ViT-B, has only methods that fit one and whose authors say how."""
+_RESNET = ("imagenet", "cifar")
+_NOTHING_TO_SET = dict.fromkeys(_RESNET, Hyperparameters())
+_NEVER_ANYTHING_TO_SET = dict.fromkeys(PRESETS, Hyperparameters())
+
+
+def _lr_of_vit(batch_size: int) -> float:
+    """Return the rate of SAR's and DeYO's authors for Tent, EATA and their own methods: 1e-3 for batches of 64."""
+    return 1e-3 * batch_size / 64
+
+
+def _lr_of_vit_doubled_alone(batch_size: int) -> float:
+    """Return the same, twice as high for single images, as they have it for SAR and DeYO."""
+    return _lr_of_vit(batch_size) * (2 if batch_size == 1 else 1)
+
 
 METHODS: Mapping[str, MethodEntry] = {
     "source": MethodEntry(
         implementation="tta_pipeline.adaptation.source:Source",
         summary="The source model as it is, without adaptation.",
-        presets=_NOTHING_TO_SET,
+        presets=_NEVER_ANYTHING_TO_SET,
     ),
     "norm": MethodEntry(
         implementation="tta_pipeline.adaptation.norm:Norm",
@@ -308,12 +329,12 @@ METHODS: Mapping[str, MethodEntry] = {
     "bn_alpha": MethodEntry(
         implementation="tta_pipeline.adaptation.bn_alpha:BnAlpha",
         summary="Batch norm with a mixture of source and batch statistics.",
-        presets=dict.fromkeys(PRESETS, BnAlphaHyperparameters()),
+        presets=dict.fromkeys(_RESNET, BnAlphaHyperparameters()),
     ),
     "bn_ema": MethodEntry(
         implementation="tta_pipeline.adaptation.bn_ema:BnEma",
         summary="Batch norm whose running statistics keep updating.",
-        presets=dict.fromkeys(PRESETS, BnEmaHyperparameters()),
+        presets=dict.fromkeys(_RESNET, BnEmaHyperparameters()),
         min_batch_size=2,
     ),
     "tent": MethodEntry(
@@ -322,7 +343,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": GradientHyperparameters(lr=2.5e-4),
             "cifar": GradientHyperparameters(lr=1e-3, optimizer="adam"),
+            "imagenet_vit": GradientHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.adaptation.rpl:Rpl",
@@ -338,7 +361,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": EtaHyperparameters(lr=2.5e-4),
             "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
+            "imagenet_vit": EtaHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
     "eata": MethodEntry(
         implementation="tta_pipeline.adaptation.eata:Eata",
@@ -346,7 +371,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": EataHyperparameters(lr=2.5e-4),
             "cifar": EataHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, fisher_alpha=1.0),
+            "imagenet_vit": EataHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
         source_data="optional",
     ),
     "rdumb": MethodEntry(
@@ -363,7 +390,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": SarHyperparameters(lr=2.5e-4),
             "cifar": SarHyperparameters(lr=1e-3),
+            "imagenet_vit": SarHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
     ),
     "deyo": MethodEntry(
         implementation="tta_pipeline.adaptation.deyo:Deyo",
@@ -371,7 +400,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": DeyoHyperparameters(lr=2.5e-4, plpd_threshold=0.3),
             "cifar": DeyoHyperparameters(lr=1e-3, optimizer="adam"),
+            "imagenet_vit": DeyoHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
     ),
     "lame": MethodEntry(
         implementation="tta_pipeline.adaptation.lame:Lame",
@@ -382,7 +413,16 @@ METHODS: Mapping[str, MethodEntry] = {
     "t3a": MethodEntry(
         implementation="tta_pipeline.adaptation.t3a:T3a",
         summary="The classifier's weights replaced by means of the stream's features.",
-        presets={"imagenet": T3aHyperparameters(filter_k=20), "cifar": T3aHyperparameters()},
+        presets={
+            "imagenet": T3aHyperparameters(filter_k=20),
+            "cifar": T3aHyperparameters(),
+            "imagenet_vit": T3aHyperparameters(filter_k=20),
+        },
+    ),
+    "neo": MethodEntry(
+        implementation="tta_pipeline.adaptation.neo:Neo",
+        summary="The classifier applied to features from which the mean of the stream's features is taken.",
+        presets=_NEVER_ANYTHING_TO_SET,
     ),
     "ttaug": MethodEntry(
         implementation="tta_pipeline.adaptation.ttaug:Ttaug",
@@ -410,7 +450,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "rotta": MethodEntry(
         implementation="tta_pipeline.adaptation.rotta:Rotta",
         summary="A mean teacher over a class-balanced memory bank, with running batch norm statistics.",
-        presets=dict.fromkeys(PRESETS, RottaHyperparameters(lr=1e-3, optimizer="adam")),
+        presets=dict.fromkeys(_RESNET, RottaHyperparameters(lr=1e-3, optimizer="adam")),
     ),
     "roid": MethodEntry(
         implementation="tta_pipeline.adaptation.roid:Roid",
@@ -433,7 +473,7 @@ METHODS: Mapping[str, MethodEntry] = {
     "adacontrast": MethodEntry(
         implementation="tta_pipeline.adaptation.adacontrast:AdaContrast",
         summary="Pseudo labels refined by neighbours, contrast between views, and diversity.",
-        presets=dict.fromkeys(PRESETS, AdaContrastHyperparameters(lr=2e-4, weight_decay=1e-4, nesterov=True)),
+        presets=dict.fromkeys(_RESNET, AdaContrastHyperparameters(lr=2e-4, weight_decay=1e-4, nesterov=True)),
         min_batch_size=2,
     ),
     "rmt": MethodEntry(

@@ -5,18 +5,31 @@ from torch import nn
 
 from tta_pipeline.errors import AdaptationError
 
+_OF_DISTILLATION = "head_dist"
+"""Name of the second classifier in timm's and the authors' distilled DeiT."""
+
 
 def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
     """Return the last linear layer of *model* with *num_classes* outputs.
 
     Raises:
-        AdaptationError: *model* has no such layer.
+        AdaptationError: *model* has no such layer, or a second classifier beside it, as a distilled DeiT of timm.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == num_classes]
+    named = {
+        name: layer
+        for name, layer in model.named_modules()
+        if isinstance(layer, nn.Linear) and layer.out_features == num_classes
+    }
+    layers = list(named.values())
     if not layers:
         raise AdaptationError(
             f"{type(model).__name__} has no linear layer with {num_classes} outputs; {method} expects one, whose input "
             "are the features: use another model"
+        )
+    if _OF_DISTILLATION in (name.rpartition(".")[2] for name in named):
+        raise AdaptationError(
+            f"{type(model).__name__} has a second classifier, {_OF_DISTILLATION}, and returns the mean of both; "
+            f"{method} expects one, whose input are the features: use a model without a distillation token"
         )
     return layers[-1]
 

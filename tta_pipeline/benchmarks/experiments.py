@@ -31,6 +31,7 @@ class Experiment(Section):
     method: str
     """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
+    """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
     protocol: Protocol = Protocol()
     """How streams are made of cells; a name is enough, such as `continual`."""
@@ -81,7 +82,7 @@ class Experiment(Section):
                 raise ValueError(
                     f"found compile step with {self.method}, which takes no gradient step; expected reduce-overhead"
                 )
-            self.entry.require_batch_size(max(self.batch_size, self.protocol.window))
+            self.entry.require_batch_size(self.method_batch_size)
             self.configured()
         except ValidationError as error:
             raise ValueError("; ".join(mistakes(error, f"{self.method} hyperparameters"))) from None
@@ -115,9 +116,14 @@ class Experiment(Section):
         """
         return find_method(self.method)
 
+    @property
+    def method_batch_size(self) -> int:
+        """Samples that the method sees at once: a batch, or a window of single images."""
+        return max(self.batch_size, self.protocol.window)
+
     def configured(self) -> Hyperparameters:
         """Return the method's hyperparameters: those in the file, and the preset's for the rest."""
-        return self.entry.configure(self.preset, self.hyperparameters)
+        return self.entry.configure(self.preset, self.hyperparameters, batch_size=self.method_batch_size)
 
 
 def one_for_each_protocol(experiments: Any) -> Any:

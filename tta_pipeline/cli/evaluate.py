@@ -27,7 +27,9 @@ _SHOWN = (
               "or a file: safetensors or a state dict.")  # fmt: skip
 @click.option("--mean", nargs=3, type=float, help="Means of red, green and blue in [0, 1], with a file of weights.")
 @click.option("--std", nargs=3, type=float, help="Standard deviations, as --mean.")
-@click.option("--preset", type=click.Choice(["imagenet", "cifar"]), default="imagenet", show_default=True)
+@click.option(
+    "--preset", type=click.Choice(["imagenet", "cifar", "imagenet_vit"]), default="imagenet", show_default=True
+)
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a hyperparameter.")
 @click.option("--batch-size", type=click.IntRange(1, 100_000), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of the method.")

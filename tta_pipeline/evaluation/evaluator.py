@@ -150,7 +150,7 @@ class Evaluator:
                 preset=self._experiment.preset,
                 source_data=self._source_data(manifest),
                 seed=seed,
-                batch_size=max(self._experiment.batch_size, self._experiment.protocol.window),
+                batch_size=self._experiment.method_batch_size,
                 **self._experiment.hyperparameters,
             )
             self._compile_copies(self._method)

@@ -1,6 +1,6 @@
 """Features of a frozen model, kept for the next method that reads nothing else: one forward pass serves several.
 
-`source`, `lame` and `t3a` change no layer before the classifier. The first of them that sees a cell computes its
+`source`, `lame`, `t3a` and `neo` change no layer before the classifier. The first of them that sees a cell computes its
 features, the input of the classifier; the others read these instead of pixels, and run the classifier alone.
 
 The features lie beside decoded cells, in a file that is named after everything that determines them, batches and

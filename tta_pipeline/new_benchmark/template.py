@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tta_pipeline.adaptation.catalogue import METHODS
+from tta_pipeline.adaptation.catalogue import METHODS, PRESETS
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.sources.kinds import ArchiveSource, NpySource, SourceSection
 from tta_pipeline.sources.kinds.survey import OWN, Survey
@@ -181,7 +181,7 @@ def _experiments(found: Survey) -> Iterator[str]:
     yield f"  source:  # the model as it is\n    model: {model}\n    method: source{shards}"
     yield f"  norm:  # batch statistics of the stream\n    model: {model}\n    method: norm{shards}"
     yield f"  tent:  # entropy minimisation\n    model: {model}\n    method: tent{shards}"
-    yield f"    preset: {preset}  # settings that the authors published: imagenet or cifar"
+    yield f"    preset: {preset}  # settings that the authors published: {', '.join(PRESETS)}"
     yield "    batch_size: 64  # it changes the results of methods that adapt"
     yield "    # hyperparameters: {lr: 0.00025}  # in place of the preset's"
     yield "    # protocol: continual  # one stream of all corruptions of a severity; without it each cell starts over"

@@ -35,6 +35,6 @@ def _row(benchmark: Benchmark, name: str, locations: Locations) -> tuple[object,
 
 def _differing(spec: Experiment) -> str | None:
     """Return the hyperparameters that differ from the preset's; None if none does."""
-    usual = spec.entry.configure(spec.preset, {}).model_dump(mode="json")
+    usual = spec.entry.configure(spec.preset, {}, batch_size=spec.method_batch_size).model_dump(mode="json")
     found = spec.configured().model_dump(mode="json").items()
     return ", ".join(f"{name} {value}" for name, value in found if value != usual[name]) or None

@@ -1,4 +1,4 @@
-"""LAME and T3A, which leave the model as it is, against plain loops over samples."""
+"""LAME, T3A and NEO, which leave the model as it is, against plain loops over samples."""
 
 import math
 
@@ -106,7 +106,52 @@ def test_t3a_follows_its_formula(size: int):
     torch.testing.assert_close(plain_t3a(stream(), size=size), run("t3a", filter_k=size), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["lame", "t3a", "rmt", "adacontrast"])
+def plain_neo(stream: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return logits for each batch from a list of all features so far."""
+    classifier = varied_model()[-1]
+    seen: list[torch.Tensor] = []
+    predicted = []
+    for images in stream:
+        features, _ = features_and_logits(images)
+        seen += list(features)
+        mean = sum(seen) / len(seen)
+        predicted.append(torch.stack([classifier.weight @ (row - mean) + classifier.bias for row in features]).detach())
+    return predicted
+
+
+def test_neo_follows_its_formula():
+    """The logits are those of features less the mean of all that were seen, in batches of different sizes."""
+    images = [*stream(), stream()[0][:4]]
+    adapted = build("neo", varied_model(), num_classes=NUM_CLASSES)
+
+    torch.testing.assert_close(plain_neo(images), [adapted.predict(batch) for batch in images], rtol=0, atol=1e-5)
+
+
+def test_neo_costs_what_source_costs():
+    """One forward pass of each image, none backward, and no parameter changes."""
+    adapted, model = build("neo", varied_model(), num_classes=NUM_CLASSES), varied_model()
+    for images in stream():
+        adapted.predict(images)
+
+    assert (27, 0, 0, 0) == (
+        adapted.num_forwards,
+        adapted.num_backwards,
+        adapted.num_adapted_samples,
+        adapted.num_updates,
+    )
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), adapted.model.parameters(), strict=True))
+
+
+def test_the_first_image_alone_gets_the_bias_of_neo():
+    """Its features are their own mean; the second image is predicted from what sets it apart from the first."""
+    adapted = build("neo", varied_model(), num_classes=NUM_CLASSES, batch_size=1)
+    first, second = (adapted.predict(stream()[0][[number]]) for number in (0, 1))
+
+    torch.testing.assert_close(varied_model()[-1].bias.detach(), first[0])
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", ["lame", "t3a", "neo", "rmt", "adacontrast"])
 def test_a_model_without_a_linear_layer_at_its_end_is_refused(method: str):
     """Features are the input of the layer that gives the classes; without one there are none."""
     model = nn.Sequential(nn.Conv2d(3, NUM_CLASSES, 3), nn.BatchNorm2d(NUM_CLASSES), nn.AdaptiveAvgPool2d(1))

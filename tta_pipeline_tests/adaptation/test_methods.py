@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 from torch.nn.functional import softmax
 
-from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation import METHODS, PRESETS, build
+from tta_pipeline.adaptation.catalogue import GradientHyperparameters
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, batch_norm_model, batches, layer_norm_model
 
@@ -85,6 +89,45 @@ def test_a_collapse_is_counted():
     adapted.predict(torch.full((4, 3, 16, 16), float("inf")))
 
     assert 1 == adapted.num_nonfinite_batches
+
+
+@pytest.mark.parametrize("method", ["tent", "eta", "eata", "sar", "deyo"])
+@pytest.mark.parametrize("batch_size", [None, 1, 2, 63, 64, 200])
+def test_rates_of_a_vit_follow_the_batch_size(method: str, batch_size: int | None):
+    """1e-3 for batches of 64, in proportion for others, twice that for single images with SAR and DeYO."""
+    settings = METHODS[method].configure("imagenet_vit", {}, batch_size=batch_size)
+    doubled = 2 if batch_size == 1 and method in ("sar", "deyo") else 1
+
+    assert isinstance(settings, GradientHyperparameters)
+    assert pytest.approx(1e-3 * doubled * (batch_size or 64) / 64) == settings.lr
+    assert ("sgd", 0.9) == (settings.optimizer, settings.momentum)
+
+
+def test_only_an_unset_rate_of_the_vit_follows_the_batch_size():
+    """What the user sets is taken as it is, and other presets have one rate for all."""
+    tent = METHODS["tent"]
+
+    assert {"lr": 5e-4}.items() <= tent.configure("imagenet_vit", {"lr": 5e-4}, batch_size=1).model_dump().items()
+    assert tent.configure("imagenet", {}, batch_size=1) == tent.configure("imagenet", {})
+
+
+def test_the_rate_of_a_vit_is_that_of_what_the_method_sees():
+    """An experiment over batches of 8, one over windows of 4, and `build` take the rate of the same batch size."""
+    common = {"model": "m", "method": "sar", "preset": "imagenet_vit"}
+    batches_of_8 = Experiment.model_validate({**common, "batch_size": 8})
+    windows_of_4 = Experiment.model_validate({**common, "batch_size": 1, "protocol": {"window": 4}})
+    built = build("sar", layer_norm_model(), num_classes=NUM_CLASSES, preset="imagenet_vit", batch_size=8)
+
+    assert (1.25e-4, 6.25e-5) == (batches_of_8.configured().lr, windows_of_4.configured().lr)
+    assert batches_of_8.configured() == built.hyperparameters
+
+
+def test_a_preset_that_a_method_lacks_is_refused():
+    """The error names those that it has, where a benchmark file is read; the command line offers all presets."""
+    with pytest.raises(ValidationError, match="preset is 'imagenet_vit'; expected one of imagenet, cifar, which"):
+        Experiment.model_validate({"model": "m", "method": "cotta", "preset": "imagenet_vit"})
+    (option,) = [each for each in evaluate.params if each.name == "preset"]
+    assert list(PRESETS) == list(option.type.choices)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
 
-READERS = ("source", "lame", "t3a")
+READERS = ("source", "lame", "t3a", "neo")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from torchvision.models import ResNet18_Weights, get_model, resnet18
+from torchvision.models import ResNet18_Weights, ViT_B_16_Weights, get_model, resnet18
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
@@ -326,3 +326,30 @@ def test_a_timm_model_is_one_more_library(tmp_path: Path):
 
     with pytest.raises(EvaluationError, match=r"timm cannot make 'resnet18.never'"):
         load_model("t", TimmModel(kind="timm", architecture="resnet18.never"), source_model=Path(), classes=THOUSAND)
+
+
+def test_a_vit_of_timm_is_normalised_as_it_was_trained(tmp_path: Path):
+    """That is from -1 to 1, and torchvision's is not; SAR's table has timm's ViT-B with the values of torchvision's."""
+    timm = pytest.importorskip("timm")
+    of_timm, of_torchvision = timm.get_pretrained_cfg("vit_base_patch16_224"), ViT_B_16_Weights.IMAGENET1K_V1
+    half, published = (0.5, 0.5, 0.5), tmp_path / "published.safetensors"
+    assert (half, half) == (of_timm.mean, of_timm.std)
+    assert half != tuple(of_torchvision.transforms().mean)
+
+    @timm.models.register_model
+    def vit_of_the_tests(pretrained: bool = False, **_: object) -> torch.nn.Module:  # noqa: FBT001, FBT002 - timm's interface
+        return timm.models.build_model_with_cfg(
+            timm.models.VisionTransformer, "vit_of_the_tests", pretrained, img_size=32, patch_size=8, embed_dim=8,
+            depth=1, num_heads=1, pretrained_cfg={**of_timm.to_dict(), "file": str(published)},
+        )  # fmt: skip
+
+    torch.manual_seed(1)
+    bare, images = vit_of_the_tests().eval(), torch.rand(2, 3, 32, 32)
+    save_file(bare.state_dict(), published)
+    loaded = load_model(
+        "vit", TimmModel(kind="timm", architecture="vit_of_the_tests"), source_model=Path(), classes=THOUSAND
+    )
+
+    assert (half, half) == (loaded.mean, loaded.std)
+    with torch.inference_mode():
+        torch.testing.assert_close(bare(2 * images - 1), loaded.make().eval()(images))

@@ -1,0 +1,173 @@
+"""Every method on ViT, DeiT, Swin and ConvNeXt of timm and torchvision: it runs, or is refused by name."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import ConvNeXt, SwinTransformer, VisionTransformer, get_model
+from torchvision.models.convnext import CNBlockConfig
+
+from tta_pipeline.adaptation import METHODS, build
+from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.selection import affine_parameters
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES
+from tta_pipeline_tests.adaptation.test_contract import NEED_BATCH_NORM, QUICK
+
+timm = pytest.importorskip("timm")
+
+SIZE = 32
+OF_TIMM = partial(timm.create_model, img_size=SIZE, num_classes=NUM_CLASSES)
+VIT = {"patch_size": 8, "embed_dim": 16, "depth": 4, "num_heads": 2}
+STAGES = {"depths": (1, 1, 2, 1), "num_heads": (1, 1, 2, 2)}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "timm ViT": partial(OF_TIMM, "vit_tiny_patch16_224", **VIT),
+    "timm DeiT": partial(OF_TIMM, "deit_tiny_patch16_224", **VIT),
+    "timm DeiT III": partial(OF_TIMM, "deit3_small_patch16_224", **VIT),
+    "timm distilled DeiT": partial(OF_TIMM, "deit_tiny_distilled_patch16_224", **VIT),
+    "timm Swin": partial(
+        OF_TIMM, "swin_tiny_patch4_window7_224", patch_size=2, window_size=4, embed_dim=8, **STAGES
+    ),
+    "timm ConvNeXt": partial(
+        timm.create_model, "convnext_tiny", num_classes=NUM_CLASSES, depths=STAGES["depths"], dims=(8, 8, 16, 16)
+    ),
+    "torchvision ViT": partial(
+        VisionTransformer, image_size=SIZE, patch_size=8, num_layers=4, num_heads=2, hidden_dim=16, mlp_dim=32,
+        num_classes=NUM_CLASSES,
+    ),
+    "torchvision Swin": partial(
+        SwinTransformer, patch_size=[2, 2], embed_dim=8, depths=list(STAGES["depths"]),
+        num_heads=list(STAGES["num_heads"]), window_size=[4, 4], num_classes=NUM_CLASSES,
+    ),
+    "torchvision ConvNeXt": partial(
+        ConvNeXt, [CNBlockConfig(8, 8, 1), CNBlockConfig(8, 16, 2), CNBlockConfig(16, None, 1)],
+        num_classes=NUM_CLASSES,
+    ),
+}  # fmt: skip
+"""Small networks with random weights, each under the name of its library and family."""
+EASY: dict[str, dict[str, Any]] = {
+    "eta": {"e_margin": 1.0, "d_margin": 1.0},
+    "eata": {"e_margin": 1.0, "d_margin": 1.0},
+    "rdumb": {"e_margin": 1.0, "d_margin": 1.0, "reset_every": 1000},
+    "sar": {"e_margin": 1.0, "reset_margin": 0.0},
+    "deyo": {"deyo_margin": 1.0, "plpd_threshold": -1.0},
+}
+"""What lets a method adapt on nearly any sample, and keep what it learned."""
+NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt"}
+LARGE = [
+    "timm:vit_base_patch16_224", "timm:deit_base_patch16_224", "timm:swin_tiny_patch4_window7_224",
+    "timm:convnext_tiny", "torchvision:vit_b_16", "torchvision:swin_t", "torchvision:convnext_tiny",
+]  # fmt: skip
+
+
+def small(name: str) -> nn.Module:
+    """Return the network *name*, which is sure of some images and not of others."""
+    torch.manual_seed(0)
+    network = NETWORKS[name]().eval()
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear) and layer.out_features == NUM_CLASSES:
+                layer.weight.normal_(0, 1)
+            if isinstance(layer, NORM_LAYERS):
+                layer.weight.uniform_(0.5, 1.5)
+    return network
+
+
+def images(size: int = SIZE, count: int = 6) -> torch.Tensor:
+    """Return images in [0, 1] of different contrast."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(count, 3, size, size, generator=generator) * torch.rand(count, 3, 1, 1, generator=generator)
+
+
+def built(method: str, network: nn.Module, **settings: Any):
+    """Return *method* on *network*, with settings that let it adapt on a few images."""
+    if METHODS[method].source_data != "unused":
+        settings["source_data"] = [(images(), torch.arange(6) % NUM_CLASSES)]
+    settings = {"preset": "cifar", **QUICK.get(method, {}), **EASY.get(method, {}), **settings}
+    return build(method, network, num_classes=NUM_CLASSES, **settings)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, method: str):
+    """Its logits are finite, and parameters change where it takes gradients; else the error says what it lacks."""
+    if method in NEED_BATCH_NORM:
+        with pytest.raises(AdaptationError, match=f"has no batch norm layer; {method} expects one"):
+            built(method, small(name))
+        return
+    if name == "timm distilled DeiT" and method in NEED_ONE_CLASSIFIER:
+        with pytest.raises(AdaptationError, match=f"second classifier, head_dist.*; {method} expects one"):
+            built(method, small(name))
+        return
+    before = [parameter.clone() for parameter in small(name).parameters()]
+    adapted = built(method, small(name))
+    logits = [adapted.predict(images()) for _ in range(2)]
+
+    assert all(each.isfinite().all() for each in logits)
+    assert (6, NUM_CLASSES) == logits[1].shape
+    assert isinstance(adapted, GradientMethod) == (adapted.num_updates > 0)
+    if isinstance(adapted, GradientMethod) and method != "memo":  # which forgets what it learned
+        assert any(not torch.equal(*pair) for pair in zip(before, adapted.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_norm_layers_of_a_transformer_adapt_and_nothing_else(name: str):
+    """Weight and bias of each, whatever its class is called; attention, embeddings and classifier are frozen."""
+    network = small(name)
+    affine_parameters(network, "tent")
+    adapted = {each for each, parameter in network.named_parameters() if parameter.requires_grad}
+
+    assert adapted
+    assert {
+        f"{prefix}.{each}" for prefix, layer in network.named_modules() if "norm" in type(layer).__name__.lower()
+        for each, _ in layer.named_parameters(recurse=False)
+    } == adapted  # fmt: skip
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("architecture", "lowest_frozen", "highest_adapted", "num_frozen"),
+    [
+        ("timm:vit_base_patch16_224", "blocks.9.norm1", "blocks.8.norm2", 7),
+        ("timm:vit_large_patch16_224", "blocks.18.norm1", "blocks.17.norm2", 13),
+        ("timm:deit_tiny_distilled_patch16_224", "blocks.9.norm1", "blocks.8.norm2", 7),
+        ("timm:swin_base_patch4_window7_224", "layers.3.downsample.norm", "layers.2.blocks.17.norm2", 6),
+        ("timm:convnext_small", "stages.3.downsample.0", "stages.2.blocks.26.norm", 5),
+        ("torchvision:vit_b_16", "encoder.layers.encoder_layer_9.ln_1", "encoder.layers.encoder_layer_8.ln_2", 7),
+        ("torchvision:vit_l_16", "encoder.layers.encoder_layer_18.ln_1", "encoder.layers.encoder_layer_17.ln_2", 13),
+        ("torchvision:swin_t", "features.6.norm", "features.5.5.norm2", 6),
+        ("torchvision:convnext_tiny", "features.6.0", "features.5.8.block.2", 5),
+        ("torchvision:efficientnet_b0", "", "features.8.1", 0),
+    ],
+)
+def test_the_top_is_a_quarter_of_the_blocks_or_the_last_stage(
+    architecture: str, lowest_frozen: str, highest_adapted: str, num_frozen: int, *, is_wrapped: bool
+):
+    """With the norm after them: as SAR's authors freeze a ViT-B, and not blocks 9 to 11 in the middle of others."""
+    library, name = architecture.split(":")
+    with torch.device("meta"):
+        network = (timm.create_model if library == "timm" else get_model)(name)
+    affine_parameters(nn.ModuleDict({"network": network}) if is_wrapped else network, "sar", skip_top=True)
+    norms = [each for each, layer in network.named_modules() if isinstance(layer, NORM_LAYERS)]
+    frozen = [each for each in norms if not network.get_submodule(each).weight.requires_grad]
+
+    assert (num_frozen, num_frozen) == (len(frozen), len(norms) - norms.index(lowest_frozen) if frozen else 0)
+    assert network.get_submodule(highest_adapted).weight.requires_grad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["source", "neo", "lame", "t3a", "tent", "eata", "sar", "deyo", "rotta", "roid"])
+@pytest.mark.parametrize("architecture", LARGE)
+def test_networks_of_224_pixels_adapt(architecture: str, method: str):
+    """At their full size, on two images."""
+    library, name = architecture.split(":")
+    torch.manual_seed(0)
+    network = (timm.create_model if library == "timm" else get_model)(name, num_classes=NUM_CLASSES)
+    adapted = built(method, network)
+
+    assert adapted.predict(images(224, count=2)).isfinite().all()
+    assert (2, NUM_CLASSES) == adapted.predict(images(224, count=2)).shape
