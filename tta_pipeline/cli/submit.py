@@ -136,8 +136,10 @@ class _Submitter:
     @cached_property
     def engine(self) -> "Engine":
         """The engine of the user's choice."""
+        # Only Slurm is told how many; counting the devices here would import torch before anything is cancelled.
+        num_devices = self.at_once if self.engine_name == "slurm" else 1
         return _engine(
-            self.engine_name, data_root=self.locations.root, num_devices=self.at_once, config_path=self.config_path
+            self.engine_name, data_root=self.locations.root, num_devices=num_devices, config_path=self.config_path
         )
 
     def kind_of_device(self, asked: str | None) -> str:
