@@ -37,10 +37,10 @@ class QueuedRuns:
     def require_ready(self) -> None:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
         with lasting_instance() as instance:
-            launcher = type(instance.run_launcher).__name__
-            if launcher != ENGINES[self.engine]:
+            kinds = [kind.__name__ for kind in type(instance.run_launcher).__mro__]
+            if ENGINES[self.engine] not in kinds:
                 raise SubmissionError(
-                    f"the run launcher of {instance.root_directory} is {launcher}; expected {ENGINES[self.engine]} for "
+                    f"the run launcher of {instance.root_directory} is {kinds[0]}; expected {ENGINES[self.engine]} for "
                     f"the engine {self.engine}: see docs/how-to.md, or choose another --engine"
                 )
             statuses = instance.get_daemon_statuses()
