@@ -2,6 +2,7 @@
 
     PipelineError                   anything this project refuses or cannot finish
      ├── DataRootError              the data root has a name that the database or the logs cannot handle
+     ├── SettingsError              an environment variable or dagster.yaml does not say what it should
      ├── BenchmarkFileError         a benchmark file does not say what it should
      ├── PartitionKeyError          a partition key is not one of the benchmark's cells
      ├── SourceError                images to convert are missing, damaged or ambiguous
@@ -30,6 +31,10 @@ class PipelineError(Exception):
 
 class DataRootError(PipelineError):
     """The data root has a name that the database or the logs cannot handle."""
+
+
+class SettingsError(PipelineError):
+    """An environment variable or dagster.yaml does not say what it should."""
 
 
 class BenchmarkFileError(PipelineError):

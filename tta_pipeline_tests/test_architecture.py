@@ -32,9 +32,11 @@ BELOW = {
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
-    "doctor": ("benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
     "resources": ("cluster", "evaluation", "records", "metrics"),
+    "doctor": (
+        "benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics", "resources",
+    ),
     "assets": (
         "benchmarks", "cluster", "labels", "models", "sources", "shards", "training", "evaluation", "records",
         "metrics", "reports", "loader_bench", "resources",

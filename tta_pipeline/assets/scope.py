@@ -12,6 +12,7 @@ import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.environment import whole_number
 from tta_pipeline.errors import PartitionKeyError
 from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
 
@@ -57,7 +58,7 @@ class Scope(ABC, Generic[K_co]):
             key=self.key(*parts),
             partitions_def=self.partitions,
             # Unpartitioned assets need it too: only then can one command run a whole benchmark over a range.
-            backfill_policy=dg.BackfillPolicy.single_run(),
+            backfill_policy=backfill_policy() if self.partitions else dg.BackfillPolicy.single_run(),
             **{"group_name": self.group(), **options},
         )
         return lambda function: decorator(with_signature(function))
@@ -134,6 +135,23 @@ class StreamScope(Scope[StreamKey]):
         """Return the dependency on all cells that a stream is made of."""
         mapping = dg.MultiToSingleDimensionPartitionMapping("severity") if self.partitions else None
         return dg.AssetDep(key, partition_mapping=mapping)
+
+
+CELLS_PER_RUN = "TTA_CELLS_PER_RUN"
+
+
+def backfill_policy() -> dg.BackfillPolicy:
+    """Return into how many runs Dagster cuts a backfill: as few as there can be, or by the environment.
+
+    Of a grid Dagster makes one range for each value of one dimension, and cuts each by the policy. So a run names
+    cells of one severity or of one corruption, never a rectangle that holds others. A command with `--partition-range`
+    needs the first policy, so the second is for the process of the web UI.
+
+    Raises:
+        SettingsError: the environment variable has no whole number.
+    """
+    cells = whole_number(CELLS_PER_RUN)
+    return dg.BackfillPolicy.multi_run(cells) if cells else dg.BackfillPolicy.single_run()
 
 
 def source_model_key(benchmark: Benchmark, model: str) -> dg.AssetKey:

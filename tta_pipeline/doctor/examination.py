@@ -6,6 +6,7 @@ from tta_pipeline.doctor.benchmark_files import benchmark_files
 from tta_pipeline.doctor.finding import Finding, fault
 from tta_pipeline.doctor.machine import accelerators, data_root, extras, file_locks, room
 from tta_pipeline.doctor.project import dagster_storage, left_overs, result_records
+from tta_pipeline.doctor.run_queue import runs_at_once
 from tta_pipeline.doctor.shard_sets import shard_checksums
 from tta_pipeline.locations import Locations
 
@@ -18,6 +19,7 @@ def examine(locations: Locations) -> Iterator[Finding]:
         ("dagster_storage", dagster_storage()),
         ("extras", extras()),
         ("accelerators", accelerators()),
+        ("runs at once", runs_at_once()),
     ):
         try:
             yield from findings

@@ -117,7 +117,7 @@ def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -
 def dagster_storage() -> Iterator[Finding]:
     """Check where Dagster keeps the history of runs, which SQLite must be able to lock."""
     subject = "Dagster"
-    home = Path(os.environ["DAGSTER_HOME"]).expanduser() if os.environ.get("DAGSTER_HOME") else None
+    home = dagster_home() if os.environ.get("DAGSTER_HOME") else None
     if home and not (home.is_absolute() and home.is_dir()):
         yield fault(
             subject,
@@ -139,6 +139,11 @@ def dagster_storage() -> Iterator[Finding]:
         yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
         return
     yield _history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
+
+
+def dagster_home() -> Path:
+    """Return the folder in which Dagster looks for `dagster.yaml`."""
+    return Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
 
 
 def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:

@@ -41,10 +41,10 @@ class QueuedRuns:
         """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
         with lasting_instance() as instance:
             launcher = _run_launcher(instance)
-            found = type(launcher).__name__
-            if found != ENGINES[self.engine]:
+            kinds = [kind.__name__ for kind in type(launcher).__mro__]
+            if ENGINES[self.engine] not in kinds:
                 raise SubmissionError(
-                    f"the run launcher of {instance.root_directory} is {found}; expected {ENGINES[self.engine]} for "
+                    f"the run launcher of {instance.root_directory} is {kinds[0]}; expected {ENGINES[self.engine]} for "
                     f"the engine {self.engine}: see docs/how-to.md, or choose another --engine"
                 )
             if self.engine == "ray":

@@ -28,4 +28,4 @@ def test_ray_has_the_same_instance_but_for_the_launcher_and_its_patience():
         "concurrency.runs.max_concurrent_runs",
         "run_monitoring.start_timeout_seconds",
         "run_monitoring.cancel_timeout_seconds",
-    } == {name for name in differ if not name.startswith("run_launcher.")}
+    } == {name for name in differ if not name.startswith(("run_launcher.", "run_coordinator."))}
