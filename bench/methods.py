@@ -28,6 +28,7 @@ SETTINGS: Mapping[str, Mapping[str, object]] = {
     "eta": ALL_PASS | {"d_margin": 2.0},
     "eata": ALL_PASS | {"d_margin": 2.0},
     "rdumb": ALL_PASS | {"d_margin": 2.0},
+    "asr": ALL_PASS | {"d_margin": 2.0},
     "sar": ALL_PASS,
     "deyo": ALL_PASS | {"deyo_margin": 2.0, "plpd_threshold": -1.0},
     "rmt": {"num_samples_warm_up": 0},

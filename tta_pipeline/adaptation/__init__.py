@@ -57,7 +57,10 @@ def build(
         raise AdaptationError(f"{method}: {name} is {problem['input']!r:.60}; {problem['msg']}") from None
     except ValueError as error:
         raise AdaptationError(f"{method}: {error}") from error
-    return implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    built = implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    if method in METHODS:
+        built.name = entry.named(method, preset, settings)
+    return built
 
 
 def implementation_of(entry: MethodEntry) -> "type[Method]":

@@ -69,7 +69,31 @@ class RplHyperparameters(GradientHyperparameters):
     """Exponent of the generalised cross entropy: near 0, the cross entropy; at 1, 1 minus the probability."""
 
 
-class EtaHyperparameters(GradientHyperparameters):
+class EntropyHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that minimises entropy, and of the pieces it is made of."""
+
+    loss: Literal["entropy", "come", "gce"] = "entropy"
+    """What is minimised: the entropy of the prediction, COME's entropy of the opinion, or RPL's generalised cross
+    entropy of the predicted label with q = 0.8."""
+    params: Literal["norm", "last", "all"] = "norm"
+    """What adapts: weight and bias of the norm layers, the last linear layer, or all parameters."""
+    reset: Literal["never", "periodic", "asr"] = "never"
+    """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
+    reset_every: int = Field(default=1000, ge=1, le=MOST)
+    """Number of steps after which the rule `periodic` resets."""
+    asr_alpha: float = Field(default=0.5, gt=0, le=1)
+    """Share of the classes; ASR starts with the concentration of predictions that are spread evenly over so many."""
+    asr_mu_0: float = Field(default=0.15, ge=0, le=1)
+    """Weight of a batch in ASR's average of concentration, if all its labels are the source model's."""
+    asr_r_0: float = Field(default=0.5, ge=0, le=1)
+    """Smallest share of the adapted parameters that ASR resets."""
+    asr_lambda_r: float = Field(default=20.0, ge=0, allow_inf_nan=False)
+    """Further share for each nat of concentration above the average."""
+    asr_lambda_0: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    """Weight of ASR's penalty on leaving what was remembered, if no label of a batch is the source model's."""
+
+
+class EtaHyperparameters(EntropyHyperparameters):
     """What ETA can be told."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
@@ -90,11 +114,11 @@ class EataHyperparameters(EtaHyperparameters):
 class RdumbHyperparameters(EtaHyperparameters):
     """What RDumb can be told."""
 
-    reset_every: int = Field(default=1000, ge=1, le=MOST)
-    """Number of steps after which the method resets itself."""
+    reset: Literal["never", "periodic", "asr"] = "periodic"
+    """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
 
 
-class SarHyperparameters(GradientHyperparameters):
+class SarHyperparameters(EntropyHyperparameters):
     """What SAR can be told."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
@@ -287,6 +311,12 @@ class MethodEntry:
             values["lr"] = self.lr_of_batch_size[preset](batch_size)
         return type(defaults).model_validate({**values, **changes})
 
+    def named(self, method: str, preset: str, settings: Hyperparameters) -> str:
+        """Return the name of *method* with these settings: with each piece that is not the preset's, as tent+come."""
+        usual = self.presets[preset]
+        pieces = [(getattr(settings, piece, None), getattr(usual, piece, None)) for piece in PIECES]
+        return "+".join([method, *(str(found) for found, expected in pieces if found != expected)])
+
     def require_batch_size(self, batch_size: int | None) -> None:
         """Refuse a stream with batches that are too small; None is an unknown size.
 
@@ -299,6 +329,8 @@ class MethodEntry:
 
 PRESETS = ("imagenet", "cifar", "imagenet_vit")
 """Names of presets; `imagenet_vit`, for a ViT-B, has only methods that fit one and whose authors say how."""
+PIECES = ("loss", "params", "reset")
+"""Hyperparameters that make another method of a method: a name, and the names of tables, have them."""
 _RESNET = ("imagenet", "cifar")
 _NOTHING_TO_SET = dict.fromkeys(_RESNET, Hyperparameters())
 _NEVER_ANYTHING_TO_SET = dict.fromkeys(PRESETS, Hyperparameters())
@@ -341,9 +373,17 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.tent:Tent",
         summary="Entropy minimisation over the affine parameters of the norm layers.",
         presets={
-            "imagenet": GradientHyperparameters(lr=2.5e-4),
-            "cifar": GradientHyperparameters(lr=1e-3, optimizer="adam"),
-            "imagenet_vit": GradientHyperparameters(lr=1e-3),
+            "imagenet": EntropyHyperparameters(lr=2.5e-4),
+            "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam"),
+            "imagenet_vit": EntropyHyperparameters(lr=1e-3),
+        },
+    ),
+    "come": MethodEntry(
+        implementation="tta_pipeline.adaptation.tent:Tent",
+        summary="Tent with the entropy of an opinion, which has room for uncertainty.",
+        presets={
+            "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
+            "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
         },
         lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
@@ -382,6 +422,14 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": RdumbHyperparameters(lr=2.5e-4),
             "cifar": RdumbHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4),
+        },
+    ),
+    "asr": MethodEntry(
+        implementation="tta_pipeline.adaptation.eta:Eta",
+        summary="ETA that resets layers near the output when predictions concentrate on few classes.",
+        presets={
+            "imagenet": EtaHyperparameters(lr=2.5e-4, reset="asr"),
+            "cifar": EtaHyperparameters(lr=1e-3, optimizer="adam", d_margin=0.4, reset="asr"),
         },
     ),
     "sar": MethodEntry(

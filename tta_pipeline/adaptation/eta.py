@@ -14,12 +14,13 @@ import torch
 from torch import nn
 
 from tta_pipeline.adaptation.catalogue import EtaHyperparameters
+from tta_pipeline.adaptation.entropy_method import EntropyMethod
 from tta_pipeline.adaptation.losses import entropy
 from tta_pipeline.adaptation.method import SelectiveMethod
 from tta_pipeline.adaptation.selection import DiverseSamples
 
 
-class Eta(SelectiveMethod):
+class Eta(EntropyMethod, SelectiveMethod):
     """Adapts the affine parameters of all norm layers by the weighted entropy of chosen samples."""
 
     name = "eta"
@@ -34,5 +35,4 @@ class Eta(SelectiveMethod):
         return self._seen.choose(logits.softmax(1), entropy(logits) < self._e0)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        entropies = entropy(logits)
-        return (torch.exp(self._e0 - entropies.detach()) * entropies).mean()
+        return (torch.exp(self._e0 - entropy(logits.detach())) * self._losses(logits)).mean()

@@ -18,17 +18,16 @@ import torch
 from torch import nn
 
 from tta_pipeline.adaptation.catalogue import SarHyperparameters
+from tta_pipeline.adaptation.entropy_method import EntropyMethod
 from tta_pipeline.adaptation.losses import entropy
-from tta_pipeline.adaptation.method import GradientMethod
-from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.sam import Ascent
-from tta_pipeline.adaptation.selection import affine_parameters
 
 
-class Sar(GradientMethod):
+class Sar(EntropyMethod):
     """Adapts norm layers below the top by the entropy of reliable samples, towards flat minima."""
 
     name = "sar"
+    skips_top = True
     keeps = ("_mean_entropy",)
 
     def __init__(self, model: nn.Module, hyperparameters: SarHyperparameters, **kwargs: Any) -> None:
@@ -42,14 +41,7 @@ class Sar(GradientMethod):
     def _compiled(self) -> list[tuple[object, str]]:
         return [(self, "_loss"), (self._ascent, "climb")]
 
-    def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        use_batch_statistics(model)
-        return affine_parameters(model, self.name, skip_top=True)
-
-    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        return entropy(logits).mean()
-
-    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+    def _descend(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         reliable = self._reliable(
             logits
@@ -66,11 +58,10 @@ class Sar(GradientMethod):
         if not len(kept):
             self._ascent.come_back()
             return
-        loss = self._loss(logits[kept])
-        self._backward(loss, num_samples=len(images), num_adapted=len(kept))
+        self._backward(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
         self._ascent.come_back()
         self._update()
-        self._notice_collapse(float(loss.detach()))
+        self._notice_collapse(float(entropy(logits[kept].detach()).mean()))
 
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
         return (entropy(logits.detach()) < self._e0).nonzero().squeeze(1)

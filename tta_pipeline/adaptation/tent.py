@@ -5,16 +5,10 @@ prediction is the loss, weight and bias of the norm layers are the parameters, b
 prediction is that of the forward pass before the update.
 """
 
-import torch
-
-from tta_pipeline.adaptation.losses import entropy
-from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.entropy_method import EntropyMethod
 
 
-class Tent(GradientMethod):
+class Tent(EntropyMethod):
     """Adapts the affine parameters of all norm layers by the mean entropy of each batch."""
 
     name = "tent"
-
-    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        return entropy(logits).mean()

@@ -63,7 +63,7 @@ def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDef
         kinds={"pytorch"},
         code_version="1",
         automation_condition=out_of_date(),
-        description=f"Model `{spec.model}` with method `{spec.method}` under protocol `{spec.protocol.name}`. "
+        description=f"Model `{spec.model}` with method `{spec.method_name}` under protocol `{spec.protocol.name}`. "
         "A finished cell is not evaluated again while data, weights and settings stay the same.",
     )
     def asset(

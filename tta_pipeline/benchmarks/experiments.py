@@ -1,5 +1,6 @@
 """The experiments in a benchmark file, each of a model, a method and a protocol."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -12,7 +13,7 @@ from tta_pipeline.adaptation.catalogue import (
     find_method,
 )
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.mistakes import mistakes
+from tta_pipeline.mistakes import mistakes, shortened
 from tta_pipeline.naming import Name
 from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
 
@@ -29,7 +30,8 @@ class Experiment(Section):
     """Group of its asset, `<benchmark>_<group>`, for assets materialized together; None: `<benchmark>`. Streams over
     several cells, which have other partitions, are in `<benchmark>_<group>_streams` and `<benchmark>_streams`."""
     method: str
-    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`."""
+    """Name in the catalogue, or `<module>:<name>` of your own `MethodEntry`. `{base: tent, loss: come, reset: asr}` is
+    one made of pieces: `base` is the name, the rest are hyperparameters."""
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
@@ -58,6 +60,19 @@ class Experiment(Section):
     """Seed of the method's random draws, and of the stream's order unless it is stored: 0 to 2^63 - 1."""
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1, max_length=1_000)
     """Several seeds instead of one, each with its own stream order: they also shuffle the stored order."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _made_of_pieces(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not isinstance(value.get("method"), dict):
+            return value
+        base, pieces = split_method(value["method"])
+        given = value.get("hyperparameters", {})
+        if not isinstance(given, dict):
+            return {**value, "method": base}  # which is refused for what it is
+        if twice := sorted(pieces.keys() & given):
+            raise ValueError(f"found {', '.join(twice)} in method and in hyperparameters; expected each once")
+        return {**value, "method": base, "hyperparameters": {**pieces, **given}}
 
     @model_validator(mode="after")
     def _configured(self) -> "Experiment":
@@ -121,9 +136,28 @@ class Experiment(Section):
         """Samples that the method sees at once: a batch, or a window of single images."""
         return max(self.batch_size, self.protocol.window)
 
+    @property
+    def method_name(self) -> str:
+        """Name of the method with the pieces that are not its preset's, such as tent+come+asr, for tables."""
+        return self.entry.named(self.method, self.preset, self.configured())
+
     def configured(self) -> Hyperparameters:
         """Return the method's hyperparameters: those in the file, and the preset's for the rest."""
         return self.entry.configure(self.preset, self.hyperparameters, batch_size=self.method_batch_size)
+
+
+def split_method(method: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+    """Return the base of a *method* that is made of pieces, and the pieces.
+
+    Raises:
+        ValueError: there is no base.
+    """
+    if not isinstance(method.get("base"), str):
+        raise ValueError(  # noqa: TRY004 - a bad value to pydantic
+            f"method is {shortened(method)}; expected the name of a method, or its pieces, as "
+            "{base: tent, loss: come, reset: asr}"
+        )
+    return str(method["base"]), {piece: value for piece, value in method.items() if piece != "base"}
 
 
 def one_for_each_protocol(experiments: Any) -> Any:

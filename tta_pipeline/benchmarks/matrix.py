@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 
-from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol
+from tta_pipeline.adaptation.catalogue import PIECES
+from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol, split_method
 from tta_pipeline.benchmarks.protocol import Protocol
 from tta_pipeline.mistakes import shortened
 from tta_pipeline.sections import Section
@@ -65,7 +66,8 @@ class Matrix(Section):
     """Names of models of the file."""
     methods: tuple[Any, ...]
     """Names of methods; `{eata: {lr: 0.001}}` has hyperparameters, `{eata: {lr: 0.001}, name: eata_fast}` a name of its
-    own too, which a second variant of a method needs."""
+    own too, which a second variant of a method needs. `{base: tent, loss: come, reset: asr}` is made of pieces, and
+    named tent_come_asr if it has no `name`."""
     protocols: tuple[Protocol, ...] = ()
     """By default `reset_each_shift` alone."""
     exclude: tuple[Excluded, ...] = ()
@@ -159,6 +161,9 @@ def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
     """Return the name of a variant in *methods*, its method and its hyperparameters."""
     if isinstance(method, str):
         method = {method: {}}
+    if isinstance(method, dict) and "base" in method:
+        base, pieces = split_method({key: value for key, value in method.items() if key != "name"})
+        method = {base: pieces, "name": method.get("name", _joined(base, pieces))}
     found = {key: value for key, value in method.items() if key != "name"} if isinstance(method, dict) else {}
     if len(found) != 1:
         raise ValueError(
@@ -170,6 +175,10 @@ def _named(method: Any) -> tuple[str, str, Mapping[str, object]]:
     if ":" in str(name):
         raise ValueError(f"methods has {name} without a name; expected one, as {{'{name}': {{}}, name: mine}}")
     return str(name), str(of), hyperparameters if hyperparameters is not None else {}
+
+
+def _joined(base: str, pieces: Mapping[str, object]) -> str:
+    return "_".join([base, *(str(pieces[piece]) for piece in PIECES if piece in pieces)])
 
 
 def _names_of(name: str, content: Any) -> list[str]:

@@ -357,7 +357,7 @@ class Evaluator:
             weights_sha256=self._model.weights_sha256,
             mean=self._model.mean,
             std=self._model.std,
-            method=experiment.method,
+            method=experiment.method_name,
             protocol=experiment.protocol.name,
             subset=experiment.subset.name if experiment.subset else "all",
             corruption=manifest.corruption,

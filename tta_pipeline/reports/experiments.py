@@ -26,7 +26,7 @@ def _row(benchmark: Benchmark, name: str, locations: Locations) -> tuple[object,
     results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
     streams = [plan for key in results.keys for plan in results.plans(key)]
     return (
-        name, spec.model, spec.method, spec.preset, _differing(spec), spec.protocol.name,
+        name, spec.model, spec.method_name, spec.preset, _differing(spec), spec.protocol.name,
         spec.subset.name if spec.subset else "all", list(benchmark.severities_of(name)), len(streams),
         sum(map(results.is_recorded, streams)), benchmark.origin_of(name), benchmark.group_of(name),
         f"{benchmark.name}/evaluation/{name}",

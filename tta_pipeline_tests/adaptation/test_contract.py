@@ -35,6 +35,7 @@ EAGER: dict[str, dict] = {
     "eta": {"e_margin": 0.9, "d_margin": 0.994},
     "eata": {"e_margin": 0.9, "d_margin": 0.994},
     "rdumb": {"e_margin": 0.9, "d_margin": 0.994},
+    "asr": {"e_margin": 0.9, "d_margin": 0.994, "asr_alpha": 0.6, "asr_mu_0": 0.9, "asr_lambda_r": 0.1, "lr": 0.05},
     "sar": {"e_margin": 0.9, "reset_margin": 0.9, "lr": 0.2},
     "cmf": {"q": 30, "lr": 0.1},
     "deyo": {"deyo_margin": 0.9, "plpd_threshold": 0.0},

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from torchvision.models import get_model
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.come import opinion_entropy as opinion_entropies
 from tta_pipeline.adaptation.deyo import shuffle_patches
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
@@ -84,17 +85,72 @@ def test_rpl_follows_its_formula(make):
     assert_follows(expected, run("rpl", make(), contrasts(), lr=LR)[0])
 
 
-def eta_reference(model: nn.Module, images: list[torch.Tensor], *, d_margin: float, penalty=lambda: 0.0) -> list:
-    """Return ETA's logits for each batch, with *penalty* added to the loss."""
+def opinion_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of the opinion of one sample's *logits* (K,), whose length is a constant."""
+    evidence = (logits * logits.norm().item() / logits.norm()).exp()
+    strength = (evidence + 1).sum()
+    return entropy(torch.stack([*(evidence / strength), len(logits) / strength]))
+
+
+def own_label(logits: torch.Tensor) -> torch.Tensor:
+    """Return the generalised cross entropy of the predicted label, for one sample's *logits* (K,)."""
+    return (1 - logits.softmax(0).max() ** 0.8) / 0.8
+
+
+LOSSES = {"entropy": lambda logits: entropy(logits.softmax(0)), "come": opinion_entropy, "gce": own_label}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_loss_takes_the_place_of_the_entropy(make, loss: str):
+    """Tent descends the mean of the loss that it is told, and does what the method of that name does."""
+    model = make()
+    _, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        mean([LOSSES[loss](row) for row in expected[-1]]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found, _ = run("tent", make(), contrasts(), lr=LR, loss=loss)
+    alike, _ = run({"entropy": "tent", "gce": "rpl"}.get(loss, loss), make(), contrasts(), lr=LR)
+
+    assert_follows(expected, found)
+    torch.testing.assert_close(alike, found, rtol=0, atol=0)
+
+
+def test_come_keeps_the_length_of_logits():
+    """Its gradient is at right angles to the logits, for a belief in one class as for none."""
+    logits = torch.tensor([[9.0, 0.0, 1.0], [0.1, 0.2, 0.3]], requires_grad=True)
+    opinion_entropies(logits).sum().backward()
+
+    torch.testing.assert_close(torch.zeros(2), (logits.grad * logits).sum(1))
+    assert (logits.grad.abs().sum(1) > 0.001).all()
+
+
+def test_come_is_a_number_for_any_logits():
+    """Logits that are all zero, or so large that their exponential is not, have an opinion and a gradient."""
+    logits = torch.tensor([[0.0, 0.0, 0.0], [1000.0, 0.0, -1000.0]], requires_grad=True)
+    found = opinion_entropies(logits)
+    found.sum().backward()
+
+    # Three beliefs of 1/6 and an uncertainty of 1/2.
+    torch.testing.assert_close(torch.tensor([math.log(6) / 2 + math.log(2) / 2, 0.0]), found)
+    assert logits.grad.isfinite().all()
+
+
+def eta_reference(
+    model: nn.Module, images: list[torch.Tensor], *, d_margin: float, penalty=lambda: 0.0, loss="entropy"
+) -> list:
+    """Return ETA's logits for each batch, with *loss* in place of the entropy and *penalty* added."""
     _, optimizer = trainable(model)
     seen, expected = None, []
     for batch in images:
         expected.append(model(batch))
         losses, kept = [], []
-        for row in expected[-1].softmax(1):
+        for logits, row in zip(expected[-1], expected[-1].softmax(1), strict=True):
             is_new = seen is None or abs(seen @ row / (seen.norm() * row.norm())) < d_margin
             if entropy(row) < E0 and is_new:
-                losses.append(math.exp(E0 - entropy(row).item()) * entropy(row))
+                losses.append(math.exp(E0 - entropy(row).item()) * LOSSES[loss](logits))
                 kept.append(row.detach())
         if losses:
             seen = mean(kept) if seen is None else 0.9 * seen + 0.1 * mean(kept)
@@ -105,11 +161,12 @@ def eta_reference(model: nn.Module, images: list[torch.Tensor], *, d_margin: flo
 
 
 @pytest.mark.parametrize("d_margin", [0.6, 0.995])  # some are redundant with layer norm, and with batch and group norm
-def test_eta_follows_its_formula(make, d_margin: float):
-    """Samples that are sure and unlike those before are adapted on, the surest most."""
+@pytest.mark.parametrize("loss", LOSSES)
+def test_eta_follows_its_formula(make, d_margin: float, loss: str):
+    """Samples that are sure and unlike those before are adapted on, the surest most, whatever the loss is."""
     images = contrasts(num_batches=8)
-    expected = eta_reference(make(), images, d_margin=d_margin)
-    found, method = run("eta", make(), images, **SETTINGS, d_margin=d_margin)
+    expected = eta_reference(make(), images, d_margin=d_margin, loss=loss)
+    found, method = run("eta", make(), images, **SETTINGS, d_margin=d_margin, loss=loss)
 
     assert_follows(expected, found)
     assert_adapted_on_some(method, num_images=128)
@@ -180,41 +237,129 @@ def test_rdumb_is_eta_that_starts_over():
     assert 2 == method.num_resets
 
 
+def test_every_method_can_start_over_regularly():
+    """With the rule of RDumb, the third batch of Tent meets the source model as the first did."""
+    images = contrasts(num_batches=2)
+    expected, _ = run("tent", surer(batch_norm_model()), images, lr=LR)
+    found, method = run("tent", surer(batch_norm_model()), images * 2, lr=LR, reset="periodic", reset_every=2)
+
+    torch.testing.assert_close(expected * 2, found, rtol=0, atol=0)
+    assert 2 == method.num_resets
+
+
+def asr_reference(make, images: list[torch.Tensor], *, alpha: float) -> tuple[list, list[int]]:
+    """Return the logits of Tent with ASR for each batch, and how many parameters each reset left as they were."""
+    model, source = make(), make()
+    trainable(source)
+    parameters, optimizer = trainable(model)
+    originals = [parameter.detach().clone() for parameter in parameters]
+    average, weight, squares, seen, known, expected, left = -math.log(alpha * NUM_CLASSES), 0.0, [], [], None, [], []
+    for batch in images:
+        logits = model(batch)
+        expected.append(logits)
+        loss = mean([entropy(row) for row in logits.softmax(1)])
+        squares.append([gradient**2 for gradient in torch.autograd.grad(loss, parameters, retain_graph=True)])
+        seen.append([parameter.detach().clone() for parameter in parameters])
+        if known is not None:
+            loss = loss + weight * sum((f * (p - m) ** 2).sum() for p, (f, m) in zip(parameters, known, strict=True))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        phi = mean([float(a != b) for a, b in zip(logits.argmax(1), source(batch).argmax(1), strict=True)])
+        concentration = -entropy(mean(list(logits.detach())).softmax(0)).item()
+        weight = 3000 * phi**2
+        if concentration <= average:
+            momentum = 0.7 * phi + 1 - 0.7
+            average = momentum * average + (1 - momentum) * concentration
+            continue
+        found = [
+            (mean(list(f)), mean(list(m)))
+            for f, m in zip(zip(*squares, strict=True), zip(*seen, strict=True), strict=True)
+        ]
+        known = (
+            found
+            if known is None
+            else [
+                (0.9 * f + 0.1 * new_f, 0.9 * m + 0.1 * new_m)
+                for (f, m), (new_f, new_m) in zip(known, found, strict=True)
+            ]
+        )
+        share = min(0.45 + 10 * (concentration - average), 1)
+        kept = [index for index in range(len(parameters)) if index < (1 - share) * len(parameters)]
+        left.append(len(kept))
+        values = [parameters[i].detach().clone() if i in kept else originals[i] for i in range(len(parameters))]
+        put_back(parameters, values)
+        optimizer = torch.optim.SGD(parameters, lr=LR, momentum=0.9)
+        average, squares, seen = -math.log(alpha * NUM_CLASSES), [], []
+    return expected, left
+
+
+def undecided(model: nn.Sequential) -> nn.Sequential:
+    """Return *model* with logits whose mean is zero, so that a few steps change what it predicts."""
+    with torch.no_grad():
+        model[-1].bias.sub_(model(contrasts()[0]).mean(0))
+    return model
+
+
+@pytest.mark.parametrize(("model", "factor", "alpha"), [("bn", 3, 0.8), ("gn", 8, 0.98)])
+def test_asr_follows_its_formula(model: str, factor: float, alpha: float):
+    """What is near the output returns to the source where predictions concentrate, and the more the more they do.
+
+    What mattered before is held on to, the more the more predictions differ from the source model's.
+    """
+
+    def make() -> nn.Module:
+        return undecided(surer(MODELS[model](), factor=factor))
+
+    images = contrasts(num_batches=12)
+    expected, left = asr_reference(make, images, alpha=alpha)
+    constants = {"asr_alpha": alpha, "asr_mu_0": 0.7, "asr_r_0": 0.45, "asr_lambda_r": 10.0, "asr_lambda_0": 3000.0}
+    found, method = run("tent", make(), images, lr=LR, reset="asr", **constants)
+
+    assert_follows(expected, found)
+    assert len(left) == method.num_resets
+    assert 2 * 12 * 16 == method.num_forwards
+    assert 2 < len(left) < len(images)
+    assert len(set(left)) > 1
+
+
+@pytest.mark.parametrize("loss", ["entropy", "come"])
 @pytest.mark.parametrize("reset_margin", [0.0, 1.0])
-def test_sar_follows_its_formula(make, reset_margin: float):
+def test_sar_follows_its_formula(make, reset_margin: float, loss: str):
     """The gradient is that of a point uphill, on samples that are sure in both places; their entropy shows a collapse.
 
-    It is averaged over batches, m = 0.9 m + 0.1 H, and where m is small, the next batch meets the source model.
+    It is averaged over batches, m = 0.9 m + 0.1 H, and where m is small, the next batch meets the source model. Another
+    loss takes the place of the entropy in both gradients only.
     """
     model = make()
     parameters, optimizer = trainable(model)
     average, steps, resets, expected = None, 0, 0, []
     for batch in contrasts(num_batches=8):
         expected.append(model(batch))
-        entropies = [entropy(row) for row in expected[-1].softmax(1)]
-        sure = [index for index, value in enumerate(entropies) if value < E0]
+        sure = [index for index, row in enumerate(expected[-1].softmax(1)) if entropy(row) < E0]
         before = [parameter.detach().clone() for parameter in parameters]
-        uphill(parameters, mean([entropies[index] for index in sure]), rho=0.5)
-        entropies = [value for value in map(entropy, model(batch)[sure].softmax(1)) if value < E0]
-        loss = mean(entropies) if entropies else None
-        gradients = torch.autograd.grad(loss, parameters) if entropies else None
+        uphill(parameters, mean([LOSSES[loss](expected[-1][index]) for index in sure]), rho=0.5)
+        kept = [row for row in model(batch)[sure] if entropy(row.softmax(0)) < E0]
+        gradients = torch.autograd.grad(mean(list(map(LOSSES[loss], kept))), parameters) if kept else None
         put_back(parameters, before)
-        if entropies:
+        if kept:
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             optimizer.step()
             steps += 1
-            average = loss.item() if average is None else 0.9 * average + 0.1 * loss.item()
+            second = mean([entropy(row.softmax(0)).item() for row in kept])
+            average = second if average is None else 0.9 * average + 0.1 * second
             if average < reset_margin:
                 model = make()
                 parameters, optimizer = trainable(model)
                 average, resets = None, resets + 1
 
-    settings = {**SETTINGS, "rho": 0.5, "reset_margin": reset_margin}
+    settings = {**SETTINGS, "rho": 0.5, "reset_margin": reset_margin, "loss": loss}
     found, method = run("sar", make(), contrasts(num_batches=8), **settings)
 
     assert_follows(expected, found)
-    assert_adapted_on_some(method, num_images=2 * 128)
+    if loss == "entropy":  # COME makes a model with group norm sure of every sample
+        assert_adapted_on_some(method, num_images=2 * 128)
     assert (256, 128 + 16 * steps, steps) == (method.num_forwards, method.num_backwards, method.num_updates)
     assert resets == method.num_resets
     assert (resets > 0) == (reset_margin > 0)
@@ -334,6 +479,24 @@ def test_top_layers_are_those_of_the_authors(architecture: str, adapted: str, fr
     assert not network.get_submodule(frozen).weight.requires_grad
     affine_parameters(model, "tent")
     assert network.get_submodule(frozen).weight.requires_grad
+
+
+@pytest.mark.parametrize("method", ["tent", "eta", "eata", "sar"])
+@pytest.mark.parametrize(("params", "adapted"), [("norm", {1, 4}), ("last", {8}), ("all", {0, 1, 3, 4, 8})])
+def test_what_adapts_is_a_choice(method: str, params: str, adapted: set[int]):
+    """The norm layers, the last linear layer or everything changes, and all else stays."""
+    wide = {} if method == "tent" else {"e_margin": 10}
+    _, found = run(method, surer(batch_norm_model()), contrasts(), lr=LR, params=params, **wide)
+    before = surer(batch_norm_model()).state_dict()
+    changed = {name for name, parameter in found.model.named_parameters() if not torch.equal(before[name], parameter)}
+
+    assert adapted == {int(name.partition(".")[0]) for name in changed}
+
+
+def test_a_model_without_a_last_layer_for_the_classes_is_refused():
+    """The message says what asked for one."""
+    with pytest.raises(AdaptationError, match="no linear layer with 7 outputs; tent, params last expects one"):
+        build("tent", batch_norm_model(), num_classes=7, params="last")
 
 
 @pytest.mark.parametrize("method", ["sar", "deyo"])

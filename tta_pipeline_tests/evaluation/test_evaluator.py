@@ -34,13 +34,13 @@ def small_model() -> nn.Module:
 
 
 def evaluator(
-    method: str = "tent", *, num_threads: int = 2, make=small_model, kept_in=None, **changes: str
+    method: object = "tent", *, num_threads: int = 2, make=small_model, kept_in=None, **changes: str
 ) -> Evaluator:
     """Return an evaluator of *method* on the small model."""
     return Evaluator(
         benchmark_name="test",
         shift_set=shipped_sets()["imagenet_c"],
-        experiment_name=method,
+        experiment_name="own",
         experiment=Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes),
         model=LoadedModel(
             name="small",
@@ -90,6 +90,12 @@ def test_every_sample_is_counted(shard_set: ShardSet):
     assert result.error == 1 - result.num_correct / result.num_samples
     assert 0 < result.data_wait_s + result.compute_s <= result.wall_s
     assert result.time_to_first_batch_s <= result.data_wait_s
+
+
+def test_a_result_has_the_pieces_in_its_methods_name(shard_set: ShardSet):
+    """So that tables tell apart what has the same base."""
+    assert "tent+come+asr" == evaluate(shard_set, method={"base": "tent", "loss": "come", "reset": "asr"}).method
+    assert "tent" == evaluate(shard_set, method={"base": "tent", "lr": 0.1}).method
 
 
 def test_a_stream_that_loses_samples_ends_in_an_error(shard_set: ShardSet, monkeypatch: pytest.MonkeyPatch):
