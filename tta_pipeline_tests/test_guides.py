@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from pydantic import TypeAdapter
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.loading import load_benchmarks
 from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.models import AnyModel
@@ -80,12 +81,27 @@ def test_the_models_of_the_recipe_are_some(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_matrix_of_the_recipe_is_one():
     """Its experiments have the names that the text says."""
-    (text,) = [text for text in SECTIONS if "matrix:" in text]
+    text = next(text for text in SECTIONS if "matrix:" in text)
 
     names = [each.name for each in Matrix.model_validate(yaml.safe_load(text)["matrix"]).combinations]
 
     assert {"vit_tent_continual", "resnet50_eata_slow"} < set(names)
     assert 18 == len(names)
+
+
+def test_the_pieces_of_the_recipe_fit():
+    """As an experiment and in a matrix, and tables name them as the text says."""
+    (text,) = [text for text in SECTIONS if "base: tent" in text]
+    sections = yaml.safe_load(text)
+
+    one = Experiment.model_validate(sections["experiments"]["tent_come_asr"])
+    others = [
+        Experiment.model_validate(each.content) for each in Matrix.model_validate(sections["matrix"]).combinations
+    ]
+
+    assert ["tent+come+asr", "eta", "eta+come", "eta+last", "eta+periodic"] == [
+        each.method_name for each in (one, *others)
+    ]
 
 
 def test_the_benchmark_file_of_the_training_recipe_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -140,6 +140,28 @@ def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
     assert_same(expected, predictions(resumed, stream()))
 
 
+@pytest.mark.parametrize(
+    ("method", "pieces"),
+    [
+        ("tent", {"loss": "come", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9}),
+        ("sar", {"loss": "gce", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9, "reset_margin": 0.0}),
+        ("eata", {"loss": "come", "params": "all", "reset": "periodic", "reset_every": 3}),
+    ],
+)
+def test_pieces_that_combine_are_kept_together(method: str, pieces: dict):
+    """A killed run of a combination goes on to the last bit, resets itself, and forgets all at a reset, in bf16 too."""
+    with torch.autocast("cpu", torch.bfloat16):
+        uninterrupted, killed, resumed = (built(method, seed=3, **pieces) for _ in range(3))
+        expected = predictions(uninterrupted, stream())
+        predictions(killed, stream()[:2])
+        resumed.load_state_dict(killed.state_dict())
+        assert_same(expected[2:], predictions(resumed, stream()[2:]))
+        assert counters(uninterrupted) == counters(resumed)
+        assert uninterrupted.num_resets > 0
+        resumed.reset()
+        assert_same(expected, predictions(resumed, stream()))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_state_is_a_copy(method: str):
     """Predicting does not change a state that was taken before or put back, which works more than once."""
