@@ -377,6 +377,7 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam"),
             "imagenet_vit": EntropyHyperparameters(lr=1e-3),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
     "come": MethodEntry(
         implementation="tta_pipeline.adaptation.tent:Tent",
@@ -385,7 +386,6 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
         },
-        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.adaptation.rpl:Rpl",

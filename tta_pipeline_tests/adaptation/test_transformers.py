@@ -51,6 +51,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 """Small networks with random weights, each under the name of its library and family."""
 EASY: dict[str, dict[str, Any]] = {
     "eta": {"e_margin": 1.0, "d_margin": 1.0},
+    "asr": {"e_margin": 1.0, "d_margin": 1.0},
     "eata": {"e_margin": 1.0, "d_margin": 1.0},
     "rdumb": {"e_margin": 1.0, "d_margin": 1.0, "reset_every": 1000},
     "sar": {"e_margin": 1.0, "reset_margin": 0.0},

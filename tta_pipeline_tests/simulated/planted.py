@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tta_pipeline.adaptation import snapshot, tent
+from tta_pipeline.adaptation import entropy_method, snapshot
 from tta_pipeline.evaluation import one_pass
 from tta_pipeline.streaming import device
 
@@ -37,7 +37,11 @@ PLANTED: dict[str, tuple[Fault, ...]] = {
         Fault(one_pass, "scored_samples", {"labels.to(log_probabilities.device, non_blocking=True)": "labels"}),
     ),
     "item in a loop": (
-        Fault(tent.Tent, "_loss", {"return": "sum(float(logit) for logit in logits[:, 0].detach())\n    return"}),
+        Fault(
+            entropy_method.EntropyMethod,
+            "_loss",
+            {"return": "sum(float(logit) for logit in logits[:, 0].detach())\n    return"},
+        ),
     ),
     "pixels kept": (
         Fault(
@@ -52,7 +56,7 @@ RESUMED = {
     "counters on the device": (
         Fault(
             snapshot,
-            "_put_back",
+            "_put_back_optimizer",
             {"deepcopy(value)": f"torch.utils._pytree.tree_map_only(torch.Tensor, {_TO_DEVICE}, value)"},
         ),
     ),

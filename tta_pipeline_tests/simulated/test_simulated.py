@@ -152,7 +152,7 @@ def test_a_number_that_is_fetched_in_a_loop_is_found(faults: Lines):
     """It is a wait for each of the three samples that the committed list lacks."""
     found = most(faults["item in a loop"]["waits"])
 
-    assert {"adaptation/tent.py:_loss.<genexpr> item": 3}.items() <= found.items()
+    assert {"adaptation/entropy_method.py:_loss.<genexpr> item": 3}.items() <= found.items()
     assert waits_of_methods()["tent"] != found
 
 
