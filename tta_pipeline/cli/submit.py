@@ -152,13 +152,18 @@ class _Submitter:
         """Return what is to be submitted, and print it."""
         from tta_pipeline.cluster.overview import PLAN_COLUMNS, plan_rows
         from tta_pipeline.cluster.planning import Planner
+        from tta_pipeline.cluster.standings import Standings
         from tta_pipeline.metrics.database import publish_metrics
         from tta_pipeline.reports.tables import Table
 
         publish_metrics(self.locations)  # what was measured is asked for there
         busy = tuple(self._under_way())
         planner = Planner(
-            benchmark=self.benchmark, locations=self.locations, experiments=experiments, device=device, tell=say
+            benchmark=self.benchmark,
+            locations=self.locations,
+            experiments=experiments,
+            unfinished_keys=Standings(device=device).unfinished_keys,
+            tell=say,
         )
         pieces = planner.pieces(by=by, num_devices=self.at_once, without=busy)
         if busy:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -78,4 +79,8 @@ class Costs:
         return num_samples * sample_s
 
     def _count(self, cell: Cell) -> int:
-        return self.counts.get(cell) or (round(median(self.counts.values())) if self.counts else _TYPICAL_COUNT)
+        return self.counts.get(cell) or self._typical_count
+
+    @cached_property
+    def _typical_count(self) -> int:
+        return round(median(self.counts.values())) if self.counts else _TYPICAL_COUNT

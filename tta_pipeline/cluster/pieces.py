@@ -2,9 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
+
+from tta_pipeline.partitions import Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -54,6 +57,8 @@ class Work:
     """Corruption of the cell; empty: the key is of a stream over several cells."""
     is_partition: bool
     """Whether *key* is a partition of the asset; clean images and whole streams have none."""
+    cells: tuple[Cell, ...]
+    """Cells that the streams read."""
     expected_s: float
     """Expected time in seconds, or a weight where nothing was ever timed."""
 
@@ -64,7 +69,13 @@ class Work:
 
 
 def evaluation_pieces(
-    work: Sequence[Work], *, by: Cut, num_devices: int, severities: Sequence[int], is_timed: bool
+    work: Sequence[Work],
+    *,
+    by: Cut,
+    num_devices: int,
+    severities: Sequence[int],
+    is_timed: bool,
+    busy: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> tuple[Piece, ...]:
     """Return *work* as pieces, the longest first.
 
@@ -77,21 +88,24 @@ def evaluation_pieces(
         num_devices: Number of pieces that run at a time.
         severities: Severities of the benchmark, in its order, which is that of partitions.
         is_timed: Whether the expected times are seconds.
+        busy: Places that run or wait already: a range must not reach over them, so that what an experiment has left of
+            a corruption is cut into cells where it has some.
     """
     share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_OF_A_DEVICE)
     limit_s = 0.0 if by == "stream" else share_s
-    groups = [together for group in _groups(work, by) for together in _filled(group, limit_s)]
+    groups = [together for group in _groups(work, by, busy) for together in _filled(group, limit_s)]
     groups.sort(key=lambda group: -sum(each.expected_s for each in group))
     return tuple(_piece(group, severities, is_timed=is_timed) for group in groups)
 
 
-def _groups(work: Iterable[Work], by: Cut) -> Iterator[list[list[Work]]]:
+def _groups(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -> Iterator[list[list[Work]]]:
     """Yield what may be in one piece: a list for each experiment, whose cells are not to be cut further."""
+    cut_up = {(asset, key.partition("|")[0]) for asset, key in busy}
     groups: Mapping[tuple[str, ...], dict[str, list[Work]]] = defaultdict(lambda: defaultdict(list))
     for each in work:
         if not each.corruption:
             where: tuple[str, ...] = ("stream", each.experiment, each.key)
-        elif by == "corruption" and each.is_partition:
+        elif by == "corruption" and each.is_partition and (each.asset, each.corruption) not in cut_up:
             where = (each.corruption,)
         else:
             where = (each.corruption, each.key)
@@ -109,7 +123,7 @@ def _filled(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
         if piece and length_s + unit_s > limit_s:
             yield piece
             piece, length_s = [], 0.0
-        piece = [*piece, *unit]
+        piece += unit
         length_s += unit_s
     yield piece
 

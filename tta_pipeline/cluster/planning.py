@@ -1,12 +1,12 @@
 """What is to be done of a benchmark: shards before evaluations, nothing that is finished, the report at the end."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cluster.costs import Costs
@@ -17,10 +17,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.belonging import belonging_of
-from tta_pipeline.shards.manifest import read_manifest
-
-if TYPE_CHECKING:
-    from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +27,15 @@ class Planner:
     benchmark: Benchmark
     locations: Locations
     experiments: tuple[str, ...]
-    device: str = "auto"
-    """Device that will evaluate, in the notation of `Machine`; it is part of what determines a result."""
+    unfinished_keys: Callable[[ExperimentResults], Iterable[PartitionKey]]
+    """Function that finds the keys of an experiment whose model exists at which a stream is unfinished."""
     tell: Callable[[str], None] = lambda _: None
 
     def pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
-        """Return what is unfinished as pieces, stage by stage; empty if everything is finished or *without* has it.
+        """Return what is unfinished as pieces, stage by stage.
+
+        It is empty if everything is finished, if *without* has the rest, or if the rest waits for shards or a model
+        that *without* makes.
 
         Args:
             by: The most that a piece covers; see `evaluation_pieces`.
@@ -45,16 +45,22 @@ class Planner:
         Raises:
             EvaluationError: a model cannot be loaded.
         """
-        busy = {at for piece in without for at in piece.places}
+        busy = frozenset(at for piece in without for at in piece.places)
         costs = Costs.measured(self.benchmark, self.locations)
-        work = tuple(each for each in self.unfinished(costs) if each.place not in busy)
+        unfinished = tuple(each for each in self.unfinished(costs) if each.place not in busy)
+        work = self._not_waiting(unfinished, busy)
         if not work:
             return ()
-        before = (*self._shard_pieces(work), *self._training_pieces(work))
         return (
-            *(piece for piece in before if not busy.issuperset(piece.places)),
+            *self._shard_pieces(self._missing(work)),
+            *self._training_pieces(work),
             *evaluation_pieces(
-                work, by=by, num_devices=num_devices, severities=self.benchmark.severities, is_timed=costs.is_timed
+                work,
+                by=by,
+                num_devices=num_devices,
+                severities=self.benchmark.severities,
+                is_timed=costs.is_timed,
+                busy=busy,
             ),
             Piece(stage="report", assets=("robustness_report",)),
         )
@@ -62,36 +68,50 @@ class Planner:
     def unfinished(self, costs: Costs) -> Iterator[Work]:
         """Yield each partition key at which an experiment has unfinished streams; nothing is written.
 
+        Experiments with the same model come one after the other.
+
         Raises:
             EvaluationError: a model cannot be loaded.
         """
-        progress = Progress(
-            self.tell, what="looking for unfinished cells", total=len(self.experiments), unit="experiments"
-        )
-        for name in self.experiments:
+        names = sorted(self.experiments, key=lambda name: self.benchmark.experiments[name].model)
+        progress = Progress(self.tell, what="looking for unfinished cells", total=len(names), unit="experiments")
+        for name in names:
             results = ExperimentResults(benchmark=self.benchmark, experiment_name=name, locations=self.locations)
-            for key in self._unfinished_keys(results):
+            is_trained = results.spec.model not in self._untrained
+            for key in self.unfinished_keys(results) if is_trained else results.keys:
+                plans = results.plans(key)
                 yield Work(
                     experiment=name,
                     key=key.key,
                     asset=f"{'clean/' if key == CLEAN else ''}evaluation/{name}",
                     corruption=key.corruption if isinstance(key, Cell) else "",
                     is_partition=key not in (CLEAN, WHOLE),
-                    expected_s=sum(costs.expected_s(name, plan) for plan in results.plans(key)),
+                    cells=plans[0].cells,  # of other seeds in another order
+                    expected_s=sum(costs.expected_s(name, plan) for plan in plans),
                 )
             progress.advance(1)
 
-    def _unfinished_keys(self, results: ExperimentResults) -> Iterator[PartitionKey]:
-        recorded = {key for key in results.keys if all(map(results.is_recorded, results.plans(key)))}
-        if not recorded or results.spec.model in self._untrained:
-            yield from results.keys
-            return
-        # Imports torch, and loads the model: its weights are part of the fingerprint.
-        from tta_pipeline.evaluation.machine import Machine
-        from tta_pipeline.evaluation.runner import ExperimentRunner
+    def _not_waiting(self, work: Sequence[Work], busy: AbstractSet[tuple[str, str]]) -> tuple[Work, ...]:
+        """Return *work* without what needs shards or a model that *busy* is still making.
 
-        with ExperimentRunner(results, machine=Machine(device=self.device), run_id="", tell=self.tell) as runner:
-            yield from (key for key in results.keys if key not in recorded or not _is_finished(runner, results, key))
+        The stages of one submission do not wait for those of another.
+        """
+        made = {
+            cell for cell, assets in self._missing(work).items() if any(_place(cell, asset) in busy for asset in assets)
+        }
+        trained = {model for model in self._untrained if (self._source_model(model), "") in busy}
+        ready = tuple(
+            each
+            for each in work
+            if self.benchmark.experiments[each.experiment].model not in trained
+            and not any(cell in made for cell, _ in self._read_by(each))
+        )
+        if len(ready) < len(work):
+            self.tell(
+                f"{len(work) - len(ready):,} partitions need shards or models that pieces which run or wait are "
+                "making: submit them when these are done"
+            )
+        return ready
 
     @cached_property
     def _untrained(self) -> frozenset[str]:
@@ -102,6 +122,9 @@ class Planner:
     def _is_trained(self, model: str) -> bool:
         from tta_pipeline.training.source_model import SourceTraining
 
+        if not (self.locations.shards(self.benchmark.name, TRAIN) / MANIFEST_FILE).exists():
+            # What it was trained on is not here to be compared, and it is evaluated as it is; see `benchmark_model`.
+            return self.locations.source_model(self.benchmark.name, model).exists()
         try:
             return (
                 SourceTraining(benchmark=self.benchmark, model=model, locations=self.locations).finished() is not None
@@ -112,59 +135,62 @@ class Planner:
     def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}
         for model in sorted(self._untrained & used):
-            of_several = f"/{model}" if len(self.benchmark.trained_models) > 1 else ""
-            yield Piece(stage="training", assets=(f"source_model{of_several}",))
+            yield Piece(stage="training", assets=(self._source_model(model),))
 
-    def _shard_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
-        """Yield the shard sets that *work* reads and that have no manifest yet.
+    def _source_model(self, model: str) -> str:
+        return f"source_model/{model}" if len(self.benchmark.trained_models) > 1 else "source_model"
+
+    def _shard_pieces(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[Piece]:
+        """Yield the pieces that make the *missing* assets of each cell.
 
         The first of them comes before the others if it has to pin the classes.
         """
-        missing = self._missing(work)
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
-            yield Piece(stage="sets", assets=tuple(f"{cell.corruption}/{asset}" for asset in missing[cell]))
+            yield Piece(stage="sets", assets=tuple(_place(cell, asset)[0] for asset in missing[cell]))
         pins_classes = not sets and not self.locations.class_map(self.benchmark.name).exists()
-        for together in self._read_together([cell for cell in missing if cell not in sets]):
-            assets = dict.fromkeys(asset for cell in together for asset in missing[cell])
+        for together in self._read_together({cell: missing[cell] for cell in missing if cell not in sets}):
             keys = tuple(cell.key for cell in together)
-            yield Piece(stage="sets" if pins_classes else "shards", assets=tuple(assets), keys=keys)
+            yield Piece(stage="sets" if pins_classes else "shards", assets=missing[together[0]], keys=keys)
             pins_classes = False
 
-    def _missing(self, work: Sequence[Work]) -> dict[Cell, tuple[str, ...]]:
-        """Return the assets that make the missing shard sets of each cell, in the benchmark's order."""
-        benchmark = self.benchmark
+    def _missing(self, work: Iterable[Work]) -> dict[Cell, tuple[str, ...]]:
+        """Return the assets that make the missing shard sets that *work* reads, by cell, in the benchmark's order."""
         needed: dict[Cell, dict[str, None]] = {}
-        for name, keys in _by_experiment(work).items():
-            results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
-            cells = {
-                cell for key in results.keys if key.key in keys for plan in results.plans(key) for cell in plan.cells
-            }
-            for cell in cells:
-                needed.setdefault(cell, {}).update({results.spec.shards or "": None})
-            if benchmark.uses_clean_images(name):
-                needed.setdefault(CLEAN, {}).update({"": None})
-            if results.spec.model in self._untrained:
-                needed |= {cell: {"": None, **needed.get(cell, {})} for cell in self._trained_on}
-        order = {cell: position for position, cell in enumerate((CLEAN, TRAIN, *benchmark.cells))}
+        for each in work:
+            for cell, transform in self._read_by(each):
+                needed.setdefault(cell, {})[transform] = None
+        order = {cell: position for position, cell in enumerate((CLEAN, TRAIN, *self.benchmark.cells))}
         found = {
             cell: tuple(self._missing_assets(cell, needed[cell])) for cell in sorted(needed, key=order.__getitem__)
         }
         return {cell: assets for cell, assets in found.items() if assets}
+
+    def _read_by(self, work: Work) -> Iterator[tuple[Cell, str]]:
+        """Yield each shard set that *work* needs: its cell, and its transform or nothing."""
+        spec = self.benchmark.experiments[work.experiment]
+        yield from ((cell, spec.shards or "") for cell in work.cells)
+        if self.benchmark.uses_clean_images(work.experiment):
+            yield CLEAN, ""
+        if spec.model in self._untrained:
+            yield from ((cell, "") for cell in self._trained_on)
 
     @property
     def _trained_on(self) -> tuple[Cell, ...]:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
     def _missing_assets(self, cell: Cell, transforms: Iterable[str]) -> Iterator[str]:
-        """Yield the assets for the set of *cell* that the benchmark starts from, and for each of *transforms*."""
+        """Yield the assets that make the sets of *cell*: for each of *transforms*, and the first where it is empty."""
         name = self.benchmark.name
-        if not self._has_manifest(self.locations.shards(name, cell), cell):
+        left = [
+            transform
+            for transform in sorted(transforms)
+            if transform and not self._has_manifest(self.locations.transformed(name, transform, cell), cell)
+        ]
+        if (left or "" in transforms) and not self._has_manifest(self.locations.shards(name, cell), cell):
             yield from ("source_split",) if self.benchmark.is_drawn else ()
             yield from ("tar_shards", "shard_manifest")
-        for transform in filter(None, transforms):
-            if not self._has_manifest(self.locations.transformed(name, transform, cell), cell):
-                yield f"transformed_shards/{transform}"
+        yield from (f"transformed_shards/{transform}" for transform in left)
 
     def _has_manifest(self, folder: Path, cell: Cell) -> bool:
         try:
@@ -173,41 +199,46 @@ class Planner:
             return False
         return True
 
-    def _read_together(self, cells: Iterable[Cell]) -> Iterator[list[Cell]]:
-        """Yield the *cells* of each corruption, and of neighbouring ones that lie in the same files.
+    def _read_together(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
+        """Yield cells that lack the same assets: neighbours of a corruption, and of the next ones in the same files.
 
-        A run reads an archive once for all its cells.
+        A run reads an archive once for all its cells, and its range has no cell between them that lacks nothing.
         """
-        benchmark = self.benchmark
-        of_corruptions = [list(group) for _, group in groupby(cells, key=attrgetter("corruption"))]
-        places = {
-            group[0].corruption: {path for cell in group for path in benchmark.source.places(cell, benchmark.shift_set)}
-            for group in of_corruptions
-        }
         together: list[list[Cell]] = []
-        for group in of_corruptions:
-            here = places[group[0].corruption]
-            is_shared = bool(together and here) and here == places[together[-1][-1].corruption]
-            if is_shared and _severities(together[-1]) == _severities(group):
-                together[-1] += group
+        for stretch in self._stretches(missing):
+            if together and self._continues(together[-1], stretch, missing):
+                together[-1] += stretch
             else:
-                together.append(group)
+                together.append(stretch)
         yield from together
 
+    def _stretches(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
+        for _, of_corruption in groupby(self.benchmark.cells, key=attrgetter("corruption")):
+            for assets, stretch in groupby(of_corruption, key=missing.get):
+                if assets:
+                    yield list(stretch)
 
-def _is_finished(runner: "ExperimentRunner", results: ExperimentResults, key: PartitionKey) -> bool:
-    try:
-        return all(standing.is_finished for plan in results.plans(key) for standing in runner.standings(plan))
-    except ManifestError:
-        return False
+    def _continues(
+        self, before: Sequence[Cell], stretch: Sequence[Cell], missing: Mapping[Cell, tuple[str, ...]]
+    ) -> bool:
+        """Return whether the range of *before* may go on to *stretch*, which lies in the same files."""
+        order, last = self.benchmark.corruptions, before[-1].corruption
+        of_last = [cell for cell in before if cell.corruption == last]
+        here = self._places(stretch)
+        return (
+            order.index(stretch[0].corruption) == order.index(last) + 1
+            and [cell.severity for cell in of_last] == [cell.severity for cell in stretch]
+            and missing[before[-1]] == missing[stretch[0]]
+            and bool(here)
+            and here == self._places(of_last)
+        )
+
+    def _places(self, cells: Iterable[Cell]) -> set[Path]:
+        """Return the files in which *cells* lie."""
+        benchmark = self.benchmark
+        return {path for cell in cells for path in benchmark.source.places(cell, benchmark.shift_set)}
 
 
-def _by_experiment(work: Iterable[Work]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for each in work:
-        found.setdefault(each.experiment, set()).add(each.key)
-    return found
-
-
-def _severities(cells: Iterable[Cell]) -> set[int]:
-    return {cell.severity for cell in cells}
+def _place(cell: Cell, asset: str) -> tuple[str, str]:
+    """Return the place, as in `Piece.places`, of *asset* of *cell*; sets beside the cells have no partitions."""
+    return (f"{cell.corruption}/{asset}", "") if cell in (CLEAN, TRAIN) else (asset, cell.key)

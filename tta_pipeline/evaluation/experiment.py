@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
 from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record, latest_record, numbers
+from tta_pipeline.records.files import Record, latest_record, number_of, numbers, record_folders
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
 
@@ -88,6 +88,21 @@ class ExperimentResults:
         """Return whether each cell of *plan* has a record; none is read, so it may be of other data or settings."""
         folder = self.folder_of_records / "evaluations"
         return all(numbers(folder / self.record_name(place)) for place in places_of(plan))
+
+    def recorded_keys(self) -> frozenset[PartitionKey]:
+        """Return the keys at which each cell of each stream has a record; see `is_recorded`.
+
+        Each folder of records is listed once, and none is asked for that does not exist: on a file system of a cluster,
+        every question takes long.
+        """
+        evaluations = str(self.folder_of_records / "evaluations")
+        there = {
+            folder[len(evaluations) + 1 :]
+            for folder, names in record_folders(f"{evaluations}/{self.experiment_name}")
+            if any(map(number_of, names))
+        }
+        keys = self.keys if there else ()
+        return frozenset(key for key in keys if there.issuperset(map(self.record_name, self.places(key))))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
         """Return the newest evaluation of each cell in each stream at *key*.

@@ -43,6 +43,35 @@ from tta_pipeline.streaming.remote_blocks import BlockCache
 from tta_pipeline.streaming.staging import Stage, node_local_folder
 
 
+class Known:
+    """What the runners of several experiments read once: the model that was asked for last, and manifests."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[Path, Manifest] = {}
+        self._model: tuple[tuple[str, int], LoadedModel] | None = None
+
+    def manifest(self, experiment: ExperimentResults, cell: Cell) -> Manifest:
+        """Return `ExperimentResults.manifest`, as it was when it was read."""
+        folder = experiment.folder(cell)
+        if folder not in self._manifests:
+            self._manifests[folder] = experiment.manifest(cell)
+        return self._manifests[folder]
+
+    def model(self, experiment: ExperimentResults) -> LoadedModel:
+        """Return the model of *experiment*; the one before is let go, since weights fill the memory.
+
+        Raises:
+            EvaluationError: see `benchmark_model`.
+        """
+        benchmark, name = experiment.benchmark, experiment.spec.model
+        image_size = benchmark.image_size_of(experiment.experiment_name)
+        if self._model is None or self._model[0] != (name, image_size):
+            self._model = None
+            loaded = benchmark_model(benchmark, name, experiment.locations, image_size=image_size)
+            self._model = (name, image_size), loaded
+        return self._model[1]
+
+
 class _Held(NamedTuple):
     """An opened stream, and the hold that keeps its staged shards from being removed."""
 
@@ -71,6 +100,7 @@ class ExperimentRunner:
         ranks: The processes that evaluate together.
         keeps_predictions: Whether the predictions of each sample are written.
         anew: Whether finished cells are evaluated again.
+        known: What runners of other experiments of the same benchmark have read; it must be as it was then.
     """
 
     def __init__(
@@ -83,6 +113,7 @@ class ExperimentRunner:
         ranks: Ranks = ALONE,
         keeps_predictions: bool = True,
         anew: bool = False,
+        known: Known | None = None,
     ) -> None:
         self._experiment = experiment
         self._machine = machine
@@ -91,6 +122,7 @@ class ExperimentRunner:
         self._ranks = ranks
         self._keeps_predictions = keeps_predictions
         self._anew = anew
+        self._known = known or Known()
         self._todo: dict[PartitionKey, tuple[Plan, ...]] = {}
         self._rows: dict[Place, Evaluation] = {}
         self._unproven: list[Evaluation] = []
@@ -334,7 +366,7 @@ class ExperimentRunner:
 
     def _manifest(self, cell: Cell) -> Manifest:
         if cell not in self._manifests:
-            self._manifests[cell] = self._experiment.manifest(cell)
+            self._manifests[cell] = self._known.manifest(self._experiment, cell)
         return self._manifests[cell]
 
     def _states(self, plan: Plan) -> States:
@@ -380,9 +412,7 @@ class ExperimentRunner:
 
     @cached_property
     def _model(self) -> LoadedModel:
-        experiment = self._experiment
-        image_size = experiment.benchmark.image_size_of(experiment.experiment_name)
-        return benchmark_model(experiment.benchmark, experiment.spec.model, experiment.locations, image_size=image_size)
+        return self._known.model(self._experiment)
 
     @cached_property
     def _code_sha256(self) -> str:
