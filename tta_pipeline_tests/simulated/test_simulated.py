@@ -57,10 +57,18 @@ def test_every_method_under_every_protocol_predicts_as_on_the_cpu(root: Path):
     assert [] == [line["case"] for line in lines if line["cpu"] != line["simulated"] or line["faults"]]
 
 
+_STEPS_OF_LAME = "adaptation/lame.py:_energy item"
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: str):
     """Another one is a loss of speed that a GPU shows: do without it, or add it to the list with its reason."""
-    assert waits_of_methods()[method] == most(cases[f"{method}/reset_each_shift"]["waits"])
+    committed, found = waits_of_methods()[method], most(cases[f"{method}/reset_each_shift"]["waits"])
+
+    # LAME stops at a tolerance below the rounding of float32, which differs between processors.
+    steps = [waits.pop(_STEPS_OF_LAME, 0) for waits in (committed, found)]
+    assert committed == found
+    assert abs(steps[0] - steps[1]) <= 3
 
 
 @pytest.mark.parametrize("method", ["source", "norm", "tent"])
