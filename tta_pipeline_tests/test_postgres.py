@@ -37,7 +37,7 @@ class Postgres:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1"
+        options = f"-p {self.port} -c unix_socket_directories= -c listen_addresses=127.0.0.1"
         self.call("pg_ctl", "-D", f"{self.folder}/data", "-l", f"{self.folder}/log", "-o", options, "-w", "start")
 
     def kill(self) -> None:
@@ -60,7 +60,7 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = Path(tempfile.mkdtemp(prefix="tta-postgres-"))  # a socket's path has at most 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="tta-postgres-"))
     server = Postgres(folder=folder, port=port)
     (folder / "password").write_text("secret")
     if os.getuid() == 0:
