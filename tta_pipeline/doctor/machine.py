@@ -16,6 +16,7 @@ EXTRAS = {
     "clip": ("open_clip_torch",),
     "timm": ("timm",),
     "remote": ("aiohttp", "braceexpand", "fsspec", "s3fs"),
+    "postgres": ("dagster-postgres",),
     "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
 }
 """The packages of each optional extra, as pyproject.toml has them."""
@@ -23,6 +24,7 @@ _USES = {
     "clip": "models of kind open_clip",
     "timm": "models of kind timm and hf",
     "remote": "shard sets at http, https and s3 URLs",
+    "postgres": "one history of runs for several machines",
     "loaders": "other loaders in loader-bench",
 }
 _IMAGENET_C_BYTES = 51_000_000_000
