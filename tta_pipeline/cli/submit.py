@@ -82,7 +82,10 @@ def submit(
     from tta_pipeline.cluster.submission import newest_submission
 
     locations = Locations.from_environment()
-    benchmark = load_all(locations).benchmark(benchmark_name)
+    loaded = load_all(locations)
+    benchmark = loaded.benchmark(benchmark_name)
+    for fault in loaded.faults_of(benchmark.name):
+        say(f"left out: {fault.sentence}")
     asks = asks_status or cancels
     submission = newest_submission(locations, benchmark.name) if asks else None
     submitter = _Submitter(
