@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from tta_pipeline import stopping
 from tta_pipeline.assets.pieces import asset_keys, partition_tags, run_config
@@ -28,15 +29,16 @@ def main() -> None:
         sys.exit(
             f"{submission.folder} has {submission.key}; expected {key}: it was removed, and another one took its place"
         )
-    succeeded = _materialize(submission, number)
-    if not succeeded and stopping.is_asked():
+    result = _materialize(submission, number)
+    if not result.success and stopping.is_asked():
         sys.exit(stopping.EXIT_STATUS)
-    submission.note_outcome(number, "done" if succeeded else "failed")
-    sys.exit(0 if succeeded else 1)
+    if not _was_interrupted(result):  # somebody who cancels a job does not make it a failure
+        submission.note_outcome(number, "done" if result.success else "failed")
+    sys.exit(0 if result.success else 1)
 
 
-def _materialize(submission: Submission, number: int) -> bool:
-    """Materialize the piece *number* in this process, and return whether all of it succeeded."""
+def _materialize(submission: Submission, number: int) -> dg.ExecuteInProcessResult:
+    """Materialize the piece *number* in this process, and return what became of it."""
     from tta_pipeline.definitions import defs
 
     piece = submission.pieces[number]
@@ -45,14 +47,19 @@ def _materialize(submission: Submission, number: int) -> bool:
     job = defs.resolve_implicit_job_def_def_for_assets(keys)
     assert job is not None, "the assets of a piece have one kind of partitions"
     with dg.DagsterInstance.ephemeral() as instance:
-        result = job.execute_in_process(
+        return job.execute_in_process(
             asset_selection=keys,
             tags=partition_tags(piece),
             run_config=run_config(submission, piece),
             instance=instance,
             raise_on_error=False,
         )
-    return result.success
+
+
+def _was_interrupted(result: dg.ExecuteInProcessResult) -> bool:
+    """Return whether SIGTERM or SIGINT ended the run: Dagster makes an error of them."""
+    errors = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    return any(error is not None and DagsterExecutionInterruptedError.__name__ in error.to_string() for error in errors)
 
 
 if __name__ == "__main__":

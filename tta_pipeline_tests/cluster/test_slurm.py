@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,7 @@ NOTED = '''
 """Methods that note when and where each batch is computed, and do what files beside them say."""
 import json, os, time
 from pathlib import Path
+from tta_pipeline import stopping
 from tta_pipeline.adaptation.catalogue import METHODS, MethodEntry
 from tta_pipeline.adaptation.source import Source
 from tta_pipeline.adaptation.tent import Tent
@@ -52,18 +54,19 @@ from tta_pipeline.adaptation.tent import Tent
 SOURCE = MethodEntry(implementation="noted:NotedSource", summary="Noted.", presets=METHODS["source"].presets)
 TENT = MethodEntry(implementation="noted:NotedTent", summary="Noted.", presets=METHODS["tent"].presets)
 
+STARTED = time.time()
+
 class Noted:
     def _predict(self, images):
-        began = time.time()
         if Path("fails").exists() and os.environ["SLURM_ARRAY_TASK_ID"] == "0":
             raise RuntimeError("this piece was told to fail")
-        time.sleep(float(Path("sleeps").read_text()))
-        logits = super()._predict(images)
-        note = {"began": began, "ended": time.time(), "pid": os.getpid(), **{name: os.environ.get(name, "") for name in
+        note = {"started": STARTED, "at": time.time(), "pid": os.getpid(), **{name: os.environ.get(name, "") for name in
                 ("SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT", "CUDA_VISIBLE_DEVICES")}}
         with open("notes", "a") as file:
             file.write(json.dumps(note) + "\\n")
-        return logits
+        while Path("waits").exists() and not stopping.is_asked():
+            time.sleep(0.1)
+        return super()._predict(images)
 
 class NotedSource(Noted, Source):
     pass
@@ -131,12 +134,16 @@ class Cluster:
         """Return what Slurm's queue has."""
         return self.slurm.run("squeue", "--noheader", "--array", "--format=%i %j %T")
 
-    def sleep(self, seconds: float) -> None:
-        """Let each batch take that long."""
-        (self.folder / "sleeps").write_text(str(seconds))
+    def hold(self) -> None:
+        """Let each piece wait in its next batch."""
+        (self.folder / "waits").touch()
+
+    def go_on(self) -> None:
+        """Let the pieces compute."""
+        (self.folder / "waits").unlink()
 
 
-ONCE = sorted(f"{cell.replace('|', '-')}/000001.json" for cell in CELLS)
+ONCE = sorted(f"{cell.replace('|', '-')}/000001.json" for cell in (*CELLS, "clean|0"))
 
 
 def wait_for(what: str, is_there: Callable[[], object], *, limit_s: float = 300) -> None:
@@ -156,7 +163,6 @@ def new_cluster(folder: Path, slurm: SlurmNode) -> Cluster:
     (folder / "programs").mkdir()
     made = Cluster(folder=folder, slurm=slurm)
     made.project.add_benchmark("mine", MINE)
-    made.sleep(0)
     return made
 
 
@@ -171,7 +177,6 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmNode]:
 def finished(tmp_path_factory: pytest.TempPathFactory, slurm: SlurmNode) -> Cluster:
     """Everything of the benchmark made by Slurm, in a folder with a name that shells and Slurm would misread."""
     made = new_cluster(tmp_path_factory.mktemp("finished") / 'it\'s 100% "mine" $HOME', slurm)
-    made.sleep(0.2)
     told = made.run(*SUBMIT, "--watch")
     (made.folder / "told").write_text(told)
     return made
@@ -213,7 +218,7 @@ def test_slurm_predicts_what_a_local_run_does(finished: Cluster, tmp_path: Path)
 
     for experiment in ("source", "tent"):
         here, there = alone.facts(experiment), finished.facts(experiment)
-        assert 6 == len(here)
+        assert 7 == len(here)
         assert here.keys() == there.keys()
         assert {"cpu"} == {facts["device"] for facts in there.values()}
         assert all(here[cell]["predictions_sha256"] == there[cell]["predictions_sha256"] for cell in here)
@@ -223,10 +228,9 @@ def test_slurm_predicts_what_a_local_run_does(finished: Cluster, tmp_path: Path)
 
 def test_two_pieces_run_at_a_time_and_never_two_on_a_device(finished: Cluster):
     """By what the processes themselves note of begin, end and the device that they see."""
-    spans: dict[int, tuple[float, float, str]] = {}
-    for note in finished.notes():
-        began = spans.get(note["pid"], (note["began"],))[0]
-        spans[note["pid"]] = (began, note["ended"], note["CUDA_VISIBLE_DEVICES"])
+    spans: dict[int, tuple[float, float, str]] = {
+        note["pid"]: (note["started"], note["at"], note["CUDA_VISIBLE_DEVICES"]) for note in finished.notes()
+    }
     together = [
         (one, other) for one, other in combinations(spans.values(), 2) if one[0] < other[1] and other[0] < one[1]
     ]
@@ -260,7 +264,7 @@ def test_the_first_command_of_the_recipe_works_as_printed(prepared: Cluster):
     """It plans, with the configuration in the repository, and submits nothing."""
     shutil.copytree(ROOT / "cluster", prepared.folder / "cluster")
     first = commands(HOW_TO[HOW_TO.index("## Run on a Slurm cluster") :])[0]
-    program, *arguments = first.split()
+    program, *arguments = shlex.split(first, comments=True)
     assert "tta-pipeline" == program
     assert "--dry-run" in arguments
 
@@ -275,7 +279,7 @@ def test_a_kill_a_signal_and_a_lost_node_cost_no_finished_cell(prepared: Cluster
 
     Somebody who watches goes on watching while Slurm does not answer.
     """
-    prepared.sleep(1)
+    prepared.hold()
     squeue = prepared.folder / "programs" / "squeue"
     squeue.write_text(f'#!/bin/bash\n[ -e broken ] && {{ echo "no controller" >&2; exit 1; }}\n'
                       f'exec {shutil.which("squeue")} "$@"\n')  # fmt: skip
@@ -288,38 +292,53 @@ def test_a_kill_a_signal_and_a_lost_node_cost_no_finished_cell(prepared: Cluster
     wait_for("two pieces at a time", lambda: 2 == len({note["SLURM_ARRAY_TASK_ID"] for note in prepared.notes()}))
     one, other = {note["SLURM_ARRAY_TASK_ID"]: note for note in prepared.notes()}.values()
     os.kill(one["pid"], signal.SIGKILL)
-    prepared.slurm.run("scancel", "--signal=USR1", other["SLURM_JOB_ID"])
+    os.kill(other["pid"], signal.SIGUSR1)  # as Slurm does when the time is nearly over
+    prepared.go_on()
+
+    def noted(at: dict, **facts: str) -> list[dict]:
+        wanted = {"SLURM_ARRAY_TASK_ID": at["SLURM_ARRAY_TASK_ID"], **facts}
+        return [note for note in prepared.notes() if wanted.items() <= note.items()]
+
+    wait_for("end of its cell", lambda: len(noted(other)) >= 3)
+    prepared.hold()
     (prepared.folder / "broken").touch()
+    wait_for("second try", lambda: len({note["pid"] for note in noted(one)}) > 1)
+    assert {""} == {note["SLURM_RESTART_COUNT"] for note in noted(one)}, "a second try is in the same job"
     wait_for("word of squeue's", lambda: "no controller" in (prepared.folder / "watched").read_text())
     (prepared.folder / "broken").unlink()
 
-    def noted(task: str, **facts: str) -> list[dict]:
-        wanted = {"SLURM_ARRAY_TASK_ID": task, **facts}
-        return [note for note in prepared.notes() if wanted.items() <= note.items()]
-
-    first, second = one["SLURM_ARRAY_TASK_ID"], other["SLURM_ARRAY_TASK_ID"]
-    wait_for("second try", lambda: len({note["pid"] for note in noted(first)}) > 1)
-    assert {""} == {note["SLURM_RESTART_COUNT"] for note in noted(first)}, "a second try is in the same job"
-
     host = prepared.slurm.host
     prepared.slurm.run("scontrol", "update", f"node={host}", "state=down", "reason=test")
-    wait_for("restart", lambda: "RUNNING" not in prepared.jobs())
+    wait_for("empty node", lambda: "RUNNING" not in prepared.jobs())
+    prepared.go_on()
     prepared.slurm.run("scontrol", "update", f"node={host}", "state=resume")
 
     assert 0 == watching.wait(300), (prepared.folder / "watched").read_text()
     assert ONCE == prepared.records("source")
-    asked = [note for note in noted(second) if note["pid"] == other["pid"]]
-    assert 3 == len(asked), "it ended after the cell that it was at"
-    assert "1" in {note["SLURM_RESTART_COUNT"] for note in noted(second)}
+    assert 3 == len([note for note in noted(other) if note["pid"] == other["pid"]]), "it ended after its cell"
+    assert noted(other, SLURM_RESTART_COUNT="1")
+    assert noted(one, SLURM_RESTART_COUNT="1")
     assert (prepared.project.locations.report("mine") / "index.html").exists()
+
+
+def test_slurm_tells_a_piece_that_its_time_is_nearly_over(prepared: Cluster):
+    """It ends after the cell that it is at, and goes on in the same job when that has begun again."""
+    (prepared.folder / "slurm.yaml").write_text(f"{CONFIG.replace('task=1]', 'task=1, --time=1]')}warn_s: 10\n")
+    prepared.hold()
+    prepared.run(*SUBMIT, "--experiments", "source")
+    wait_for("piece that goes on", lambda: any(note["SLURM_RESTART_COUNT"] == "1" for note in prepared.notes()))
+    prepared.go_on()
+    prepared.run("submit", "mine", "--status", "--watch")
+
+    assert ONCE == prepared.records("source")
 
 
 def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluster):
     """The verb stops the jobs within ten seconds; what was finished is not evaluated again."""
-    prepared.sleep(0.7)
     of_source = (*SUBMIT, "--experiments", "source")
     prepared.run(*of_source)
     wait_for("finished cell", lambda: prepared.records("source"))
+    prepared.hold()
     assert "nothing else is unfinished" in prepared.run(*of_source)
 
     began = time.monotonic()
@@ -329,7 +348,7 @@ def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluste
     assert "cancelled" in told
     assert "failed;" not in told
     before = prepared.records("source")
-    assert 0 < len(before) < 6
+    assert 0 < len(before) < 7
 
     prepared.run(*of_source)
     wait_for("job that runs", lambda: "RUNNING" in prepared.jobs())
@@ -337,7 +356,7 @@ def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluste
     wait_for("empty queue", lambda: not prepared.jobs())
     assert ": lost; " in prepared.run("submit", "mine", "--status", status=1)
 
-    prepared.sleep(0)
+    prepared.go_on()
     prepared.run(*of_source, "--watch")
     assert ONCE == prepared.records("source")
 
@@ -353,7 +372,7 @@ def test_a_piece_that_fails_twice_is_named_with_its_log(prepared: Cluster):
     assert 2 == log.read_text().count("RuntimeError: this piece was told to fail\n")
     assert (prepared.project.locations.report("mine") / "index.html").exists()
     assert problem in prepared.run("submit", "mine", "--status", status=1)
-    assert 4 == len(prepared.records("source"))
+    assert 5 == len(prepared.records("source"))
 
     (prepared.folder / "fails").unlink()
     prepared.run(*SUBMIT, "--experiments", "source", "--watch")
