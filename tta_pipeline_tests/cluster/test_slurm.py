@@ -334,16 +334,15 @@ def test_slurm_tells_a_piece_that_its_time_is_nearly_over(prepared: Cluster):
 
 
 def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluster):
-    """The verb stops the jobs within ten seconds; what was finished is not evaluated again."""
+    """The verb stops the jobs; what was finished is not evaluated again."""
     of_source = (*SUBMIT, "--experiments", "source")
     prepared.run(*of_source)
     wait_for("finished cell", lambda: prepared.records("source"))
     prepared.hold()
     assert "nothing else is unfinished" in prepared.run(*of_source)
 
-    began = time.monotonic()
     prepared.run("submit", "mine", "--cancel")
-    wait_for("empty queue", lambda: not prepared.jobs(), limit_s=max(0, 10 - (time.monotonic() - began)))
+    wait_for("empty queue", lambda: not prepared.jobs())
     told = prepared.run("submit", "mine", "--status")
     assert "cancelled" in told
     assert "failed;" not in told

@@ -1,0 +1,282 @@
+"""A cluster that is none: `python -m bench.cluster [WORKERS [EXPERIMENTS]]`, by default 500 and 400.
+
+What is real: the benchmark file, the planner, the submissions, the records of each evaluation, the process that
+publishes them, and the database. What is not: the workers. They sleep instead of computing, and die at random: a node
+is lost in the middle of a piece, a job is preempted and begins again, the file system stalls, a write is torn. What is
+left is submitted again, until nothing is.
+"""
+
+import queue
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+import tta_pipeline as tta
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.cluster.overview import Overview
+from tta_pipeline.cluster.pieces import Piece
+from tta_pipeline.cluster.planning import Planner
+from tta_pipeline.cluster.standings import unrecorded_keys
+from tta_pipeline.cluster.submission import Condition, State, Submission
+from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.partitions import Cell, parse_key
+from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.files import now, numbers, publish_record
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+
+NAME = "simulated"
+SEEDS = (0, 1, 2)
+WORK_S = 0.05
+"""Seconds that a worker sleeps for each evaluation."""
+LOST, PREEMPTED, STALLED, TORN = 0.02, 0.03, 0.01, 0.01
+"""Shares of the pieces whose node is lost, whose job is preempted, that wait for the file system, that tear a write."""
+STALL_S = 5.0
+_FIRST = Cell(corruption="fog", severity=5)
+_METHODS = 20
+_MODEL = "{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}"
+
+
+def main(num_workers: int = 500, num_experiments: int = 400) -> None:
+    """Simulate, compare what is there with what was asked, and print the figures."""
+    with tempfile.TemporaryDirectory(prefix="tta-cluster-") as folder:
+        locations = Locations(root=Path(folder))
+        row = prepare(locations, num_experiments)
+        benchmark = load_all(locations).benchmark(NAME)
+        program = [sys.executable, "-m", "bench.cluster", "--publish", folder]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as publisher:
+            try:
+                figures = run(benchmark, locations, row, num_workers=num_workers)
+            finally:
+                publisher.terminate()
+            told = publisher.communicate()[0].splitlines()
+        figures |= check(benchmark, locations)
+        table = Table("what", "figure", title=f"{num_workers} workers that sleep, {num_experiments} experiments")
+        for name, value in {**figures, "publications meanwhile": "; ".join(told[-3:])}.items():
+            table.add_row(name, value)
+        Console(width=110).print(table)
+
+
+def prepare(locations: Locations, num_experiments: int) -> Evaluation:
+    """Write the benchmark file and a shard set for each cell, and return a real evaluation of one of them."""
+    images, made = locations.root / "images", locations.root / "made"
+    _write_benchmark(locations, images, num_experiments)
+    _draw(images / _FIRST.path)
+    tta.shard(images / _FIRST.path, made / _FIRST.path, samples_per_shard=100)
+    manifest = read_manifest(made / _FIRST.path)
+    for cell in load_all(locations).benchmark(NAME).cells:
+        target = locations.shards(NAME, cell)
+        target.mkdir(parents=True)
+        own = manifest.model_copy(update={"benchmark": NAME, "corruption": cell.corruption, "severity": cell.severity})
+        (target / MANIFEST_FILE).write_bytes(own.encoded())
+    network = tta.load_model("torchvision:resnet18", num_classes=2, weights=None, mean=(0.5,) * 3, std=(0.5,) * 3)
+    return tta.evaluate(tta.build("source", network, num_classes=2), made / _FIRST.path, batch_size=10)
+
+
+def _write_benchmark(locations: Locations, images: Path, num_experiments: int) -> None:
+    models = [f"m{number}" for number in range(max(1, num_experiments // _METHODS))]
+    rates = [f"{{tent: {{lr: {1 + number}.0e-4}}, name: tent_{number}}}" for number in range(_METHODS)]
+    corruptions = (*load_all(locations).benchmark("digits_c").corruptions, "speckle_noise", "gaussian_blur", "spatter",
+                   "saturate")  # fmt: skip
+    text = f"""
+title: A simulated cluster
+source: {{kind: folder, root: {images}}}
+corruptions: [{", ".join(corruptions)}]
+image_size: 32
+shards: {{samples_per_shard: 100}}
+models: {{{", ".join(f"{name}: {_MODEL}" for name in models)}}}
+experiments: {{}}
+matrix: [{{models: [{", ".join(models)}], methods: [{", ".join(rates)}], seeds: {list(SEEDS)}}}]
+"""
+    locations.benchmark_files.mkdir(parents=True)
+    (locations.benchmark_files / f"{NAME}.yaml").write_text(text)
+
+
+def _draw(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        for number in range(10):
+            pixels = rng.integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.JPEG")
+
+
+def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_workers: int) -> dict[str, str]:
+    """Submit what is left until nothing is, and return figures."""
+    planned_s, pieces_of_rounds, begun = [], [], time.monotonic()
+    while True:
+        before, cpu_before = time.monotonic(), time.process_time()
+        planner = Planner(
+            benchmark=benchmark,
+            locations=locations,
+            experiments=tuple(benchmark.experiments),
+            unfinished_keys=unrecorded_keys,
+        )
+        pieces = [each for each in planner.pieces(by="stream", num_devices=num_workers) if each.stage == "evaluations"]
+        planned_s.append(f"{time.monotonic() - before:.1f} ({time.process_time() - cpu_before:.1f} CPU)")
+        if not pieces:
+            break
+        submission = Submission.create(locations, benchmark=NAME, engine="none", pieces=pieces, compute={})
+        sys.stderr.write(f"round {len(pieces_of_rounds) + 1}: {len(pieces):,} pieces\n")
+        pieces_of_rounds.append(f"{len(pieces):,}")
+        cluster = Cluster(benchmark, locations, row, seed=len(pieces_of_rounds))
+        cluster.start(submission, num_workers)
+        overview = Overview(submission=submission, states=cluster.states(submission))
+        assert overview.is_over, "no piece runs or waits when all workers have ended"
+        submission.note_ended()
+    wall_s = time.monotonic() - begun
+    first = locations.submissions(NAME) / "1" / "submission.json"
+    num_records = len(benchmark.cells) * len(benchmark.experiments) * len(SEEDS)
+    return {
+        "pieces of each round": ", ".join(pieces_of_rounds),
+        "planner, s": ", ".join(planned_s),
+        "file of the first submission, MB": f"{first.stat().st_size / 1e6:.1f}",
+        "time of all rounds, s": f"{wall_s:,.0f}",
+        "records, 1/s": f"{num_records / wall_s:,.0f}",
+    }
+
+
+class Cluster:
+    """An engine whose workers are threads that sleep."""
+
+    def __init__(self, benchmark: Benchmark, locations: Locations, row: Evaluation, *, seed: int) -> None:
+        self._benchmark, self._row = benchmark, row
+        self._results = {
+            name: ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+            for name in benchmark.experiments
+        }
+        self._keys = {key.key: key for key in next(iter(self._results.values())).keys}
+        self._random = random.Random(seed)  # noqa: S311 - not a secret
+        self._conditions: dict[int, Condition] = {}
+        self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def start(self, submission: Submission, num_workers: int) -> None:
+        """Let the workers take pieces until there is none, and return when they have ended."""
+        for number in range(len(submission.pieces)):
+            self._waiting.put(number)
+        workers = [threading.Thread(target=self._work, args=(submission,)) for _ in range(num_workers)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    def states(self, submission: Submission) -> tuple[State, ...]:
+        """Return how each piece ended."""
+        return tuple(
+            State(condition=self._conditions.get(number, "waiting")) for number in range(len(submission.pieces))
+        )
+
+    def _work(self, submission: Submission) -> None:
+        while True:
+            try:
+                number = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            fate = self._random.random()
+            is_preempted = LOST < fate < LOST + PREEMPTED and number not in self._conditions
+            if fate > 1 - STALLED:
+                time.sleep(STALL_S)
+            places = list(self._places(submission.pieces[number]))
+            for position, (results, place) in enumerate(places):
+                if (fate < LOST or is_preempted) and position == len(places) // 2:
+                    break
+                self._evaluate(results, place)
+            else:
+                self._conditions[number] = "done"
+                continue
+            self._conditions[number] = "waiting" if is_preempted else "lost"
+            if is_preempted:
+                self._waiting.put(number)
+
+    def _places(self, piece: Piece) -> Iterator[tuple[ExperimentResults, Place]]:
+        for asset in piece.assets:
+            results = self._results[asset.rpartition("/")[2]]
+            for key in piece.keys:
+                yield from ((results, place) for place in results.places(self._keys[key]))
+
+    def _evaluate(self, results: ExperimentResults, place: Place) -> None:
+        """Record an evaluation at *place* unless there is one, as the real runner does."""
+        name = results.record_name(place)
+        folder = results.folder_of_records / "evaluations" / name
+        if numbers(folder):
+            return
+        time.sleep(WORK_S)
+        if self._random.random() < TORN:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".unpublished-torn-000001.json").write_bytes(b'{"sha256":')
+        cell = place.cell
+        row = replace(
+            self._row,
+            benchmark=NAME,
+            experiment=results.experiment_name,
+            model=results.spec.model,
+            method=results.spec.method,
+            corruption=cell.corruption,
+            severity=cell.severity,
+            seed=place.plan.seed,
+            stream=cell.key,
+            **asdict(self._benchmark.shift_set.facts_of(cell.corruption)),
+        )
+        publish_record(
+            results.folder_of_records, kind="evaluations", name=name, run_id="simulated", started_at=now(), facts=row
+        )
+
+
+def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
+    """Compare records and database with what was asked, and return figures.
+
+    Raises:
+        AssertionError: a result is missing, or there twice.
+    """
+    begun = time.monotonic()
+    publish_metrics(locations)
+    lag_s = time.monotonic() - begun
+    wanted = 0
+    for name in benchmark.experiments:
+        results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+        for key in results.keys:
+            for place in results.places(parse_key(key.key, results.keys)):
+                found = numbers(results.folder_of_records / "evaluations" / results.record_name(place))
+                assert found == [1], f"{results.record_name(place)} has records {found}; expected one"
+                wanted += 1
+    with open_metrics(locations.metrics) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM latest_evaluations").fetchall()[0]
+    assert count == wanted, f"the database has {count} evaluations; expected {wanted}"
+    files = [path.stat().st_size for path in locations.results(NAME).rglob("*.json")]
+    return {
+        "results, each once, also in the database": f"{wanted:,}",
+        "last publication after the last record, s": f"{lag_s:.1f}",
+        "bytes of a record": f"{sum(files) / len(files):,.0f}",
+        "database, MB": f"{locations.metrics.stat().st_size / 1e6:,.0f}",
+        "inodes of the results": f"{sum(1 for _ in locations.results(NAME).rglob('*')):,}",
+    }
+
+
+def publish(locations: Locations) -> None:
+    """Publish again and again, as the one process that does, and print how long each publication took."""
+    while True:
+        begun = time.monotonic()
+        num_added = publish_metrics(locations).num_added
+        sys.stdout.write(f"{num_added:,} records in {time.monotonic() - begun:.1f} s\n")
+        sys.stdout.flush()
+        time.sleep(5)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--publish"]:
+        publish(Locations(root=Path(sys.argv[2])))
+    else:
+        main(*map(int, sys.argv[1:]))
