@@ -1,4 +1,4 @@
-"""A cluster that is none: `python -m bench.cluster [WORKERS [EXPERIMENTS]]`, by default 500 and 400.
+"""A cluster that is none: `python -m bench.cluster [WORKERS [EXPERIMENTS [SEEDS]]]`, by default 500, 400 and 3.
 
 What is real: the benchmark file, the planner, the submissions, the records of each evaluation, the process that
 publishes them, and the database. What is not: the workers. They sleep instead of computing, and die at random: a node
@@ -39,7 +39,6 @@ from tta_pipeline.records.files import now, numbers, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 
 NAME = "simulated"
-SEEDS = (0, 1, 2)
 WORK_S = 0.05
 """Seconds that a worker sleeps for each evaluation."""
 LOST, PREEMPTED, STALLED, TORN = 0.02, 0.03, 0.01, 0.01
@@ -50,11 +49,11 @@ _METHODS = 20
 _MODEL = "{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}"
 
 
-def main(num_workers: int = 500, num_experiments: int = 400) -> None:
+def main(num_workers: int = 500, num_experiments: int = 400, num_seeds: int = 3) -> None:
     """Simulate, compare what is there with what was asked, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="tta-cluster-") as folder:
         locations = Locations(root=Path(folder))
-        row = prepare(locations, num_experiments)
+        row = prepare(locations, num_experiments, num_seeds)
         benchmark = load_all(locations).benchmark(NAME)
         program = [sys.executable, "-m", "bench.cluster", "--publish", folder]
         with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as publisher:
@@ -70,10 +69,10 @@ def main(num_workers: int = 500, num_experiments: int = 400) -> None:
         Console(width=110).print(table)
 
 
-def prepare(locations: Locations, num_experiments: int) -> Evaluation:
+def prepare(locations: Locations, num_experiments: int, num_seeds: int) -> Evaluation:
     """Write the benchmark file and a shard set for each cell, and return a real evaluation of one of them."""
     images, made = locations.root / "images", locations.root / "made"
-    _write_benchmark(locations, images, num_experiments)
+    _write_benchmark(locations, images, num_experiments, num_seeds)
     _draw(images / _FIRST.path)
     tta.shard(images / _FIRST.path, made / _FIRST.path, samples_per_shard=100)
     manifest = read_manifest(made / _FIRST.path)
@@ -86,7 +85,7 @@ def prepare(locations: Locations, num_experiments: int) -> Evaluation:
     return tta.evaluate(tta.build("source", network, num_classes=2), made / _FIRST.path, batch_size=10)
 
 
-def _write_benchmark(locations: Locations, images: Path, num_experiments: int) -> None:
+def _write_benchmark(locations: Locations, images: Path, num_experiments: int, num_seeds: int) -> None:
     models = [f"m{number}" for number in range(max(1, num_experiments // _METHODS))]
     rates = [f"{{tent: {{lr: {1 + number}.0e-4}}, name: tent_{number}}}" for number in range(_METHODS)]
     corruptions = (*load_all(locations).benchmark("digits_c").corruptions, "speckle_noise", "gaussian_blur", "spatter",
@@ -99,7 +98,7 @@ image_size: 32
 shards: {{samples_per_shard: 100}}
 models: {{{", ".join(f"{name}: {_MODEL}" for name in models)}}}
 experiments: {{}}
-matrix: [{{models: [{", ".join(models)}], methods: [{", ".join(rates)}], seeds: {list(SEEDS)}}}]
+matrix: [{{models: [{", ".join(models)}], methods: [{", ".join(rates)}], seeds: {list(range(num_seeds))}}}]
 """
     locations.benchmark_files.mkdir(parents=True)
     (locations.benchmark_files / f"{NAME}.yaml").write_text(text)
@@ -139,7 +138,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
         submission.note_ended()
     wall_s = time.monotonic() - begun
     first = locations.submissions(NAME) / "1" / "submission.json"
-    num_records = len(benchmark.cells) * len(benchmark.experiments) * len(SEEDS)
+    num_records = sum(len(benchmark.cells) * len(each.all_seeds) for each in benchmark.experiments.values())
     return {
         "pieces of each round": ", ".join(pieces_of_rounds),
         "planner, s": ", ".join(planned_s),

@@ -3,6 +3,7 @@
 import atexit
 import io
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ experiments:
   norm: {model: cnn, method: norm, batch_size: 32}
   tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
 """
+UNPUBLISHED = shutil.ignore_patterns(".unpublished-*")
+"""What a copy of a data root leaves out: another test may publish there, and what it writes is gone the next moment."""
 SMALL_RANGE = "gaussian_noise|3...contrast|5"
 SMALL_CELLS = tuple(Cell(corruption=c, severity=s) for c in ("gaussian_noise", "contrast") for s in (3, 5))
 

@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import sys
 import time
 import tomllib
@@ -433,7 +434,7 @@ def test_the_extras_are_those_of_the_project():
     named = settings["project"]["optional-dependencies"]
 
     assert {
-        extra: tuple(requirement.partition(">")[0] for requirement in named[extra]) for extra in machine.EXTRAS
+        extra: tuple(re.split(r"[>\[]", requirement)[0] for requirement in named[extra]) for extra in machine.EXTRAS
     } == machine.EXTRAS
     assert {*machine.EXTRAS, "dev"} == set(named)
 

@@ -21,14 +21,14 @@ from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
 from tta_pipeline.unreferenced import find_unreferenced
-from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
 from tta_pipeline_tests.metrics.trained import record_training, training_run
 
 
 @pytest.fixture
 def project(sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locations:
     """A copy of the small benchmark with all its results."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data")
+    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     return Locations(root=tmp_path / "data")

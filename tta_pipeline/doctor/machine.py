@@ -17,6 +17,7 @@ EXTRAS = {
     "timm": ("timm",),
     "remote": ("aiohttp", "braceexpand", "fsspec", "s3fs"),
     "postgres": ("dagster-postgres",),
+    "ray": ("dagster-ray", "ray"),
     "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
 }
 """The packages of each optional extra, as pyproject.toml has them."""
@@ -25,6 +26,7 @@ _USES = {
     "timm": "models of kind timm and hf",
     "remote": "shard sets at http, https and s3 URLs",
     "postgres": "one history of runs for several machines",
+    "ray": "submissions to a Ray cluster",
     "loaders": "other loaders in loader-bench",
 }
 _IMAGENET_C_BYTES = 51_000_000_000

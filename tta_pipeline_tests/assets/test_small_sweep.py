@@ -12,7 +12,7 @@ from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.partitions import CLEAN, TRAIN
 from tta_pipeline.records.files import record_paths
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, Project, new_project
+from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, UNPUBLISHED, Project, new_project
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_train_and_test_images_are_different_ones(sweep: Project):
 def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tmp_path: Path):
     """Evaluated alone and with one decoding thread, a cell predicts what it predicted at the end of a sweep."""
     project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root)
+    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
     config = {
         "ops": {"small__evaluation__tent": {"config": {"remeasure": True}}},
         "resources": {"compute": {"config": {"decode_threads": 1}}},
@@ -119,7 +119,7 @@ def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tm
 def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
     """A repeated run over the range records nothing new and says so."""
     project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root)
+    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
     shards = project.locations.shards("small", SMALL_CELLS[0])
 
     def written() -> dict[str, int]:

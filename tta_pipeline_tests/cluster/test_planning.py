@@ -21,7 +21,11 @@ MADE = ("source_split", "tar_shards", "shard_manifest")
 @pytest.fixture
 def finished(sweep: Project, tmp_path: Path) -> Locations:
     """The small benchmark, finished, to be changed."""
-    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=shutil.ignore_patterns("predictions", "report"))
+    shutil.copytree(
+        sweep.locations.root,
+        tmp_path / "data",
+        ignore=shutil.ignore_patterns("predictions", "report", ".unpublished-*"),
+    )
     return Locations(root=tmp_path / "data")
 
 

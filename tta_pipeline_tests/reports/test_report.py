@@ -21,7 +21,7 @@ from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.report import SECTIONS, write_report
 from tta_pipeline.reports.tables import query
 from tta_pipeline.reports.training_figures import curves_of
-from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project, new_project
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, runner_of
 from tta_pipeline_tests.metrics.made import evaluation_at, forge
 from tta_pipeline_tests.metrics.trained import epoch, record_training, training_run
@@ -35,7 +35,7 @@ WITH_FIGURE = [section.name for section in ALWAYS if section.draw]
 def locations(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Locations:
     """A copy of the sweep in which `tent` ran a second time, half as fast, and a training, with its report."""
     root = tmp_path_factory.mktemp("report") / "data"
-    shutil.copytree(sweep.locations.root, root)
+    shutil.copytree(sweep.locations.root, root, ignore=UNPUBLISHED)
     locations = Locations(root=root)
     for path in locations.results("small").glob("evaluations/tent/*/000001.json"):
         row, again = evaluation_at(path), path.with_name("000002.json")
@@ -57,7 +57,7 @@ def page(locations: Locations) -> str:
 def test_what_is_set_aside_stands_on_the_page_and_fails_the_report(sweep: Project, tmp_path: Path):
     """A damaged record stops neither publishing nor the report; the page names it, the log too, and the run fails."""
     project = new_project(tmp_path)
-    shutil.copytree(sweep.locations.root, project.locations.root)
+    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
     path = project.locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000001.json"
     path.write_bytes(path.read_bytes().replace(b'"num_correct":', b'"num_correct":1'))
 

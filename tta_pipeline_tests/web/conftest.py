@@ -9,7 +9,7 @@ import pytest
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import TRAIN
 from tta_pipeline.shards.manifest import Manifest, read_record
-from tta_pipeline_tests.conftest import SMALL, Project
+from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 
 # Adaptation in many small batches of many steps: it lasts for minutes anywhere, and tells how far it is.
@@ -21,7 +21,7 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The web UI on a copy of the sweep, because runs that it starts change history and data."""
     folder = tmp_path_factory.mktemp("web")
     shutil.copytree(sweep.home, folder / "dagster")
-    shutil.copytree(sweep.locations.root, folder / "data")
+    shutil.copytree(sweep.locations.root, folder / "data", ignore=UNPUBLISHED)
     project = replace(sweep, locations=Locations(root=folder / "data"), home=folder / "dagster")
     project.add_benchmark("slow", SLOW)
     shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
