@@ -247,7 +247,7 @@ def test_the_day_can_be_rehearsed_on_the_simulated_device(tmp_path: Path, monkey
     lines = read(tmp_path / "day.jsonl")
     assert "simulated accelerator" in [each.text for each in lines if each.what == "device"]
     met = Counter(each.section for each in lines if verdict(each) == "met")
-    assert {"sanitizer": 2, "methods": 2 * len(METHODS), "waits": 3, "memory": 2, "graphs": 8, "cells": 3} == met
+    assert {"sanitizer": 2, "methods": 2 * len(METHODS), "waits": 4, "memory": 2, "graphs": 8, "cells": 2} == met
     assert NOT_ON_THE_SIMULATED_DEVICE == {
         each.what for each in lines if each.why_not and "in a sweep" not in each.what
     }

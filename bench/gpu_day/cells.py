@@ -6,17 +6,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
-import torch
-
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import BENCHMARK, MEAN, NOT_HERE, STD, cells_of, device_of
+from bench.gpu_day.passes import BENCHMARK, MEAN, STD, cells_of, device_of
 from bench.gpu_day.plan import Plan, plan_of
-from bench.gpu_day.waits import host_waits, tells_waits
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
@@ -31,13 +26,13 @@ _STREAM = StreamKey(severity=5)
 
 def cells(plan: Plan) -> Iterator[Figure]:
     """Evaluate the cells with source, then a stream with tent: undisturbed, killed, and resumed."""
-    with device_of(plan) as device:
+    with device_of(plan):
         pass  # each experiment leases it for itself
     locations = Locations(root=plan.data)
     for folder in (locations.results(BENCHMARK), locations.states(BENCHMARK), locations.predictions(BENCHMARK)):
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier day, which would leave nothing to evaluate
     yield from _in_a_row(plan)
-    yield from _resumed(plan, device)
+    yield from _resumed(plan)
 
 
 def _in_a_row(plan: Plan) -> Iterator[Figure]:
@@ -63,34 +58,25 @@ def _in_a_row(plan: Plan) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _resumed(plan: Plan, device: torch.device) -> Iterator[Figure]:
-    undisturbed, waits_then, _ = _evaluated(plan, "undisturbed", device)
+def _resumed(plan: Plan) -> Iterator[Figure]:
+    undisturbed, _ = _evaluated(plan, "undisturbed")
     own = _experiment(plan, "disturbed")
     _kill_after_a_cell(plan, own)
-    disturbed, waits_now, num_resumed = _evaluated(plan, "disturbed", device)
+    disturbed, num_resumed = _evaluated(plan, "disturbed")
     yield Figure(what="cells that were left after the kill", found=num_resumed, asked=">= 1")
     num_other = sum(one != other for one, other in zip(undisturbed, disturbed, strict=True))
     yield Figure(what="cells with other predictions than undisturbed", found=num_other, asked="== 0")
-    what = "waits a batch after resuming, more than undisturbed"
-    if not tells_waits(device):
-        yield Figure(what=what, asked="<= 10", why_not=NOT_HERE)
-        return
-    a_cell = plan.resumed_images / plan.small_batch
-    before, after = waits_then.total() / (plan.num_cells * a_cell), waits_now.total() / (num_resumed * a_cell)
-    places = "; ".join(f"{place} {count}" for place, count in waits_now.most_common(5))
-    yield Figure(what=what, found=after - before, asked="<= 10", text=places)
 
 
-def _evaluated(plan: Plan, name: str, device: torch.device) -> tuple[list[str], Counter[str], int]:
-    """Evaluate what is left of the stream; return hashes of its predictions, waits, and the cells left."""
+def _evaluated(plan: Plan, name: str) -> tuple[list[str], int]:
+    """Evaluate what is left of the stream; return hashes of its predictions, and the cells that were left."""
     own = _experiment(plan, name)
     num_before = len(_records(own))
     with _runner(own, plan) as runner:
         runner.plan(_STREAM)
-        with host_waits(device) if tells_waits(device) else nullcontext(Counter[str]()) as waits:
-            runner.evaluate(_STREAM)
+        runner.evaluate(_STREAM)
         hashes = [str(row.samples_sha256) for row in runner.rows(_STREAM)]
-    return hashes, waits, len(_records(own)) - num_before
+    return hashes, len(_records(own)) - num_before
 
 
 def _records(own: ExperimentResults) -> list[Path]:

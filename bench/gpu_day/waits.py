@@ -2,27 +2,32 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import NOT_HERE, OF_VIEWS, adapting, device_of, each, pixels
+from bench.gpu_day.passes import NOT_HERE, OF_VIEWS, adapting, device_of, each, method_of, network_of, pixels
 from bench.gpu_day.plan import Plan
 from tta_pipeline.adaptation import METHODS
+from tta_pipeline.adaptation.method import Method
 from tta_pipeline.evaluation.scores import scored_samples
+from tta_pipeline.evaluation.states import States
 from tta_pipeline.streaming.device import as_floats
 
 _WITHOUT = ("source", "norm", "tent")
 """Methods whose batch needs no wait."""
 _NUM_BATCHES = 3
+_ANY = "0" * 64
+"""Fingerprint of a state that belongs to no experiment."""
 
 
 def waits(plan: Plan) -> Iterator[Figure]:
-    """Count the waits of each method in batches after the first two."""
+    """Count the waits of each method in batches after the first two, and those that a resumed stream adds."""
     with device_of(plan) as device:
+        yield from _after_restoring(plan, device)
         yield from each(METHODS, lambda name: [_waits_of(name, plan, device)])
 
 
@@ -34,18 +39,56 @@ def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
     size = 4 if name in OF_VIEWS else plan.small_batch
     images, labels = pixels(plan, device, batch_size=size), torch.zeros(size, dtype=torch.int64)
 
+    found = _counted(_batch_of(method, images, labels, device), device)
+    places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in found.most_common(5))
+    return Figure(what=what, found=found.total() / _NUM_BATCHES, asked=asked, text=places)
+
+
+def _after_restoring(plan: Plan, device: torch.device) -> Iterator[Figure]:
+    """Count the waits of tent with Adam, whose counters are restored too, before and after its state went to a file."""
+    what = "waits a batch after resuming, more than before"
+    if not tells_waits(device):
+        yield Figure(what=what, asked="== 0", why_not=NOT_HERE)
+        return
+    images, labels = pixels(plan, device, batch_size=plan.small_batch), torch.zeros(plan.small_batch, dtype=torch.int64)
+    states = States(folder=plan.folder / "waits")
+    first = _tent(plan, device)
+    before = _counted(_batch_of(first, images, labels, device), device)
+    states.save(_ANY, first.state_dict())
+    second, kept = _tent(plan, device), states.newest([_ANY], lambda _: None)
+    assert kept is not None
+    with host_waits(device) as restoring:
+        second.load_state_dict(kept[1])
+    after = _counted(_batch_of(second, images, labels, device), device, num_warm=0)
+    places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in after.most_common(5))
+    yield Figure(what=what, found=(after.total() - before.total()) / _NUM_BATCHES, asked="== 0", text=places)
+    yield Figure(what="waits while a state is restored, once a stream", found=restoring.total())
+
+
+def _tent(plan: Plan, device: torch.device) -> Method:
+    return method_of(
+        "tent", network_of(plan, device), num_classes=plan.num_classes, image_size=plan.image_size,
+        batch_size=plan.small_batch, optimizer="adam",
+    )  # fmt: skip
+
+
+def _batch_of(method: Method, images: torch.Tensor, labels: torch.Tensor, device: torch.device) -> Callable[[], None]:
     def batch() -> None:
         with torch.autocast(device.type, torch.bfloat16, cache_enabled=False):
             logits = method.predict(as_floats(images))
         scored_samples(logits.float().log_softmax(1), labels, labels)
 
-    for _ in range(2):
+    return batch
+
+
+def _counted(batch: Callable[[], None], device: torch.device, *, num_warm: int = 2) -> Counter[str]:
+    """Count the waits of a few batches after the first *num_warm*."""
+    for _ in range(num_warm):
         batch()
     with host_waits(device) as found:
         for _ in range(_NUM_BATCHES):
             batch()
-    places = "; ".join(f"{place} {count / _NUM_BATCHES:g}" for place, count in found.most_common(5))
-    return Figure(what=what, found=found.total() / _NUM_BATCHES, asked=asked, text=places)
+    return found
 
 
 def tells_waits(device: torch.device) -> bool:
