@@ -58,6 +58,7 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m bench.features
 	@$(BIN)/python -m bench.metrics
 	@$(BIN)/python -m bench.polling
+	@$(BIN)/python -m bench.workers
 
 check: lint test
 

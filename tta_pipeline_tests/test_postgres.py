@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from tta_pipeline_tests.ports import free_ports
 from tta_pipeline_tests.web.server import happens, is_running
 
 SETTINGS = Path(__file__).parents[1] / "cluster" / "postgres" / "dagster.yaml"
@@ -57,11 +57,8 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres]:
     pytest.importorskip("dagster_postgres")
     if not (PROGRAMS / "initdb").exists():
         pytest.skip("Postgres is not installed")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     folder = Path(tempfile.mkdtemp(prefix="tta-postgres-"))
-    server = Postgres(folder=folder, port=port)
+    server = Postgres(folder=folder, port=free_ports(1)[0])
     (folder / "password").write_text("secret")
     if os.getuid() == 0:
         for path in (folder, folder / "password"):
@@ -69,7 +66,13 @@ def postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres]:
     server.call(
         "initdb", "-D", f"{folder}/data", "-U", "dagster", "-A", "scram-sha-256", "--pwfile", f"{folder}/password"
     )
-    settings = {"HOST": "127.0.0.1", "PORT": port, "DATABASE": "postgres", "USER": "dagster", "PASSWORD": "secret"}
+    settings = {
+        "HOST": "127.0.0.1",
+        "PORT": server.port,
+        "DATABASE": "postgres",
+        "USER": "dagster",
+        "PASSWORD": "secret",
+    }
     for name, value in settings.items():
         monkeypatch.setenv(f"TTA_POSTGRES_{name}", str(value))
     monkeypatch.setenv("TTA_RUN_LOGS", str(folder / "logs"))

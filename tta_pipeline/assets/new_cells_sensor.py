@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from tta_pipeline.assets.pieces import RANGE_END, RANGE_START
 from tta_pipeline.assets.scope import CellScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.locations import Locations
@@ -14,7 +15,6 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
 
 _INTERVAL_S = 60
-_RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 Stamps = dict[str, list[list[int]]]
 
 
@@ -51,7 +51,7 @@ def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
             return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
         requests = [dg.RunRequest(asset_selection=[source])]
         for start, end in ranges(benchmark, ripe):
-            tags = {_RANGE_START: start.key, _RANGE_END: end.key}
+            tags = {RANGE_START: start.key, RANGE_END: end.key}
             requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
         return dg.SensorResult(run_requests=requests)
 

@@ -36,8 +36,8 @@ _TOLD_EVERY_S = 30.0
 @click.option("--experiments", metavar="NAMES", help="Only these, separated by commas; default: all.")
 @click.option("--by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption", show_default=True,
               help="The most that a piece covers: a corruption, a cell, or one stream of one experiment.")  # fmt: skip
-@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Who starts the pieces; default: local, or "
-              "that of the submission for --status, --watch and --cancel.")  # fmt: skip
+@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Who starts the pieces; default: local. "
+              "--status and --cancel ask the one that has them.")  # fmt: skip
 @click.option("--devices", "num_devices", type=click.IntRange(1, 100_000), help="Pieces that compute at a time; "
               "default: the devices found here, or 4 on a cluster; dagster.yaml limits local and ray.")  # fmt: skip
 @click.option("--device", help="Kind of device that computes, such as cuda or cpu; default: what is found here, for "
@@ -48,8 +48,9 @@ _TOLD_EVERY_S = 30.0
               help="YAML file for slurm: options of sbatch, lines before each piece, a container.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
 @click.option("--watch", "watches", is_flag=True, help="Go on watching; Ctrl-C leaves the work running.")
-@click.option("--status", "asks_status", is_flag=True, help="Say how far the newest submission is.")
-@click.option("--cancel", "cancels", is_flag=True, help="Stop what runs of the newest submission, and start no more.")
+@click.option("--status", "asks_status", is_flag=True, help="Say how far a submission is.")
+@click.option("--cancel", "cancels", is_flag=True, help="Stop what runs of a submission, and start no more.")
+@click.option("--number", type=click.IntRange(1), help="Submission for --status and --cancel; default: the newest.")
 @plain_errors
 def submit(
     *,
@@ -65,6 +66,7 @@ def submit(
     watches: bool,
     asks_status: bool,
     cancels: bool,
+    number: int | None,
 ) -> None:
     r"""Give what is unfinished of a benchmark to a cluster, as pieces that run side by side.
 
@@ -76,10 +78,9 @@ def submit(
       tta-pipeline submit mine --dry-run
       tta-pipeline submit mine --engine slurm --devices 8 --watch
       tta-pipeline submit mine --status
-      tta-pipeline submit mine --cancel
+      tta-pipeline submit mine --cancel --number 3
     """
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.cluster.submission import newest_submission
 
     locations = Locations.from_environment()
     loaded = load_all(locations)
@@ -87,25 +88,23 @@ def submit(
     for fault in loaded.faults_of(benchmark.name):
         say(f"left out: {fault.sentence}")
     asks = asks_status or cancels
-    submission = newest_submission(locations, benchmark.name) if asks else None
+    submission = _asked_for(locations, benchmark.name, number, engine_name) if asks else None
     submitter = _Submitter(
         benchmark=benchmark,
         locations=locations,
-        engine_name=engine_name or (submission.engine if submission else "local"),
+        engine_name=submission.engine if submission else engine_name or "local",
         num_devices=num_devices,
         config_path=config_path,
     )
+    submission = submission or submitter.submit(
+        _chosen(benchmark, experiments),
+        by=by,
+        device=device,
+        compute=settings_of("--compute", settings),
+        dry_run=dry_run,
+    )
     if submission is None:
-        if not dry_run:
-            submitter.engine.require_ready()
-        kind = submitter.kind_of_device(device)
-        compute = _checked({**settings_of("--compute", settings), "device": kind})
-        # Two at once would both find the same work unfinished, and submit it twice.
-        with locked(locations.submissions(benchmark.name) / "submitting.lock"):
-            pieces = submitter.plan(_chosen(benchmark, experiments), by=by, device=kind)
-            if not pieces or dry_run:
-                return
-            submission = submitter.submit(pieces, compute)
+        return
     if cancels:
         submitter.engine.cancel(submission)
         say(f"cancelled: submission {submission.number} of {benchmark.name}")
@@ -113,6 +112,19 @@ def submit(
         submitter.watch(submission)
     if asks or watches:
         sys.exit(submitter.tell_status(submission))
+
+
+def _asked_for(locations: Locations, benchmark: str, number: int | None, engine: str | None) -> "Submission":
+    """Return the submission that the user asks about, which has an engine."""
+    from tta_pipeline.cluster.submission import find_submission
+
+    found = find_submission(locations, benchmark, number)
+    if engine not in (None, found.engine):
+        raise click.UsageError(
+            f"submission {found.number} of {benchmark} is with {found.engine}, not with {engine}: leave out --engine, "
+            "or name another submission by --number"
+        )
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +162,19 @@ class _Submitter:
         from tta_pipeline.evaluation.accelerator import KIND_ON_CLUSTERS, device_type
 
         return asked or (device_type("auto") if self.engine_name == "local" else KIND_ON_CLUSTERS)
+
+    def submit(
+        self, experiments: tuple[str, ...], *, by: "Cut", device: str | None, compute: JsonObject, dry_run: bool
+    ) -> "Submission | None":
+        """Print what is to be done, and submit it unless it is nothing or a *dry_run*."""
+        if not dry_run:
+            self.engine.require_ready()
+        kind = self.kind_of_device(device)
+        compute = _checked({**compute, "device": kind})
+        # Two at once would both find the same work unfinished, and submit it twice.
+        with locked(self.locations.submissions(self.benchmark.name) / "submitting.lock"):
+            pieces = self.plan(experiments, by=by, device=kind)
+            return self._submitted(pieces, compute) if pieces and not dry_run else None
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return what is to be submitted, and print it."""
@@ -191,7 +216,7 @@ class _Submitter:
             if overview.is_over:
                 submission.note_ended()
 
-    def submit(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
+    def _submitted(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
         """Submit *pieces*, and say how to come back to them."""
         from tta_pipeline.cluster.submission import Submission
 

@@ -169,8 +169,8 @@ def open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
     yield from (path for path in paths if not (path / _ENDED).exists())
 
 
-def newest_submission(locations: Locations, benchmark: str) -> Submission:
-    """Return the newest submission of *benchmark*.
+def find_submission(locations: Locations, benchmark: str, number: int | None = None) -> Submission:
+    """Return the submission of *benchmark* with *number*; None: the newest.
 
     Raises:
         SubmissionError: there is none, or it cannot be read.
@@ -181,7 +181,9 @@ def newest_submission(locations: Locations, benchmark: str) -> Submission:
         raise SubmissionError(
             f"found no submission of {benchmark} in {folder}; expected one: tta-pipeline submit {benchmark}"
         )
-    return Submission.read(folder / str(numbers[-1]))
+    if number is not None and number not in numbers:
+        raise SubmissionError(f"found no submission {number} of {benchmark}; expected one from 1 to {numbers[-1]}")
+    return Submission.read(folder / str(number or numbers[-1]))
 
 
 def _numbers(folder: Path) -> list[int]:

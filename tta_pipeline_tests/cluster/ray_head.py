@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from tta_pipeline_tests.ports import free_ports
+
 NUM_DEVICES = 2
 _PORTS = ("port", "dashboard-port", "ray-client-server-port", "dashboard-agent-listen-port", "metrics-export-port")
 _WORKER_PORTS = ("--min-worker-port=0", "--max-worker-port=0")  # any that are free
@@ -29,7 +31,7 @@ class RayHead:
     """A head node, as long as the block lasts, and nothing of it afterwards."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self.ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+        self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
         # Below the system's temporary folder: the path of a Unix socket has at most 107 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))
         self._environment = environment
@@ -86,13 +88,3 @@ def _command_and_environment(process: Path) -> bytes:
     with suppress(OSError):
         return (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     return b""
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

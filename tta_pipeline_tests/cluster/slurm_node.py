@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from tta_pipeline_tests.ports import free_ports
+
 NUM_DEVICES = 2
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 _START_S = 60
@@ -124,7 +126,7 @@ class SlurmNode:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        ports = _free_ports(2)
+        ports = free_ports(2)
         conf = _CONF.format(
             host=self.host, folder=self.folder, ctld_port=ports[0], slurmd_port=ports[1], cpus=os.cpu_count(),
             devices=NUM_DEVICES,
@@ -136,13 +138,3 @@ class SlurmNode:
             os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
             lines.append(f"Name=gpu File={device}")
         (self.folder / "gres.conf").write_text("\n".join(lines) + "\n")
-
-
-def _free_ports(number: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(number)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -2,8 +2,10 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,7 @@ from dagster._core.storage.dagster_run import RunRecord
 from tta_pipeline.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG
 from tta_pipeline_tests.cluster.noting import Note
 from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.web.server import is_running
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = ("source", "noting")
@@ -80,6 +83,27 @@ class SubmittingProject(Project):
     def wait(self) -> None:
         """Wait until nothing more will happen of the newest submission."""
         wait_until(self.is_over, what="the end of the submission", within_s=_OVER_S, every_s=3)
+
+    def begin_endless(self) -> set[int]:
+        """Submit work that ends by itself only after hours, and return the processes of its first two pieces."""
+        began = time.time()
+        self.submit_work("endless")
+        wait_until(lambda: 2 == len(self.process_ids(since=began)), what="two pieces under way", within_s=300)
+        return self.process_ids(since=began)
+
+    def cancel(self, workers: set[int]) -> float:
+        """Type `--cancel`, and return how many seconds later the last of *workers* had ended."""
+        with ThreadPoolExecutor(1) as threads:
+            cancelling = threads.submit(self.submit, "--cancel")
+            ended_s = wait_until(lambda: not any(map(is_running, workers)), what="the end of the workers", within_s=60)
+            cancelled = cancelling.result()
+        assert cancelled.returncode in (0, 1), cancelled.stderr
+        sys.stderr.write(f"ended after {ended_s:.1f} s\n")
+        return ended_s
+
+    def process_ids(self, *, since: float) -> set[int]:
+        """Return the processes that predicted something after a moment, in seconds since 1970."""
+        return {each.process_id for each in self.notes(since=since)}
 
     def runs(self) -> list[RunRecord]:
         """Return the runs of all submissions, the oldest first."""

@@ -1,9 +1,7 @@
 """The engine `local` on a real `dg dev`: its daemon, its queue and the runs it starts on this machine."""
 
-import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from dagster._core.storage.dagster_run import DagsterRunStatus, RunRecord
@@ -16,9 +14,8 @@ from tta_pipeline_tests.cluster.submitting import (
     SubmittingProject,
     first_records,
     piece_of,
-    wait_until,
 )
-from tta_pipeline_tests.web.server import WebServer, is_running, web_server
+from tta_pipeline_tests.web.server import WebServer, web_server
 
 pytestmark = pytest.mark.cluster
 _STAGES = {"source_split": 0, "tar_shards": 0, "source_model": 1, "evaluation": 2, "robustness_report": 3}
@@ -99,19 +96,10 @@ def test_a_second_submission_has_only_what_failed(project: SubmittingProject):
 def test_cancel_ends_what_runs_and_what_waits(project: SubmittingProject):
     """Within ten seconds, from another process; no run begins afterwards."""
     began = time.time()
-    project.submit_work("endless")
-    wait_until(lambda: 2 == len({each.process_id for each in project.notes(since=began)}),
-               what="two pieces under way", within_s=300)  # fmt: skip
-    workers = {each.process_id for each in project.notes(since=began)}
+    workers = project.begin_endless()
+    ended_s = project.cancel(workers)
 
-    with ThreadPoolExecutor(1) as threads:
-        cancelling = threads.submit(project.submit, "--cancel")
-        ended_s = wait_until(lambda: not any(map(is_running, workers)), what="the end of the workers", within_s=60)
-        cancelled = cancelling.result()
-    sys.stderr.write(f"ended after {ended_s:.1f} s\n")
-
-    assert cancelled.returncode in (0, 1), cancelled.stderr
     assert ended_s < 10
     project.wait()
     assert {DagsterRunStatus.CANCELED} == {each.dagster_run.status for each in project.runs_of("endless")}
-    assert workers == {each.process_id for each in project.notes(since=began)}
+    assert workers == project.process_ids(since=began)

@@ -204,3 +204,60 @@ def test_records_alone_may_say_what_is_left(finished):
     shutil.rmtree(finished.results("small") / "evaluations" / "source" / "contrast-3")
 
     assert {("evaluation/source", "contrast|3")} == places(planned(finished, keys=unrecorded_keys))
+
+
+ARCHIVED = """
+title: Packed
+image_size: 224
+sets:
+  imagenet_c:
+    source: {kind: archive, published: imagenet_c, archives: [noise.tar, blur.tar]}
+    corruptions: [gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur]
+    severities: [3, 5]
+    shards: {max_shard_bytes: 1000000000}
+  imagenet_r:
+    source: {kind: archive, published: imagenet_r, archives: [imagenet-r.tar]}
+    shards: {samples_per_shard: 10000}
+models:
+  resnet50: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V1, classes: imagenet}
+experiments:
+  source: {model: resnet50, method: source}
+  few: {model: resnet50, method: source, subset: {first: 1000}, severities: [5]}
+"""
+
+
+@pytest.fixture
+def archived(tmp_path: Path) -> Locations:
+    """Two sets in a file, both in archives."""
+    locations = Locations(root=tmp_path)
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "packed.yaml").write_text(ARCHIVED)
+    return locations
+
+
+def test_an_archive_is_read_once_for_all_its_cells(archived):
+    """Two archives of seven corruptions are two pieces; the one that pins the classes comes first."""
+    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys)
+
+    assert [
+        ("sets", ("gaussian_noise|3", "impulse_noise|5"), 6),
+        ("shards", ("defocus_blur|3", "zoom_blur|5"), 8),
+    ] == [(piece.stage, (piece.keys[0], piece.keys[-1]), len(piece.keys)) for piece in pieces if piece.keys
+          and piece.stage != "evaluations"]  # fmt: skip
+
+
+def test_each_set_of_a_file_has_a_plan_of_its_own(archived):
+    """A set without severities is one cell, whose shards are made before it is evaluated."""
+    pieces = planned(archived, name="packed/imagenet_r", keys=unrecorded_keys, experiments=("source",))
+
+    assert ["sets", "evaluations", "report"] == [piece.stage for piece in pieces]
+    assert 1 == len(pieces[0].keys)
+    assert pieces[0].keys == pieces[1].keys
+
+
+def test_a_subset_needs_the_shards_of_its_severities_only(archived):
+    """Which are not next to each other in the archive's range, and still one piece."""
+    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys, experiments=("few",))
+
+    assert {"5"} == {key.rpartition("|")[2] for piece in pieces for key in piece.keys}
+    assert 7 == len({key for piece in pieces if piece.stage in ("sets", "shards") for key in piece.keys})

@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from dagster._core.storage.dagster_run import DagsterRunStatus
 
 from tta_pipeline.locations import Locations
 from tta_pipeline_tests.cluster.noting import Note
-from tta_pipeline_tests.cluster.ray_head import NUM_DEVICES, RayHead, why_not
+from tta_pipeline_tests.cluster.ray_head import RayHead, why_not
 from tta_pipeline_tests.cluster.submitting import (
     CELLS,
     EXPERIMENTS,
@@ -25,7 +24,7 @@ from tta_pipeline_tests.cluster.submitting import (
     wait_until,
 )
 from tta_pipeline_tests.conftest import new_project
-from tta_pipeline_tests.web.server import WebServer, is_running, web_server
+from tta_pipeline_tests.web.server import WebServer, web_server
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 _STATS = (
@@ -137,20 +136,11 @@ def test_a_killed_worker_is_noticed_and_only_what_is_missing_is_done_again(proje
 def test_two_pieces_run_at_a_time_until_cancel_ends_them_within_ten_seconds(project: SubmittingProject):
     """Each on its own device; what waited does not begin, and the history says that all is cancelled."""
     began = time.time()
-    project.submit_work("endless")
-    wait_until(lambda: NUM_DEVICES == len({each.process_id for each in project.notes(since=began)}),
-               what="two pieces under way", within_s=300)  # fmt: skip
-    workers = {each.process_id for each in project.notes(since=began)}
+    workers = project.begin_endless()
+    ended_s = project.cancel(workers)
 
-    with ThreadPoolExecutor(1) as threads:
-        cancelling = threads.submit(project.submit, "--cancel")
-        ended_s = wait_until(lambda: not any(map(is_running, workers)), what="the end of the workers", within_s=60)
-        cancelled = cancelling.result()
-    sys.stderr.write(f"ended after {ended_s:.1f} s\n")
-
-    assert 0 == cancelled.returncode, cancelled.stderr
     assert {"0", "1"} == {each.devices for each in project.notes(since=began)}
     assert ended_s < 10
     project.wait()
     assert {DagsterRunStatus.CANCELED} == {each.dagster_run.status for each in project.runs_of("endless")}
-    assert workers == {each.process_id for each in project.notes(since=began)}
+    assert workers == project.process_ids(since=began)

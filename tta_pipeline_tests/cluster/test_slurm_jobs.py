@@ -11,7 +11,7 @@ import pytest
 from tta_pipeline.assets import piece as program
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.cluster.slurm import Slurm, SlurmConfig, _condition, _tasks, read_slurm_config
-from tta_pipeline.cluster.submission import Submission, newest_submission, open_submissions
+from tta_pipeline.cluster.submission import Submission, find_submission, open_submissions
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.locations import Locations
 
@@ -322,4 +322,4 @@ def test_the_newest_submission_is_the_one_that_is_asked_for(locations: Locations
     """Beside the lock of those that submit."""
     (submitted.folder.parent / "submitting.lock").touch()
 
-    assert submitted == newest_submission(locations, "mine")
+    assert submitted == find_submission(locations, "mine")

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.interrupts import interruptible
+from tta_pipeline_tests.ports import free_ports
 
 REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
@@ -146,7 +146,7 @@ class WebServer:
 @contextmanager
 def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     """Start the web UI of *project* by the command in the Makefile, and stop it at the end."""
-    port = _free_port()
+    port = free_ports(1)[0]
     with log.open("wb") as output, interruptible():  # so are the runs that it starts, which it cancels by SIGINT
         process = subprocess.Popen(
             [Path(sys.executable).with_name("dg"), *_makefile_arguments(port)],
@@ -186,12 +186,6 @@ def _makefile_arguments(port: int) -> list[str]:
     found = re.search(r"/dg (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert found, "the Makefile has no line '... dg dev ... -p <port>'"
     return [*shlex.split(found[1]), str(port)]
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _wait_until(result: Callable[[], Any], *, what: str) -> Any:

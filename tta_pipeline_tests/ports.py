@@ -1,0 +1,13 @@
+"""Ports of this machine that nobody uses."""
+
+import socket
+from contextlib import ExitStack
+
+
+def free_ports(number: int) -> list[int]:
+    """Return so many different ports that are free at this moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
