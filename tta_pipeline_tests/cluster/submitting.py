@@ -54,7 +54,9 @@ class SubmittingProject(Project):
     def environment(self) -> dict[str, str]:
         """The environment of a user who keeps data and history here."""
         python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        return {**super().environment, "OMP_NUM_THREADS": "1", "PYTHONPATH": python_path, **self.more}
+        own = super().environment
+        path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"  # Ray starts `dagster`, which it looks up
+        return {**own, "OMP_NUM_THREADS": "1", "PATH": path, "PYTHONPATH": python_path, **self.more}
 
     def configure(self, source: Path) -> None:
         """Take the `dagster.yaml` of the project, its relative folders moved to this home."""
