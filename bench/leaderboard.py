@@ -103,7 +103,7 @@ preset `cifar`.""",
         model=_vit,
         presets=("imagenet_vit", "cifar"),
         batch_size=64,
-        text="""A small ViT (`vit_tiny` with 6 blocks of 96 channels, patches of 4 pixels), trained here for six epochs on
+        text="""A small ViT (`vit_tiny` with 6 blocks of 96 channels, patches of 4 pixels), trained here for 6 epochs on
 CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet_vit` where a method has it, else
 `cifar`. Its settings are for a ViT-B on ImageNet: what collapses here shows that rates do not carry over.""",
     ),
