@@ -385,7 +385,9 @@ METHODS: Mapping[str, MethodEntry] = {
         presets={
             "imagenet": EntropyHyperparameters(lr=2.5e-4, loss="come"),
             "cifar": EntropyHyperparameters(lr=1e-3, optimizer="adam", loss="come"),
+            "imagenet_vit": EntropyHyperparameters(lr=1e-3, loss="come"),
         },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit},
     ),
     "rpl": MethodEntry(
         implementation="tta_pipeline.adaptation.rpl:Rpl",

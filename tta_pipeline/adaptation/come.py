@@ -6,8 +6,8 @@ u = K / S is the uncertainty. The loss is the entropy of the opinion (b_1, ..., 
 model's is that the length of z is a constant (p = 2, tau = 1): z / ||z|| times ||z|| without a gradient, so that only
 the direction of z is learned.
 
-The loss takes the place of the entropy in Tent, EATA and SAR. What these choose samples by, weight them with, and
-notice a collapse by stays the entropy of the softmax, for which their thresholds were made.
+It takes the place of the entropy in Tent, EATA and SAR, also where these choose samples by it, weight them with it and
+notice a collapse by it, as in the authors' code; the thresholds stay those of the softmax.
 """
 
 import math

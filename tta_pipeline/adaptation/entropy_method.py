@@ -33,6 +33,8 @@ LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "gce": _own_label,
 }
 """Losses by the name in `EntropyHyperparameters`: from logits (B, K), one for each sample, (B,)."""
+ENTROPIES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {**LOSSES, "gce": entropy}
+"""By the same names, what samples are chosen by, weighted with, and a collapse is noticed by, in nats."""
 
 
 class EntropyMethod(GradientMethod):
@@ -49,7 +51,7 @@ class EntropyMethod(GradientMethod):
     def __init__(self, model: nn.Module, hyperparameters: EntropyHyperparameters, **kwargs: Any) -> None:
         self._params = hyperparameters.params
         super().__init__(model, hyperparameters, **kwargs)
-        self._losses = LOSSES[hyperparameters.loss]
+        self._losses, self._entropies = LOSSES[hyperparameters.loss], ENTROPIES[hyperparameters.loss]
         self._reset_rule = self._rule(hyperparameters)
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:

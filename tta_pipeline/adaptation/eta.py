@@ -15,7 +15,6 @@ from torch import nn
 
 from tta_pipeline.adaptation.catalogue import EtaHyperparameters
 from tta_pipeline.adaptation.entropy_method import EntropyMethod
-from tta_pipeline.adaptation.losses import entropy
 from tta_pipeline.adaptation.method import SelectiveMethod
 from tta_pipeline.adaptation.selection import DiverseSamples
 
@@ -32,7 +31,7 @@ class Eta(EntropyMethod, SelectiveMethod):
         self._seen = DiverseSamples(num_classes=self.num_classes, d_margin=hyperparameters.d_margin, device=self.device)
 
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
-        return self._seen.choose(logits.softmax(1), entropy(logits) < self._e0)
+        return self._seen.choose(logits.softmax(1), self._entropies(logits) < self._e0)
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
-        return (torch.exp(self._e0 - entropy(logits.detach())) * self._losses(logits)).mean()
+        return (torch.exp(self._e0 - self._entropies(logits.detach())) * self._losses(logits)).mean()

@@ -19,7 +19,6 @@ from torch import nn
 
 from tta_pipeline.adaptation.catalogue import SarHyperparameters
 from tta_pipeline.adaptation.entropy_method import EntropyMethod
-from tta_pipeline.adaptation.losses import entropy
 from tta_pipeline.adaptation.sam import Ascent
 
 
@@ -61,10 +60,10 @@ class Sar(EntropyMethod):
         self._backward(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
         self._ascent.come_back()
         self._update()
-        self._notice_collapse(float(entropy(logits[kept].detach()).mean()))
+        self._notice_collapse(float(self._entropies(logits[kept].detach()).mean()))
 
     def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
-        return (entropy(logits.detach()) < self._e0).nonzero().squeeze(1)
+        return (self._entropies(logits.detach()) < self._e0).nonzero().squeeze(1)
 
     def _notice_collapse(self, mean_entropy: float) -> None:
         previous = self._mean_entropy

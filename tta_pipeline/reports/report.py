@@ -75,7 +75,7 @@ class Findings:
     tables: Mapping[str, Table]
     """Answers to the queries, by section."""
     errors: Mapping[str, Mapping[Cell, float]]
-    """Errors by experiment, in file order, and cell; only experiments that reset at each cell and use all samples."""
+    """Errors by cell of the experiments that can be compared, see `_comparable`, in file order."""
 
     @property
     def best(self) -> str:
@@ -88,6 +88,8 @@ class Findings:
         table = self.tables["error_by_corruption"]
         return dict(zip(table.column("experiment"), table.column("mce"), strict=True))
 
+
+_EVERYTHING: tuple[str, str, tuple[int, ...]] = ("cell", "", ())
 
 SECTIONS = (
     ReportSection(
@@ -255,18 +257,26 @@ def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Fi
     tables = {
         section.name: query(connection, section.sql, names[: section.sql.count("?")]) for section in sections(benchmark)
     }
-    rows = tables["heat_map"].rows
-    errors = {
-        name: {
-            Cell(corruption=corruption, severity=severity): error
-            for experiment, corruption, severity, error, _ in rows
-            if experiment == name
-        }
-        for name in benchmark.experiments_by_cell
-        if not (benchmark.experiments[name].subset or benchmark.experiments[name].severities)
-    }
-    errors = {name: by_cell for name, by_cell in errors.items() if by_cell}
+    errors: dict[str, dict[Cell, float]] = {}
+    for name, corruption, severity, error, _ in tables["heat_map"].rows:
+        if name in benchmark.experiments:
+            errors.setdefault(name, {})[Cell(corruption=corruption, severity=severity)] = error
+    errors = {name: errors[name] for name in _comparable(benchmark, errors)}
     return Findings(benchmark=benchmark, tables=tables, errors=errors)
+
+
+def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, ...]:
+    """Return the *evaluated* experiments that headline and figures compare: of one protocol, samples and severities.
+
+    They are those that are reset at each cell and use everything; without any, the largest group of others.
+    """
+    groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
+    for name, spec in benchmark.experiments.items():
+        if name in evaluated:
+            by = "cell" if name in benchmark.experiments_by_cell else spec.protocol.name
+            subset = spec.subset.name if spec.subset else ""
+            groups.setdefault((by, subset, tuple(spec.severities or ())), []).append(name)
+    return tuple(groups.get(_EVERYTHING) or max(groups.values(), key=len, default=()))
 
 
 def _headline(found: Findings) -> str:
@@ -277,8 +287,10 @@ def _headline(found: Findings) -> str:
         for corruption in {cell.corruption for cell in errors}
     }
     hardest = max(by_corruption, key=by_corruption.__getitem__)
+    spec = found.benchmark.experiments[found.best]
+    samples = f", {spec.subset.name} samples of each," if spec.subset else ""
     return (
-        f"Of {len(found.errors)} experiments on {len(errors)} cells {found.best} has the lowest mean error, "
+        f"Of {len(found.errors)} experiments on {len(errors)} cells{samples} {found.best} has the lowest mean error, "
         f"{_mean(errors.values()):.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
     )
 
@@ -309,7 +321,7 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
 def _written_samples(found: Findings, locations: Locations, folder: Path) -> Mapping[str, object]:
     """Write the first samples of each corruption at the highest severity, with the predictions of the best experiment.
 
-    Cells whose shards no longer exist are left out.
+    Cells whose shards no longer exist are left out, and streams over several cells have none.
     """
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)

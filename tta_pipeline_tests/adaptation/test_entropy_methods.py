@@ -98,6 +98,7 @@ def own_label(logits: torch.Tensor) -> torch.Tensor:
 
 
 LOSSES = {"entropy": lambda logits: entropy(logits.softmax(0)), "come": opinion_entropy, "gce": own_label}
+ENTROPIES = {**LOSSES, "gce": LOSSES["entropy"]}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -149,8 +150,8 @@ def eta_reference(
         losses, kept = [], []
         for logits, row in zip(expected[-1], expected[-1].softmax(1), strict=True):
             is_new = seen is None or abs(seen @ row / (seen.norm() * row.norm())) < d_margin
-            if entropy(row) < E0 and is_new:
-                losses.append(math.exp(E0 - entropy(row).item()) * LOSSES[loss](logits))
+            if (found := ENTROPIES[loss](logits)) < E0 and is_new:
+                losses.append(math.exp(E0 - found.item()) * LOSSES[loss](logits))
                 kept.append(row.detach())
         if losses:
             seen = mean(kept) if seen is None else 0.9 * seen + 0.1 * mean(kept)
@@ -328,18 +329,18 @@ def test_asr_follows_its_formula(model: str, factor: float, alpha: float):
 def test_sar_follows_its_formula(make, reset_margin: float, loss: str):
     """The gradient is that of a point uphill, on samples that are sure in both places; their entropy shows a collapse.
 
-    It is averaged over batches, m = 0.9 m + 0.1 H, and where m is small, the next batch meets the source model. Another
-    loss takes the place of the entropy in both gradients only.
+    It is averaged over batches, m = 0.9 m + 0.1 H, and where m is small, the next batch meets the source model. COME's
+    entropy takes the place of the softmax's everywhere.
     """
     model = make()
     parameters, optimizer = trainable(model)
     average, steps, resets, expected = None, 0, 0, []
     for batch in contrasts(num_batches=8):
         expected.append(model(batch))
-        sure = [index for index, row in enumerate(expected[-1].softmax(1)) if entropy(row) < E0]
+        sure = [index for index, row in enumerate(expected[-1]) if LOSSES[loss](row) < E0]
         before = [parameter.detach().clone() for parameter in parameters]
         uphill(parameters, mean([LOSSES[loss](expected[-1][index]) for index in sure]), rho=0.5)
-        kept = [row for row in model(batch)[sure] if entropy(row.softmax(0)) < E0]
+        kept = [row for row in model(batch)[sure] if LOSSES[loss](row) < E0]
         gradients = torch.autograd.grad(mean(list(map(LOSSES[loss], kept))), parameters) if kept else None
         put_back(parameters, before)
         if kept:
@@ -347,7 +348,7 @@ def test_sar_follows_its_formula(make, reset_margin: float, loss: str):
                 parameter.grad = gradient
             optimizer.step()
             steps += 1
-            second = mean([entropy(row.softmax(0)).item() for row in kept])
+            second = mean([LOSSES[loss](row).item() for row in kept])
             average = second if average is None else 0.9 * average + 0.1 * second
             if average < reset_margin:
                 model = make()

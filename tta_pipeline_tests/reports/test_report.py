@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from PIL import Image
 
 from tta_pipeline.benchmarks.loading import load_benchmark
@@ -196,6 +197,21 @@ def test_without_results_there_is_no_report(locations: Locations, tmp_path: Path
         write_report(locations, load_benchmark(tmp_path / "other.yaml"))
 
     assert not locations.report("other").exists()
+
+
+@pytest.mark.parametrize("changes", [{"subset": {"first": 1000}}, {"protocol": "continual"}])
+def test_a_benchmark_of_subsets_or_of_streams_has_a_report(locations: Locations, tmp_path: Path, changes: dict):
+    """Nothing that was evaluated is denied: what can be compared with most of the others is."""
+    shutil.copytree(locations.root, tmp_path / "data")
+    content = yaml.safe_load(SMALL)
+    content["experiments"] = {name: {**each, **changes} for name, each in content["experiments"].items()}
+    path = tmp_path / "data" / "benchmarks" / "small.yaml"
+    path.write_text(yaml.safe_dump(content))
+
+    report = write_report(Locations(root=tmp_path / "data"), load_benchmark(path))
+
+    assert len(content["experiments"]) == report.num_experiments
+    assert "has the lowest mean error" in report.path.read_text()
 
 
 def _rows(text: str) -> list[list[str]]:
