@@ -23,7 +23,7 @@ def error_over_grid(run: TuningRun) -> Figure:
     """
     varied = [name for name, values in run.grid_values.items() if len(values) > 1] or list(run.grid_values)
     if len(varied) == 1:
-        figure = Figure(figsize=(6.5, 4), layout="constrained")
+        figure = Figure(figsize=(7.5, 4), layout="constrained")
         _curve(figure.subplots(), run, varied[0])
     elif len(varied) == 2 and run.num_trials == run.num_combinations:
         figure = _map(run, *varied)
@@ -50,7 +50,7 @@ def _curve(axis: Axes, run: TuningRun, name: str) -> None:
     axis.plot(place(run.values[name]), run.error, color=_CHOSEN, marker="o", markersize=11, fillstyle="none",
               markeredgewidth=2, linestyle="none", label="chosen")  # fmt: skip
     axis.set_ylabel("top-1 error")
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _points(axis: Axes, run: TuningRun, name: str) -> None:
