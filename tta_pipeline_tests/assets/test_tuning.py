@@ -1,11 +1,14 @@
 """Tuning through the real command lines, and every door by which it could be made to look at reported cells."""
 
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import dagster as dg
 import pytest
+import yaml
 
 from tta_pipeline.errors import EvaluationError, ManifestError
 from tta_pipeline.evaluation.machine import Machine
@@ -14,7 +17,9 @@ from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.records.files import latest_record
 from tta_pipeline.records.tuning import TuningRun
 from tta_pipeline.tuning.search import Search
-from tta_pipeline_tests.conftest import UNPUBLISHED, Project, new_project
+from tta_pipeline_tests.assets.test_command_lines import run_dg
+from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, UNPUBLISHED, Project, new_project
+from tta_pipeline_tests.test_guides import HOW_TO, commands
 from tta_pipeline_tests.tuning.tuned import HELD_OUT, TUNED, benchmark_of
 
 HERE = Machine(device="cpu", decode_threads=1)
@@ -260,3 +265,25 @@ def test_clean_images_are_not_seen(copy: Project):
     search(copy.locations, benchmark=benchmark_of(text), grid={"lr": (0.003,)}).run(machine=HERE, run_id="", tell=print)
 
     assert set(HELD_OUT) == seen(copy.locations)
+
+
+def test_the_commands_of_the_recipe_work(copy: Project):
+    """As they stand, but for names of benchmark and model, and cells that the small benchmark has."""
+    section = HOW_TO.partition("## Choose a learning rate without cheating")[2].partition("\n## ")[0]
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    small, added = yaml.safe_load(SMALL), yaml.safe_load(recipe.replace("model: mine", "model: cnn"))
+    small["experiments"] |= added["experiments"]
+    copy.add_benchmark("small", yaml.safe_dump({**small, "tuning": added["tuning"]}))
+    lines = [line.partition("#")[0].replace("mine", "small") for line in commands(section)]
+    ours = (("gaussian_noise|1...jpeg_compression|5", SMALL_RANGE), ("speckle_noise|1...", "speckle_noise|5..."))
+
+    for line in lines:
+        for theirs, own in ours:
+            line = line.replace(theirs, own)  # noqa: PLW2901
+        program, *arguments = shlex.split(line)
+        finished = run_dg(copy, *arguments) if program == "dg" else copy.run(program, *arguments)
+        assert 0 == finished.returncode, (line, finished.stderr[-3000:])
+    assert 6 == len(lines)
+    assert {"lr": [1e-4, 2.5e-4, 1e-3], "momentum": [0, 0.9]} == choice(copy.locations).grid_values
+    assert 4 == choice(copy.locations).num_trials
+    assert "is chosen" in finished.stdout
