@@ -24,6 +24,7 @@ from tta_pipeline.resources import Compute
 
 FOLDER = Path(__file__).parent / "reference"
 BENCHMARK = "digits_c"
+_BESIDE = {"clean", "train", "held_out"}
 
 
 def commands() -> str:
@@ -59,16 +60,16 @@ def dagster() -> str:
     with tempfile.TemporaryDirectory() as root:
         repository = build_definitions(Locations(root=Path(root))).get_repository_def()
     graph = repository.asset_graph
-    # The assets of clean and training images say the same; only those with partitions are shown.
+    # The assets of clean, training and held-out images say the same; only those of the cells are shown.
     assets = {
         _generic(key): (_partitions(graph.get(key).partitions_def), graph.get(key).description)
         for key in sorted(graph.get_all_asset_keys(), reverse=True)
-        if key.path[0] == BENCHMARK and not {"clean", "train"} & set(key.path)
+        if key.path[0] == BENCHMARK and not _BESIDE & set(key.path)
     }
     checks = {
         (_generic(each.asset_key), each.name): graph.get_check_spec(each).description
         for each in sorted(graph.asset_check_keys, key=lambda each: (each.asset_key.path, each.name))
-        if each.asset_key.path[0] == BENCHMARK and not {"clean", "train"} & set(each.asset_key.path)
+        if each.asset_key.path[0] == BENCHMARK and not _BESIDE & set(each.asset_key.path)
     }
     # Only models that the benchmark does not train have it.
     checks["<benchmark>/clean/evaluation/<experiment>", NORMALISATION] = NORMALISATION_CHECK[NORMALISATION]
@@ -230,7 +231,7 @@ def _line(text: str | None) -> str:
 
 def _generic(key: dg.AssetKey) -> str:
     names = ["<benchmark>", *key.path[1:]]
-    return "/".join([*names[:-1], "<experiment>"] if names[-2] == "evaluation" else names)
+    return "/".join([*names[:-1], "<experiment>"] if names[-2] in ("evaluation", "tuning") else names)
 
 
 def _partitions(definition: dg.PartitionsDefinition | None) -> str:

@@ -12,13 +12,14 @@ from tta_pipeline.assets.jobs import benchmark_jobs
 from tta_pipeline.assets.loader_benchmark import loader_benchmark
 from tta_pipeline.assets.new_cells_sensor import new_cells_sensor
 from tta_pipeline.assets.robustness_report import robustness_report
-from tta_pipeline.assets.scope import CellScope, Scope, SetScope, StreamScope
+from tta_pipeline.assets.scope import CellScope, HeldOutScope, Scope, SetScope, StreamScope
 from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
 from tta_pipeline.assets.source_model import source_model
 from tta_pipeline.assets.source_split import source_split
 from tta_pipeline.assets.submissions_sensor import submissions_sensor
 from tta_pipeline.assets.tar_shards import tar_shards
 from tta_pipeline.assets.transformed_shards import transformed_shards
+from tta_pipeline.assets.tuning import tuning
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.locations import Locations
@@ -68,7 +69,7 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
         yield source_split(scope)
         yield tar_shards(scope)
         yield shard_manifest(scope)
-    for scope in _evaluated_scopes(benchmark):
+    for scope in (*_evaluated_scopes(benchmark), *_held_out_scopes(benchmark)):
         for transform in benchmark.transforms:
             yield transformed_shards(scope, transform)
     yield loader_benchmark(cells)
@@ -76,6 +77,8 @@ def _assets(benchmark: Benchmark) -> Iterator[dg.AssetsDefinition | dg.SourceAss
         yield source_model(cells, model)
     for streams, experiment in _experiments(benchmark):
         yield evaluation(streams, experiment)
+    if benchmark.held_out:
+        yield from (tuning(cells, name) for name in benchmark.tuning if name in benchmark.experiments)
     yield robustness_report(cells)
 
 
@@ -88,6 +91,7 @@ def _checks(benchmark: Benchmark) -> Iterator[dg.AssetChecksDefinition]:
 
 def _scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
     yield from _evaluated_scopes(benchmark)
+    yield from _held_out_scopes(benchmark)
     if benchmark.has_train:
         yield SetScope(benchmark=benchmark, cell=TRAIN)
 
@@ -96,6 +100,11 @@ def _evaluated_scopes(benchmark: Benchmark) -> Iterator[Scope[Cell]]:
     yield CellScope(benchmark=benchmark)
     if benchmark.has_clean:
         yield SetScope(benchmark=benchmark, cell=CLEAN)
+
+
+def _held_out_scopes(benchmark: Benchmark) -> Iterator[HeldOutScope]:
+    if benchmark.tuning and benchmark.held_out:
+        yield HeldOutScope.of(benchmark)
 
 
 def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], str]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tta_pipeline.errors import DataRootError
 from tta_pipeline.partitions import Cell
 
-RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings")
+RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
 """Kinds of result records, each a folder of its own."""
 STOP_FILE = "stop"
 """Name of the file in the folder of a training with which the user ends it after the present epoch."""
@@ -147,6 +147,10 @@ class Locations:
     def report(self, benchmark_name: str) -> Path:
         """Folder of the report."""
         return self._of(benchmark_name, "report")
+
+    def tuning(self, benchmark_name: str) -> Path:
+        """Folder of the pictures of tunings; their records are results."""
+        return self._of(benchmark_name, "tuning")
 
     def submissions(self, benchmark_name: str) -> Path:
         """Folder of what was submitted to a cluster: pieces, scripts, logs."""

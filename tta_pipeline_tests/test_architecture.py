@@ -28,6 +28,7 @@ BELOW = {
         "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "records",
     ),
     "training": ("benchmarks", "evaluation", "models", "records", "shards", "streaming"),
+    "tuning": ("benchmarks", "evaluation", "records", "shards"),
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
@@ -39,11 +40,11 @@ BELOW = {
     ),
     "assets": (
         "benchmarks", "cluster", "labels", "models", "sources", "shards", "training", "evaluation", "records",
-        "metrics", "reports", "loader_bench", "resources",
+        "tuning", "metrics", "reports", "loader_bench", "resources",
     ),
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
-        "evaluation", "records", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
+        "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
     ),
 }  # fmt: skip
 """What each room may import."""
@@ -85,7 +86,7 @@ UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
     "yaml_document.py: read_document",
     "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
-    "records/training.py: from_facts",
+    "records/training.py: from_facts", "records/tuning.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 

@@ -6,7 +6,7 @@ own module, named by its import path.
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -310,6 +310,12 @@ class MethodEntry:
         if batch_size is not None and preset in self.lr_of_batch_size:
             values["lr"] = self.lr_of_batch_size[preset](batch_size)
         return type(defaults).model_validate({**values, **changes})
+
+    def is_published(self, settings: Hyperparameters, *, batch_size: int | None, but_for: Collection[str] = ()) -> bool:
+        """Return whether *settings* are exactly those of a preset for *batch_size*, *but_for* some hyperparameters."""
+        found = settings.model_dump(exclude=set(but_for))
+        presets = (self.configure(preset, {}, batch_size=batch_size) for preset in self.presets)
+        return any(found == preset.model_dump(exclude=set(but_for)) for preset in presets)
 
     def named(self, method: str, preset: str, settings: Hyperparameters) -> str:
         """Return the name of *method* with these settings: with each piece that is not the preset's, as tent+come."""

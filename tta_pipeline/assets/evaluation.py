@@ -19,7 +19,7 @@ from tta_pipeline.assets.normalisation import (
     normalisation_report,
 )
 from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
-from tta_pipeline.assets.scope import Scope, SetScope, source_model_key
+from tta_pipeline.assets.scope import Scope, SetScope, source_model_key, tuning_key
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation
@@ -240,6 +240,8 @@ def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.A
         others.append(source_model_key(benchmark, spec.model))
     if benchmark.uses_clean_images(experiment_name):
         others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
+    if tuned_as := spec.tuned_as(experiment_name):
+        others.append(tuning_key(benchmark, tuned_as))
     return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
 
 

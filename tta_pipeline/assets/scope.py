@@ -69,6 +69,11 @@ class CellScope(Scope[Cell]):
     """The cells of a benchmark, by corruption and severity."""
 
     @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell of the scope."""
+        return self.benchmark.cells
+
+    @property
     def partitions(self) -> dg.MultiPartitionsDefinition:
         """The grid of cells."""
         return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
@@ -81,7 +86,39 @@ class CellScope(Scope[Cell]):
                 "found a partition range without any cell; expected start and end in order for corruption and for "
                 "severity, such as 'fog|1...contrast|5': swap them"
             )
-        return tuple(parse_key(key, self.benchmark.cells) for key in found)
+        return tuple(parse_key(key, self.cells) for key in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutScope(CellScope):
+    """The cells that hyperparameters are chosen on: none of them is among those of `CellScope`."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> "HeldOutScope":
+        """Return the scope of *benchmark*, whose source is opened with the held-out cells beside its own."""
+        everything = (*benchmark.corruptions, *benchmark.held_out)
+        return cls(benchmark=benchmark.model_copy(update={"corruptions": everything}), shifts=benchmark.held_out)
+
+    shifts: tuple[str, ...]
+    """Held-out shifts."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every held-out cell."""
+        return tuple(cell for cell in self.benchmark.cells if cell.corruption in self.shifts)
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition:
+        """The grid of held-out cells."""
+        return cell_partitions(self.shifts, self.benchmark.severities)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/held_out/<parts>`."""
+        return dg.AssetKey([*self.benchmark.name.split("/"), "held_out", *parts])
+
+    def group(self) -> str:
+        """Return the group `<benchmark>_held_out`: a run over a range of cells cannot have other partitions."""
+        return f"{self.benchmark.dagster_name}_held_out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +195,11 @@ def source_model_key(benchmark: Benchmark, model: str) -> dg.AssetKey:
     """Return `<benchmark>/source_model`, or `<benchmark>/source_model/<model>` where several are trained."""
     which = [model] if len(benchmark.trained_models) > 1 else []
     return dg.AssetKey([*benchmark.name.split("/"), "source_model", *which])
+
+
+def tuning_key(benchmark: Benchmark, experiment_name: str) -> dg.AssetKey:
+    """Return `<benchmark>/tuning/<experiment>`."""
+    return dg.AssetKey([*benchmark.name.split("/"), "tuning", experiment_name])
 
 
 def partition_of(key: PartitionKey) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from tta_pipeline.assets.reporting import PartitionReport, PartitionRun
-from tta_pipeline.assets.scope import Scope, SetScope
+from tta_pipeline.assets.scope import CellScope, Scope, SetScope
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import ShardStore
@@ -85,8 +85,9 @@ def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.Da
     source = observed_source(scope.benchmark, locations)
     if isinstance(scope, SetScope):
         return dg.DataVersion(source.version(scope.cell))
+    assert isinstance(scope, CellScope), "images are of one set, or of cells"
     versions = {}
-    for cell in scope.benchmark.cells:
+    for cell in scope.cells:
         try:
             versions[cell.key] = source.version(cell)
         except SourceError:

@@ -11,6 +11,7 @@ from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protoco
 from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
+from tta_pipeline.benchmarks.tuning import Tuning, grid_problems
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline.naming import PART_PATTERN, Name, name_problem
 from tta_pipeline.partitions import TRAIN, Cell, cells
@@ -53,6 +54,9 @@ class Benchmark(Section):
     matrix: Annotated[tuple[Matrix, ...], BeforeValidator(as_list)] = ()
     """Further experiments, one for each combination of models, methods and protocols: one matrix, or a list. Beside
     it, `experiments` may be missing."""
+    tuning: dict[Name, Tuning] = Field(default_factory=dict)
+    """Experiments whose hyperparameters are chosen on held-out shifts: those that the shift set holds out and that are
+    not among `corruptions`. `tuned` of an experiment uses what was chosen."""
 
     @model_validator(mode="before")
     @classmethod
@@ -99,11 +103,14 @@ class Benchmark(Section):
             if experiment.model not in self.models:
                 yield f"experiments.{name}.model is {experiment.model!r}; expected one of {', '.join(self.models)}"
             yield from self._inconsistent_experiment(name, experiment)
+            yield from self._inconsistent_tuning(name, experiment)
         if self.trained_models and not self.has_train:
             name = next(iter(self.trained_models))
             yield f"models.{name}.kind is 'trained' and there are no training images; expected source.train"
         elif self.trained_models:
             yield from self._unreadable_training()
+        if self.tuning and not self.held_out and not self.is_one_of_several:
+            yield f"tuning is given, but {self.nothing_held_out}"
         yield from self._inconsistent_shards()
 
     def _confusable_names(self) -> Iterator[str]:
@@ -130,6 +137,25 @@ class Benchmark(Section):
             yield f"experiments.{name}.protocol.clean needs clean images; expected source.clean"
         if experiment.entry.source_data == "required" and not self.has_clean:
             yield f"experiments.{name}.method {experiment.method} needs clean images; expected source.clean"
+
+    def _inconsistent_tuning(self, name: str, experiment: Experiment) -> Iterator[str]:
+        tuned_as = experiment.tuned_as(name)
+        if tuned_as is not None and (tuned_as not in self.tuning or not self.held_out):
+            known = ", ".join(self.tuning) or "none, since there is no section tuning"
+            expected = self.nothing_held_out if tuned_as in self.tuning else f"expected one of {known}"
+            yield f"experiments.{name}.tuned is {experiment.tuned!r}; {expected}"
+        elif (other := self.experiments.get(tuned_as or name, experiment)).method != experiment.method:
+            yield (
+                f"experiments.{name}.tuned is {tuned_as}, an experiment with method {other.method}; expected one with "
+                f"method {experiment.method}"
+            )
+        if name not in self.tuning:
+            return
+        tuning = self.tuning[name]
+        if unknown := sorted(set(tuning.severities or ()) - set(self.severities)):
+            yield f"tuning.{name}.severities has {unknown}; expected some of {list(self.severities)}"
+        for problem in grid_problems(tuning.grid, experiment):
+            yield f"tuning.{name}.grid: {problem}"
 
     def _unreadable_by(self, experiment: Experiment, found: str) -> Iterator[str]:
         """Yield why the loader of *experiment*, which *found* names, cannot read what the others read."""
@@ -204,6 +230,30 @@ class Benchmark(Section):
     def cells(self) -> tuple[Cell, ...]:
         """Every (corruption, severity), in the order of the file."""
         return cells(self.corruptions, self.severities)
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """Shifts that hyperparameters may be chosen on: held out by the shift set, and not reported here."""
+        return tuple(name for name in self.shift_set.held_out if name not in self.corruptions)
+
+    @property
+    def held_out_cells(self) -> tuple[Cell, ...]:
+        """Every held-out shift at every severity; none of them is in `cells`."""
+        return cells(self.held_out, self.severities)
+
+    @property
+    def nothing_held_out(self) -> str:
+        """What is wrong with a benchmark without held-out shifts, and what to do."""
+        if self.shift_set.held_out:
+            return (
+                f"{self.name} reports all shifts that {self.shift_set.name} holds out, "
+                f"{', '.join(self.shift_set.held_out)}; expected some that it does not: leave them out of corruptions"
+            )
+        return (
+            f"the shift set {self.shift_set.name} of {self.name} holds out no shifts to choose on; expected some in "
+            "its field held_out: tune on a set that has it, such as imagenet_c, and set the value by hand, or "
+            "describe a set of your own that holds some of its shifts out"
+        )
 
     def severities_of(self, experiment_name: str) -> tuple[int, ...]:
         """Return the severities that *experiment_name* evaluates, ascending."""

@@ -35,6 +35,10 @@ class Experiment(Section):
     preset: Literal[PRESETS] = "imagenet"  # type: ignore[valid-type]
     """Settings that the method's authors published; `imagenet_vit` has a learning rate for each batch size."""
     hyperparameters: dict[str, Any] = Field(default_factory=dict)
+    tuned: bool | Name = False
+    """Whether hyperparameters are those that were chosen on held-out shifts for this experiment, which `tuning` of the
+    file names too; or the name of another experiment with the same method, whose are taken. They go before
+    `hyperparameters`."""
     protocol: Protocol = Protocol()
     """How streams are made of cells; a name is enough, such as `continual`."""
     subset: Subset | None = None
@@ -140,6 +144,10 @@ class Experiment(Section):
     def method_name(self) -> str:
         """Name of the method with the pieces that are not its preset's, such as tent+come+asr, for tables."""
         return self.entry.named(self.method, self.preset, self.configured())
+
+    def tuned_as(self, own_name: str) -> str | None:
+        """Return the experiment whose chosen hyperparameters this one, called *own_name*, uses; None: it uses none."""
+        return own_name if self.tuned is True else self.tuned or None
 
     def configured(self) -> Hyperparameters:
         """Return the method's hyperparameters: those in the file, and the preset's for the rest."""

@@ -21,12 +21,13 @@ from tta_pipeline.cli.shard import shard
 from tta_pipeline.cli.stop_training import stop_training
 from tta_pipeline.cli.submit import submit
 from tta_pipeline.cli.transform import transform
+from tta_pipeline.cli.tune import tune
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
-    loader_bench, evaluate, submit, doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
+    loader_bench, evaluate, tune, submit, doctor, new_benchmark, experiments, check_model, stop_training, why, clean,
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.adaptation.catalogue import GradientHyperparameters
+from tta_pipeline.adaptation.catalogue import METHODS, GradientHyperparameters
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
@@ -22,7 +22,7 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.evaluation import BY_HAND, PUBLISHED, Evaluation
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import find_module, source_sha256
 from tta_pipeline.streaming import order, subset
@@ -164,6 +164,7 @@ class _About:
             protocol=_PROTOCOL,
             generated=manifest.source.generated,
             config=json.dumps(settings, sort_keys=True),
+            hyperparameters_origin=self._origin(),
             code_sha256=code_sha256,
             fingerprint=identity.sha256,
             fingerprint_parts=identity.text,
@@ -195,6 +196,13 @@ class _About:
             "mean": mean,
             "std": std,
         }
+
+    def _origin(self) -> str | None:
+        """Return where the hyperparameters come from; None for a method of the user's own, whose entry is not known."""
+        entry = METHODS.get(self.method.name.partition("+")[0])
+        if entry is None:
+            return None
+        return PUBLISHED if entry.is_published(self.method.hyperparameters, batch_size=self.batch_size) else BY_HAND
 
     def _code_sha256(self) -> str | None:
         """Return the hash of the method's source; None if it has no file, as in a notebook.

@@ -39,6 +39,7 @@ from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, 
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.evaluation.tuned import Settled
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import Manifest, ShardSet
@@ -96,7 +97,7 @@ class Evaluator:
         benchmark_name: str,
         shift_set: ShiftSet,
         experiment_name: str,
-        experiment: Experiment,
+        settled: Settled,
         model: LoadedModel,
         image_size: int,
         device: torch.device,
@@ -111,7 +112,8 @@ class Evaluator:
         self._benchmark_name = benchmark_name
         self._shift_set = shift_set
         self._experiment_name = experiment_name
-        self._experiment = experiment
+        self._settled = settled
+        self._experiment = settled.experiment
         self._model = model
         self._image_size = image_size
         self._device = device
@@ -365,6 +367,7 @@ class Evaluator:
             severity=manifest.severity,
             generated=manifest.source.generated,
             config=json.dumps(_config(experiment), sort_keys=True),
+            **self._settled.facts,
             decode_threads=self._num_threads,
             num_processes=self._ranks.num_ranks,
             streams_per_device=self._shared_by(),

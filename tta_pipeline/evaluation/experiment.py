@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.evaluation.tuned import Settled, settled
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
 from tta_pipeline.records.evaluation import Evaluation
@@ -39,11 +41,22 @@ class ExperimentResults:
     benchmark: Benchmark
     experiment_name: str
     locations: Locations
+    kind: Literal["evaluations", "trials"] = "evaluations"
+    """Kind of its records: results, or trials of a tuning, which are never among results."""
 
     @property
     def spec(self) -> Experiment:
         """Definition of the experiment in the benchmark file."""
         return self.benchmark.experiments[self.experiment_name]
+
+    @cached_property
+    def settled(self) -> Settled:
+        """The experiment with the hyperparameters that it is evaluated with, as they were when first asked for.
+
+        Raises:
+            EvaluationError, RecordError: see `settled`.
+        """
+        return settled(self.benchmark, self.experiment_name, self.locations)
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards that the experiment reads."""
@@ -86,7 +99,7 @@ class ExperimentResults:
 
     def is_recorded(self, plan: Plan) -> bool:
         """Return whether each cell of *plan* has a record; none is read, so it may be of other data or settings."""
-        folder = self.folder_of_records / "evaluations"
+        folder = self.folder_of_records / self.kind
         return all(numbers(folder / self.record_name(place)) for place in places_of(plan))
 
     def recorded_keys(self) -> frozenset[PartitionKey]:
@@ -95,7 +108,7 @@ class ExperimentResults:
         Each folder of records is listed once, and none is asked for that does not exist: on a file system of a cluster,
         every question takes long.
         """
-        evaluations = str(self.folder_of_records / "evaluations")
+        evaluations = str(self.folder_of_records / self.kind)
         there = {
             folder[len(evaluations) + 1 :]
             for folder, names in record_folders(f"{evaluations}/{self.experiment_name}")
@@ -143,18 +156,18 @@ class ExperimentResults:
         Raises:
             RecordError: the record is damaged or foreign.
         """
-        return latest_record(self.folder_of_records, kind="evaluations", name=self.record_name(place))
+        return latest_record(self.folder_of_records, kind=self.kind, name=self.record_name(place))
 
     def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
         """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""
-        evaluations = self.folder_of_records / "evaluations"
+        evaluations = self.folder_of_records / self.kind
         names = sorted(path.name for path in evaluations.iterdir()) if evaluations.is_dir() else []
         for name in names:
             if name in self.benchmark.experiments:
                 continue
             with suppress(RecordError):  # damaged records are reported when records are published
                 there = self.record_name_of(name, place)
-                record = latest_record(self.folder_of_records, kind="evaluations", name=there)
+                record = latest_record(self.folder_of_records, kind=self.kind, name=there)
                 if record and record.evaluation and record.evaluation.fingerprint == fingerprint:
                     return record
         return None

@@ -20,7 +20,9 @@ EVALUATION_VERSION = "3"
 """Version of the code that no part names: streams, feeding, the wrapping of models."""
 NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
 """What is around every network."""
-_UNDECIDING = ("group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters")
+_UNDECIDING = (
+    "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
+)  # fmt: skip
 """Settings that have their own part, name something that has one, or only list other streams."""
 
 

@@ -207,7 +207,7 @@ class ExperimentRunner:
         """
         todo = []
         for plan in self._experiment.plans(key):
-            standings = [self._of_this_set(self._taken_over(standing)) for standing in self.standings(plan)]
+            standings = [self._up_to_date(self._taken_over(standing)) for standing in self.standings(plan)]
             self._rows |= {each.place: each.stored for each in standings if each.stored and each.is_finished}
             left = [standing for standing in standings if not standing.is_finished]
             if left:
@@ -271,7 +271,7 @@ class ExperimentRunner:
             row = self._with_samples(name, result) if self._keeps_predictions else result.row
             publish_record(
                 self._experiment.folder_of_records,
-                kind="evaluations",
+                kind=self._experiment.kind,
                 name=name,
                 run_id=self._run_id,
                 started_at=started_at,
@@ -305,19 +305,20 @@ class ExperimentRunner:
         self._tell(f"{_named(place)}: the result of {before.experiment} is the same; taken over")
         return self._repeated(standing, record, before)
 
-    def _of_this_set(self, standing: Standing) -> Standing:
-        """Return *standing* with a record of the shift set that the benchmark has now.
+    def _up_to_date(self, standing: Standing) -> Standing:
+        """Return *standing* with a record of the shift set and of the origin of hyperparameters that there are now.
 
-        The predictions are the same; only the means that they enter may be others.
+        The predictions are the same; only the means that they enter may be others, or how their settings were found.
         """
         if standing.stored is None or not standing.is_finished or not self._ranks.is_first:
             return standing
-        facts = self._experiment.benchmark.shift_set.facts_of(standing.place.cell.corruption)
-        if all(getattr(standing.stored, name) == value for name, value in asdict(facts).items()):
+        facts = self._facts(standing.place.cell)
+        changed = [name for name, value in facts.items() if getattr(standing.stored, name) != value]
+        if not changed:
             return standing
         record = self._experiment.newest_record(standing.place)
         assert record is not None
-        self._tell(f"{_named(standing.place)}: recorded again for shift set {facts.shift_set}; nothing is evaluated")
+        self._tell(f"{_named(standing.place)}: recorded again with {', '.join(changed)} of now; nothing is evaluated")
         return self._repeated(standing, record, standing.stored)
 
     def _repeated(self, standing: Standing, record: Record, before: Evaluation) -> Standing:
@@ -328,11 +329,11 @@ class ExperimentRunner:
             experiment=experiment.experiment_name,
             model=experiment.spec.model,
             copied_from=record.sha256,
-            **asdict(experiment.benchmark.shift_set.facts_of(place.cell.corruption)),
+            **self._facts(place.cell),
         )
         publish_record(
             experiment.folder_of_records,
-            kind="evaluations",
+            kind=experiment.kind,
             name=experiment.record_name(place),
             run_id=record.run_id,
             started_at=record.started_at,
@@ -340,6 +341,13 @@ class ExperimentRunner:
             versions_then=record.versions,
         )
         return replace(standing, stored=row, versions=record.versions)
+
+    def _facts(self, cell: Cell) -> dict[str, Any]:
+        """Return what a record of *cell* says beside its predictions, by the files of now."""
+        return {
+            **asdict(self._experiment.benchmark.shift_set.facts_of(cell.corruption)),
+            **self._experiment.settled.facts,
+        }
 
     def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
         """Return the fingerprint of each segment, which covers the stream up to it."""
@@ -351,7 +359,7 @@ class ExperimentRunner:
             so_far += [self._manifest(cell) for cell in segment.cells]
             found.append(
                 fingerprint(
-                    experiment.spec,
+                    experiment.settled.experiment,
                     seed=plan.seed,
                     model=self._model,
                     code_sha256=code_sha256,
@@ -451,7 +459,7 @@ class ExperimentRunner:
             benchmark_name=benchmark.file,
             shift_set=benchmark.shift_set,
             experiment_name=experiment_name,
-            experiment=self._experiment.spec,
+            settled=self._experiment.settled,
             model=self._model,
             image_size=benchmark.image_size_of(experiment_name),
             device=self._ranks.device or self._stack.enter_context(self._leased_device()),

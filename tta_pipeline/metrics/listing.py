@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tta_pipeline.records.files import KINDS, file_name, number_of, result_folders
+from tta_pipeline.records.files import KINDS_IN_DATABASE, file_name, number_of, result_folders
 
 _TOO_YOUNG_S = 2.0
 """Age in seconds below which a file could change again without getting another time of change."""
@@ -86,7 +86,7 @@ class RecordListing:
 def list_records(data_root: Path) -> RecordListing:
     """Return all records under *data_root*, grouped by kind."""
     listing = RecordListing()
-    for kind in KINDS:
+    for kind in KINDS_IN_DATABASE:
         for results in result_folders(data_root, kind):
             _add_folder(listing, str(data_root), str(results.relative_to(data_root)), _MAX_DEPTH)
     return listing

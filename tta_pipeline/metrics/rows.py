@@ -15,6 +15,7 @@ from tta_pipeline.partitions import CLEAN
 from tta_pipeline.records.evaluation import Evaluation, columns
 from tta_pipeline.records.files import Record
 from tta_pipeline.records.training import epoch_columns, run_columns
+from tta_pipeline.records.tuning import trial_columns, tuning_columns
 from tta_pipeline.shifts.loading import shipped_sets
 
 Tables = Sequence[tuple[str, pa.Table]]
@@ -22,6 +23,8 @@ Read = tuple[Listed, Record]
 _FACTS = attrgetter(*(field.path for field in columns()))
 _RUN = attrgetter(*(field.path for field in run_columns()))
 _EPOCH = attrgetter(*(field.path for field in epoch_columns()))
+_TUNING = attrgetter(*(field.path for field in tuning_columns()))
+_TRIAL = attrgetter(*(field.path for field in trial_columns()))
 _POSITION = [field.path for field in columns()].index("shift_position")
 _COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
 _TIMES = pa.schema(
@@ -46,9 +49,12 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     trainings = [(listed, record) for listed, record in read if record.training is not None]
     if trainings:
         yield from _trainings(trainings)
+    tunings = [(listed, record) for listed, record in read if record.tuning is not None]
+    if tunings:
+        yield from _tunings(tunings)
     others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for _, record in read:
-        if record.evaluation is None and record.training is None:
+        if record.evaluation is None and record.training is None and record.tuning is None:
             for table, row in _other_rows(record):
                 others.setdefault((table, *sorted(row)), []).append(row)
     for (table, *_), rows in others.items():
@@ -99,6 +105,34 @@ def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
             arrow_schema("training_epochs"),
         ),
     )
+
+
+def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, run) for listed, record in read if (run := record.tuning)]
+    yield (
+        "tunings",
+        _columnar(
+            [
+                (*listed[:2], record.run_id, *_TUNING(run), _utc(record.started_at), _as_json(record.versions))
+                for listed, record, run in found
+            ],
+            arrow_schema("tunings"),
+        ),
+    )
+    yield (
+        "tuning_trials",
+        _columnar(
+            [
+                (
+                    *listed[:2], run.benchmark, run.shift_set, run.experiment, trial.hyperparameters == run.chosen,
+                    *_TRIAL(trial),
+                )
+                for listed, _, run in found
+                for trial in run.trials
+            ],
+            arrow_schema("tuning_trials"),
+        ),
+    )  # fmt: skip
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:

@@ -12,13 +12,15 @@ import pyarrow as pa
 from tta_pipeline.records.declared import Field
 from tta_pipeline.records.evaluation import RULES, columns
 from tta_pipeline.records.training import epoch_columns, run_columns
+from tta_pipeline.records.tuning import trial_columns, tuning_columns
 from tta_pipeline.shifts.loading import shipped_sets
 
 CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
 """Columns that identify a cell; the newest evaluation is the newest with the same values in them."""
 _ARROW: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
-    "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "VARCHAR[]": pa.list_(pa.string()),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
 }  # fmt: skip
 
 
@@ -63,6 +65,18 @@ _OF_EPOCH = (
     _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
     *(_Frame(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
 )
+_OF_TUNING = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest tuning of the experiment"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
+)  # fmt: skip
+_OF_TRIAL = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
+    *(_Frame(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
+    _Frame("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
+)  # fmt: skip
 
 
 class _Declared(NamedTuple):
@@ -93,6 +107,16 @@ _DECLARED = (
         "training_epochs",
         "One row for each epoch of each training run. Folder, sequence and epoch are the key",
         _OF_EPOCH, epoch_columns(),
+    ),
+    _Declared(
+        "tunings",
+        "One row for each choice of hyperparameters on held-out shifts. Folder and sequence are the key",
+        _OF_TUNING, tuning_columns(), _WHEN, ("num_trials <= num_combinations", "num_trials <= budget"),
+    ),
+    _Declared(
+        "tuning_trials",
+        "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
+        _OF_TRIAL, trial_columns(),
     ),
 )  # fmt: skip
 
@@ -185,7 +209,8 @@ def _quoted(text: str) -> str:
 def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Comment each uncommented column of a view as the column of that name in a table.
 
-    That is the table whose latest rows the view has; else the first of `evaluations`, `shard_sets`, `training_runs`.
+    That is the table whose latest rows the view has; else the first of `evaluations`, `shard_sets`, `training_runs` and
+    `tunings`.
     """
     missing: Sequence[tuple[str, str, str]] = connection.execute(
         """
@@ -194,7 +219,7 @@ def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
         FROM duckdb_columns() AS c
         JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
         JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND
-            t.table_name IN ('evaluations', 'shard_sets', 'training_runs')
+            t.table_name IN ('evaluations', 'shard_sets', 'training_runs', 'tunings')
         WHERE c.comment IS NULL
         GROUP BY ALL
         """

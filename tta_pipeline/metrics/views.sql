@@ -11,6 +11,12 @@ ANTI JOIN set_aside ON set_aside.folder = training_runs.folder AND set_aside.seq
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, model ORDER BY sequence DESC) = 1;
 COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of it is set aside';
 
+CREATE VIEW latest_tunings AS
+SELECT * FROM tunings
+ANTI JOIN set_aside ON set_aside.folder = tunings.folder AND set_aside.sequence > tunings.sequence
+QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, experiment ORDER BY sequence DESC) = 1;
+COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of it is set aside';
+
 CREATE VIEW shifts AS
 SELECT NULL AS benchmark, * FROM published_shifts
 UNION ALL
@@ -197,6 +203,12 @@ SELECT
     sum(num_backwards) AS num_backwards,
     max(peak_cuda_gib) AS peak_cuda_gib,
     count(*) FILTER (diverged) AS num_diverged,
+    -- The least trustworthy origin of a cell is that of the experiment; cells of older records leave it open.
+    CASE
+        WHEN bool_or(hyperparameters_origin = 'set by hand') THEN 'set by hand'
+        WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
+        ELSE max(hyperparameters_origin)
+    END AS hyperparameters,
     bool_or(generated) AS generated
 FROM latest_evaluations
 GROUP BY ALL;
@@ -209,6 +221,7 @@ COMMENT ON COLUMN experiment_seeds.mean_top5_error IS 'Mean over cells of the to
 COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative log-likelihood, in nats';
 COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
 COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean over cells of the expected calibration error';
+COMMENT ON COLUMN experiment_seeds.hyperparameters IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW leaderboard AS
@@ -236,6 +249,11 @@ SELECT
     sum(num_backwards) / sum(num_samples) AS backwards_per_sample,
     max(peak_cuda_gib) AS peak_cuda_gib,
     sum(num_diverged) AS num_diverged,
+    CASE
+        WHEN bool_or(hyperparameters = 'set by hand') THEN 'set by hand'
+        WHEN bool_or(hyperparameters IS NULL) THEN NULL
+        ELSE max(hyperparameters)
+    END AS hyperparameters,
     bool_or(whole_seeds.generated) AS generated
 FROM whole_seeds
 LEFT JOIN (
@@ -261,6 +279,7 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
     'data_wait_s / wall_s; a GPU may compute meanwhile: starved_s of the evaluations is the time that it lost';
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
+COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset but for what tuning chose on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW shift_set_means AS

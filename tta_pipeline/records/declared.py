@@ -112,7 +112,7 @@ def _columns(kind: Any, prefix: str, path: str) -> Iterator[Field]:
 
 _SQL: Mapping[Any, str] = {
     int: "BIGINT", float: "DOUBLE", str: "VARCHAR", bool: "BOOLEAN", tuple[float, ...]: "DOUBLE[]",
-    tuple[int, ...]: "BIGINT[]",
+    tuple[int, ...]: "BIGINT[]", tuple[str, ...]: "VARCHAR[]",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ have comparable speeds all follow from this module. Reading records does not nee
 """
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -24,6 +25,8 @@ from tta_pipeline.records.declared import (
     decoded,
 )
 
+PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
+"""Where hyperparameters come from."""
 METRICS_VERSION = 2
 """Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
 _SAME = 1e-9
@@ -188,6 +191,22 @@ class Evaluation:
         ),
     ]
     config: Annotated[str, Column("The experiment with all hyperparameters", sql="JSON")]
+    hyperparameters_origin: Annotated[
+        str | None,
+        Column(
+            "published: exactly a preset of the method's authors; tuned (held-out): a preset but for what tuning chose "
+            "on shifts that are not reported; set by hand: anything else; NULL in older records",
+            choices=(PUBLISHED, TUNED, BY_HAND),
+        ),
+    ] = None
+    tuning: Annotated[
+        str | None,
+        Column(
+            "Chosen values that were used, with cells and grid of the tuning, its experiment, and the sha256 of its "
+            "record; NULL without tuning",
+            sql="JSON",
+        ),
+    ] = None
     code_sha256: Annotated[
         str | None, Column("sha256 of the code of the method and its imports, without comments; NULL in older records")
     ]  # fmt: skip
@@ -507,6 +526,17 @@ def _has_its_fingerprint(row: Evaluation) -> bool:
     return parts is None or row.fingerprint == hashlib.sha256(parts.encode()).hexdigest()
 
 
+def _saw_other_shifts(row: Evaluation) -> bool:
+    """Return whether nothing was chosen on the shift of *row*, and what is tuned names the cells it was chosen on."""
+    if row.tuning is None:
+        return row.hyperparameters_origin != TUNED
+    try:
+        cells = json.loads(row.tuning)["cells"]
+        return bool(cells) and all(cell.partition("|")[0] != row.corruption for cell in cells)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
 def _has_its_first(row: Evaluation) -> bool:
     first = row.first_samples
     return len(first.positions) in (len(first.predictions), 0) and len(first.predictions) == len(first.confidences)
@@ -572,6 +602,12 @@ RULES = (
         "the GPU to be the device",
         "gpu_name = device",
         lambda row: row.gpu_name is None or row.gpu_name == row.device,
+    ),
+    Rule(
+        ("hyperparameters_origin", "tuning", "corruption"),
+        "hyperparameters that were chosen on other shifts, with the cells of their tuning",
+        f"hyperparameters_origin <> '{TUNED}' OR tuning IS NOT NULL",
+        _saw_other_shifts,
     ),
     Rule(("first_samples",), "equal numbers of each", "", _has_its_first),
     Rule(

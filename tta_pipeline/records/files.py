@@ -5,9 +5,12 @@
       shard_sets/[<transform>/]<corruption>-<severity>/000001.json
       loader_benchmarks/<corruption>-<severity>/000001.json
       trainings/<model>/000001.json
+      trials/<experiment>/<trial>/<corruption>-<severity>/000001.json
+      tunings/<experiment>/000001.json
 
-The results of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the
-order of the records of one cell; no clock decides it. A file is
+A trial is an evaluation for the choice of hyperparameters; the database has it only as part of its tuning. The results
+of a benchmark with several shift sets lie in `results/<shift set>/`. The number gives the order of the records of one
+cell; no clock decides it. A file is
 
     {"sha256":"<of the bytes of the record>","record":{"version":2,"kind":...,"sequence":...,"facts":{...}}}
 
@@ -36,9 +39,13 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import RESULT_KINDS
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.training import TrainingRun
+from tta_pipeline.records.tuning import TuningRun
 
 RECORD_VERSION = 2
 KINDS = RESULT_KINDS
+KINDS_IN_DATABASE = tuple(kind for kind in KINDS if kind != "trials")
+"""Kinds whose records are rows; the record of a tuning has what its trials found."""
+_OF_CELLS = ("evaluations", "trials")
 MAX_RECORD_BYTES = 64 * 2**20
 _PACKAGES = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "numpy", "pillow", "simplejpeg", "dagster",
@@ -67,9 +74,11 @@ class Record:
     """sha256 of the record; in version 1, of the whole file."""
     facts: Mapping[str, Any]
     evaluation: Evaluation | None
-    """The facts of a record of kind evaluations; None of others."""
+    """The facts of a record of kind evaluations or trials; None of others."""
     training: TrainingRun | None
     """The facts of a record of kind trainings; None of others."""
+    tuning: TuningRun | None
+    """The facts of a record of kind tunings; None of others."""
     path: Path
 
 
@@ -85,7 +94,7 @@ def publish_record(
     name: str,
     run_id: str,
     started_at: str,
-    facts: JsonObject | Evaluation | TrainingRun,
+    facts: JsonObject | Evaluation | TrainingRun | TuningRun,
     versions_then: Mapping[str, str] | None = None,
 ) -> Record:
     """Write one record of *kind* under *results*, numbered after the existing ones of *name*.
@@ -110,7 +119,7 @@ def publish_record(
         "run_id": run_id,
         "started_at": started_at,
         "versions": versions() if versions_then is None else dict(versions_then),
-        "facts": facts.facts() if isinstance(facts, Evaluation | TrainingRun) else facts,
+        "facts": facts.facts() if isinstance(facts, Evaluation | TrainingRun | TuningRun) else facts,
     }
     try:
         number = _last_number(folder)
@@ -254,10 +263,15 @@ def parsed(path: Path, data: bytes) -> Record:
     _require_frame(content, path)
     content.setdefault("sequence", number_of(path.name))
     kind, facts = content["kind"], content["facts"]
-    evaluation = Evaluation.from_facts(facts, version=version_expected) if kind == "evaluations" else None
-    training = TrainingRun.from_facts(facts) if kind == "trainings" else None
+    evaluation = Evaluation.from_facts(facts, version=version_expected) if kind in _OF_CELLS else None
     record = Record(
-        path=path, version=version_expected, sha256=sha256, evaluation=evaluation, training=training, **content
+        path=path,
+        version=version_expected,
+        sha256=sha256,
+        evaluation=evaluation,
+        training=TrainingRun.from_facts(facts) if kind == "trainings" else None,
+        tuning=TuningRun.from_facts(facts) if kind == "tunings" else None,
+        **content,
     )
     _require_place(record)
     return record
@@ -382,6 +396,8 @@ def _names(record: Record) -> tuple[str, ...]:
     row, facts = record.evaluation, record.facts
     if record.training is not None:
         return (record.training.model,)
+    if record.tuning is not None:
+        return (record.tuning.experiment,)
     if row is None:
         cell = f"{facts.get('corruption')}-{facts.get('severity')}"
         shard_set = facts.get("shard_set", "shards")

@@ -174,6 +174,14 @@ SECTIONS = (
         needs_rows=True,
     ),
     ReportSection(
+        name="tuning",
+        title="Choice of hyperparameters",
+        text="The newest choice of each experiment that was tuned, and what it was chosen from. Errors are means over "
+        "shifts that the shift set holds out; none of them is reported here.",
+        sql=queries.TUNING_TRIALS,
+        needs_rows=True,
+    ),
+    ReportSection(
         name="training",
         title="Training",
         text="The newest training of each model. Errors are those of the epoch whose weights were kept.",

@@ -71,6 +71,27 @@ def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
     assert [(2, 1, 0.25, None)] == ask("SELECT num_cells, num_runs, mean_error, sd_error FROM leaderboard")
 
 
+@pytest.mark.parametrize(
+    ("origins", "shown"),
+    [
+        (("published", "published"), "published"),
+        (("published", "tuned (held-out)"), "tuned (held-out)"),
+        (("tuned (held-out)", "set by hand"), "set by hand"),
+        (("published", None), None),
+        ((None, "set by hand"), "set by hand"),
+    ],
+)
+def test_the_leaderboard_says_where_hyperparameters_come_from(
+    locations: Locations, ask: Ask, origins: tuple[str | None, ...], shown: str | None
+):
+    """A cell that was set by hand makes the row so, and a cell of an older record leaves open what it is."""
+    for severity, origin in enumerate(origins, start=1):
+        tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
+        record(locations, severity=severity, hyperparameters_origin=origin, tuning=tuning)
+
+    assert [(shown,)] == ask("SELECT hyperparameters FROM leaderboard")
+
+
 def test_subsets_are_never_mixed(locations: Locations, ask: Ask):
     """The same experiment on all samples and on some has two lines in every view of errors."""
     for subset, error in (("all", 0.25), ("first 40", 0.5)):

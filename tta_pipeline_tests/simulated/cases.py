@@ -18,6 +18,7 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
+from tta_pipeline.evaluation.tuned import as_in_file
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.partitions import CLEAN, Cell
@@ -100,7 +101,7 @@ class Case(NamedTuple):
             benchmark_name="test",
             shift_set=shipped_sets()["imagenet_c"],
             experiment_name="own",
-            experiment=self.experiment,
+            settled=as_in_file(self.experiment),
             model=_MODEL,
             image_size=IMAGE_SIZE,
             device=self.device,

@@ -1,0 +1,78 @@
+"""The verb `tune`."""
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.tuning.search import Search
+
+
+@click.command()
+@click.argument("benchmark_name", metavar="BENCHMARK")
+@click.argument("experiment")
+@click.option("--grid", multiple=True, metavar="NAME=VALUE,...", help="Values to try for a hyperparameter; several "
+              "hyperparameters make a grid. Default: the grid in the benchmark file.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1, 10_000), help="Most trials; of more combinations, so many are drawn. "
+              "Default: that of the benchmark file, or 20.")  # fmt: skip
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
+@plain_errors
+def tune(
+    *, benchmark_name: str, experiment: str, grid: tuple[str, ...], budget: int | None, device: str, as_json: bool
+) -> None:
+    r"""Choose hyperparameters of an experiment on held-out shifts, which the benchmark does not report.
+
+    It is a run of the asset <benchmark>/tuning/<experiment>, so the benchmark file names the experiment under `tuning`.
+    The shards of the held-out shifts must exist. A finished trial is not evaluated again. `tuned: true` lets the
+    experiment use what was chosen.
+
+    \b
+    Examples:
+      tta-pipeline tune digits_c tent
+      tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3
+      tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6
+    """
+    from tta_pipeline.assets.tuning import materialize_tuning
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.tuning.grid import parsed_grid
+    from tta_pipeline.tuning.search import Search
+
+    locations = Locations.from_environment()
+    loaded = load_all(locations)
+    loaded.experiment(benchmark_name, experiment)
+    search = Search(
+        benchmark=loaded.benchmark(benchmark_name),
+        experiment_name=experiment,
+        locations=locations,
+        grid=parsed_grid(grid),
+        budget=budget,
+    )
+    search.require_images()
+    if not materialize_tuning(search.benchmark, experiment, grid=grid, budget=budget, device=device):
+        sys.exit(1)
+    _tell(locations, search, as_json=as_json)
+
+
+def _tell(locations: Locations, search: "Search", *, as_json: bool) -> None:
+    """Print the trials, the best first, and how an experiment uses the choice."""
+    from tta_pipeline.records.files import latest_record
+    from tta_pipeline.reports.tables import Table
+
+    name = search.experiment_name
+    record = latest_record(locations.results(search.benchmark.name), kind="tunings", name=name)
+    run = record.tuning if record else None
+    assert run is not None, "a tuning that succeeds is recorded"
+    if as_json:
+        click.echo(json.dumps(run.facts(), indent=1))
+        return
+    trials = sorted(run.trials, key=lambda each: each.error)
+    names = tuple(run.values)
+    rows = [(*each.values.values(), each.error, each.num_diverged, each.wall_s) for each in trials]
+    print_table(Table(columns=(*names, "error", "num_diverged", "wall_s"), rows=tuple(rows)))
+    say(f"chosen on {', '.join(run.shifts)}: {run.chosen}; an experiment uses it by `tuned: true`, or `tuned: {name}`")
