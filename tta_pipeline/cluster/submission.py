@@ -64,11 +64,11 @@ class Submission:
 
     def note_cancelled(self) -> None:
         """Let no further stage begin."""
-        write_atomically(self.folder / _CANCELLED, b"")
+        self._mark(_CANCELLED)
 
     def note_ended(self) -> None:
         """Let nobody ask for it again: no piece will still do something."""
-        write_atomically(self.folder / _ENDED, b"")
+        self._mark(_ENDED)
 
     def of_stage(self, stage: str) -> tuple[int, ...]:
         """Return the numbers of the pieces of *stage*."""
@@ -103,7 +103,8 @@ class Submission:
     ) -> Self:
         """Write a submission of *pieces*, with the next free number."""
         folder = locations.submissions(benchmark)
-        number = max(_numbers(folder), default=0)
+        # Also after a folder that has lost its file: what else lies in it is not of this one.
+        number = max(_taken(folder), default=0)
         while True:
             number += 1
             made = cls(
@@ -137,6 +138,15 @@ class Submission:
             raise SubmissionError(
                 f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
             ) from error
+
+    def _mark(self, name: str) -> None:
+        """Write the mark *name*, unless the folder was removed: it would then be a mark of the next one there."""
+        try:
+            is_here = Submission.read(self.folder).key == self.key
+        except SubmissionError:
+            is_here = False
+        if is_here:
+            write_atomically(self.folder / name, b"")
 
     def _outcome_path(self, number: int) -> Path:
         return self.folder / "outcomes" / f"{number}.json"
@@ -188,5 +198,10 @@ def find_submission(locations: Locations, benchmark: str, number: int | None = N
 
 def _numbers(folder: Path) -> list[int]:
     """Return the numbers of the submissions in *folder*, ascending."""
+    return sorted(number for number in _taken(folder) if (folder / str(number) / _FILE).exists())
+
+
+def _taken(folder: Path) -> list[int]:
+    """Return the numbers that *folder* has something of, in no order."""
     paths = folder.iterdir() if folder.is_dir() else ()
-    return sorted(int(path.name) for path in paths if path.name.isdecimal() and (path / _FILE).exists())
+    return [int(path.name) for path in paths if path.name.isdecimal()]

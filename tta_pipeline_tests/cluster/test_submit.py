@@ -2,10 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
-from tta_pipeline.cluster.submission import Submission, find_submission
+from tta_pipeline.cluster.submission import Submission, find_submission, open_submissions
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.locations import Locations
 from tta_pipeline_tests.cluster.submitting import FEW, ROOT, SubmittingProject
@@ -65,3 +66,33 @@ def test_a_number_that_no_submission_has_is_refused(tmp_path: Path):
 
     with pytest.raises(SubmissionError, match="no submission 2 of few; expected one from 1 to 1"):
         find_submission(locations, "few", 2)
+
+
+def test_the_marks_of_a_removed_submission_are_not_those_of_the_next(tmp_path: Path):
+    """Who still watches it notes its end, before and after its number is given again."""
+    locations = Locations(root=tmp_path)
+
+    def create() -> Submission:
+        return Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+
+    removed = create()
+    rmtree(removed.folder)
+    removed.note_ended()
+    following = create()
+    removed.note_cancelled()
+    removed.note_ended()
+
+    assert [following] == list(open_submissions(locations, "few"))
+    assert not following.is_cancelled
+
+
+def test_a_folder_that_has_lost_its_file_is_not_taken_again(tmp_path: Path):
+    """Its mark would end the next submission before it begins."""
+    locations = Locations(root=tmp_path)
+    first = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+    first.note_ended()
+    (first.folder / "submission.json").unlink()
+
+    following = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+
+    assert [following] == list(open_submissions(locations, "few"))
