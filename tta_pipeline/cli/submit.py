@@ -82,12 +82,16 @@ def submit(
     """
     from tta_pipeline.benchmarks.loading import load_all
 
+    asks = asks_status or cancels
+    if number and not asks:
+        raise click.UsageError("--number is given without --status or --cancel: leave it out to submit")
+    if dry_run and asks:
+        raise click.UsageError("--dry-run is given with --status or --cancel: leave one out")
     locations = Locations.from_environment()
     loaded = load_all(locations)
     benchmark = loaded.benchmark(benchmark_name)
     for fault in loaded.faults_of(benchmark.name):
         say(f"left out: {fault.sentence}")
-    asks = asks_status or cancels
     submission = _asked_for(locations, benchmark.name, number, engine_name) if asks else None
     submitter = _Submitter(
         benchmark=benchmark,
@@ -334,8 +338,8 @@ def _checked(compute: JsonObject) -> JsonObject:
 def _chosen(benchmark: "Benchmark", names: str | None) -> tuple[str, ...]:
     if names is None:
         return tuple(benchmark.experiments)
-    chosen = tuple(name.strip() for name in names.split(","))
+    chosen = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     if unknown := [name for name in chosen if name not in benchmark.experiments]:
         known = ", ".join(benchmark.experiments)
-        raise click.UsageError(f"--experiments has {', '.join(unknown)}; expected some of {known}")
+        raise click.UsageError(f"--experiments has {', '.join(map(repr, unknown))}; expected some of {known}")
     return chosen

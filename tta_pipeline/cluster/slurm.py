@@ -230,11 +230,10 @@ def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
 
 
 def _queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
-    """Yield job, stage, task and Slurm's state of each task that Slurm knows of *submission*."""
+    """Yield job, stage, task and Slurm's state of each task that Slurm knows of *submission*, whoever submitted it."""
     stages = {f"{submission.key}-{stage}": stage for stage in STAGES}
     answer = _answer(
-        "squeue", "--noheader", "--array", "--states=all", "--user", _user(), f"--name={','.join(stages)}",
-        "--format=%F|%K|%T|%j",
+        "squeue", "--noheader", "--array", "--states=all", f"--name={','.join(stages)}", "--format=%F|%K|%T|%j",
     )  # fmt: skip
     for line in answer.splitlines():
         job, task, state, name = line.split("|", 3)

@@ -96,3 +96,12 @@ def test_a_folder_that_has_lost_its_file_is_not_taken_again(tmp_path: Path):
     following = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
 
     assert [following] == list(open_submissions(locations, "few"))
+
+
+@pytest.mark.parametrize("options", [("--number", "3"), ("--cancel", "--dry-run"), ("--experiments", "source,,")])
+def test_options_that_contradict_each_other_do_nothing(project: SubmittingProject, options: tuple[str, ...]):
+    """Neither is anything submitted nor cancelled."""
+    told = project.submit(*options)
+
+    assert 2 == told.returncode, told.stderr
+    assert [] == submissions(project.locations)
