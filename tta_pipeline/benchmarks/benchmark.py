@@ -149,7 +149,7 @@ class Benchmark(Section):
                 f"experiments.{name}.tuned is {tuned_as}, an experiment with method {other.method}; expected one with "
                 f"method {experiment.method}"
             )
-        if name not in self.tuning:
+        if name not in self.tuning or not self.held_out:  # of several sets, some may have none
             return
         tuning = self.tuning[name]
         if unknown := sorted(set(tuning.severities or ()) - set(self.severities)):

@@ -5,6 +5,7 @@ from tta_pipeline.benchmarks.tuning import Tuning
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
 from tta_pipeline.evaluation.tuned import require_held_out
 from tta_pipeline.locations import Locations
+from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.belonging import belonging_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -83,7 +84,7 @@ def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Lo
     names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
     first, last = benchmark.held_out_cells[0], benchmark.held_out_cells[-1]
     raise EvaluationError(
-        f"found no shards of {len(missing)} held-out cells, the first in "
+        f"found no shards of {some([cell.key for cell in missing])}, the first in "
         f"{locations.shards(benchmark.name, missing[0])}; expected them: dg launch --assets "
         f"'{','.join(f'{benchmark.name}/held_out/{name}' for name in names)}' "
         f"--partition-range '{first.key}...{last.key}'"

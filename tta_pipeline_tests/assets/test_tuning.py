@@ -254,7 +254,7 @@ def test_missing_shards_are_refused_with_the_command_that_makes_them(copy: Proje
 
     said = refused(copy, "tta-pipeline", "tune", "small", "tent")
 
-    assert "found no shards of 1 held-out cells" in said
+    assert "found no shards of spatter|5, the first in" in said
     assert "dg launch --assets 'small/held_out/source_split,small/held_out/tar_shards" in said
 
 

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
 from tta_pipeline.evaluation.tuned import as_in_file, settled
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import read_record
+from tta_pipeline.tuning.held_out import require_tunable
+from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
 from tta_pipeline_tests.metrics.made import evaluation_facts
-from tta_pipeline_tests.tuning.tuned import TUNED, benchmark_of, choice, chosen, trial
+from tta_pipeline_tests.tuning.tuned import HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
 
 OWN_SET = "names: [gaussian_noise, contrast, fog, snow]\nseverities: [3, 5]\nheld_out: [fog, snow]"
 
@@ -164,3 +166,21 @@ def test_what_a_benchmark_file_says_of_tuning_is_compared(tmp_path: Path, before
 
     with pytest.raises(BenchmarkFileError, match=message):
         load_benchmark(tmp_path / "small.yaml")
+
+
+def test_of_several_sets_those_that_hold_shifts_out_are_tuned(tmp_path: Path):
+    """In the others, experiments that use the choice are left out with the reason, and nothing else is."""
+    tuned = "  tent: {model: r18, method: tent}\n  tent_tuned: {model: r18, method: tent, tuned: tent}\n"
+    text = (
+        f"{SEVERAL.replace('sets:', f'{tuned}sets:', 1)}tuning: {{tent: {{grid: {{lr: [0.001]}}, severities: [5]}}}}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+
+    loaded = load_benchmarks(tmp_path)
+
+    (fault,) = loaded.faults
+    assert ("mine/renditions", "tent_tuned") == (fault.benchmark, fault.experiment)
+    assert "the shift set renditions of mine/renditions holds out no shifts" in fault.sentence
+    assert HELD_OUT == loaded.benchmarks["mine/imagenet_c"].held_out
+    with pytest.raises(BenchmarkFileError, match="renditions holds out no shifts"):
+        require_tunable(loaded.benchmarks["mine/renditions"], "tent")
