@@ -142,6 +142,13 @@ class DeyoHyperparameters(GradientHyperparameters):
     """Number of patches in a row and in a column."""
 
 
+class ZeroSiamHyperparameters(GradientHyperparameters):
+    """What ZeroSiam can be told."""
+
+    predictor_lr_factor: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor over `lr`."""
+
+
 class RemHyperparameters(GradientHyperparameters):
     """What REM can be told."""
 
@@ -383,6 +390,11 @@ def _lr_of_vit_doubled_alone(batch_size: int) -> float:
     return _lr_of_vit(batch_size) * (2 if batch_size == 1 else 1)
 
 
+def _lr_of_vit_five_times(batch_size: int) -> float:
+    """Return the rate of ZeroSiam's authors for a ViT-B: five times that of the others."""
+    return 5 * _lr_of_vit(batch_size)
+
+
 METHODS: Mapping[str, MethodEntry] = {
     "source": MethodEntry(
         implementation="tta_pipeline.adaptation.source:Source",
@@ -488,6 +500,16 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet_vit": DeyoHyperparameters(lr=1e-3),
         },
         lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
+    ),
+    "zerosiam": MethodEntry(
+        implementation="tta_pipeline.adaptation.zerosiam:ZeroSiam",
+        summary="Entropy behind a learned predictor, which absorbs shortcuts and is left out of the prediction.",
+        presets={
+            "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
+            "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
+            "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
+        },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit_five_times},
     ),
     "rem": MethodEntry(
         implementation="tta_pipeline.adaptation.rem:Rem",
