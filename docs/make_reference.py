@@ -173,7 +173,7 @@ def _method(name: str) -> str:
         for field, info in fields.items()
     ]
     table = _table(("field", "type", *entry.presets, ""), rows) if rows else "Nothing to set."
-    facts = f"Clean images: {entry.source_data}. Smallest batch: {entry.min_batch_size}."
+    facts = f"Clean images: {entry.source_data}. Smallest batch: {entry.min_batch_size}. Model: {entry.needs}."
     return f"## {name}\n\n{entry.summary} {facts}\n\n{table}"
 
 

@@ -12,10 +12,10 @@ import torch
 from bench.gpu_day.__main__ import main
 from bench.gpu_day.correct import SameDraws
 from bench.gpu_day.lines import Line, append, exit_status, newest, read, verdict
+from bench.gpu_day.passes import ON_ANY_NETWORK
 from bench.gpu_day.report import BEGIN, END, ReportError, found, write_into
 from bench.gpu_day.running import Section, run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline_tests.simulated.device import missing
 from tta_pipeline_tests.simulated.registered import register_in
 
@@ -247,7 +247,7 @@ def test_the_day_can_be_rehearsed_on_the_simulated_device(tmp_path: Path, monkey
     lines = read(tmp_path / "day.jsonl")
     assert "simulated accelerator" in [each.text for each in lines if each.what == "device"]
     met = Counter(each.section for each in lines if verdict(each) == "met")
-    assert {"sanitizer": 2, "methods": 2 * len(METHODS), "waits": 4, "memory": 2, "graphs": 8, "cells": 2} == met
+    assert {"sanitizer": 2, "methods": 2 * len(ON_ANY_NETWORK), "waits": 4, "memory": 2, "graphs": 8, "cells": 2} == met
     assert NOT_ON_THE_SIMULATED_DEVICE == {
         each.what for each in lines if each.why_not and "in a sweep" not in each.what
     }

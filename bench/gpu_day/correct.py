@@ -8,9 +8,18 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import FEW, NOT_HERE, device_of, each, method_of, network_of, small_network, stream_of
+from bench.gpu_day.passes import (
+    FEW,
+    NOT_HERE,
+    ON_ANY_NETWORK,
+    device_of,
+    each,
+    method_of,
+    network_of,
+    small_network,
+    stream_of,
+)
 from bench.gpu_day.plan import Plan
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.evaluation.accelerator import arithmetic
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
@@ -66,7 +75,7 @@ def methods(plan: Plan) -> Iterator[Figure]:
                 asked="== 1",
             )  # fmt: skip
 
-        yield from each(METHODS, figures)
+        yield from each(ON_ANY_NETWORK, figures)
 
 
 def _logits(

@@ -6,9 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import FEW, NOT_HERE, device_of, each, method_of, small_network
+from bench.gpu_day.passes import FEW, NOT_HERE, ON_ANY_NETWORK, device_of, each, method_of, small_network
 from bench.gpu_day.plan import Plan
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.adaptation.losses import entropy
 from tta_pipeline.evaluation.accelerator import Precision, arithmetic
 
@@ -42,7 +41,7 @@ def precision(plan: Plan) -> Iterator[Figure]:
                     f"{(found.argmax(-1) == exact.argmax(-1)).float().mean():.0%} of the labels are fp32's",
                 )  # fmt: skip
 
-        yield from each(METHODS, figures)
+        yield from each(ON_ANY_NETWORK, figures)
         yield from each(_ADAPT_FIRST, lambda name: [_effect(name, plan, batches, device)])
         for kind in ("bf16", "fp16"):
             yield _gradient(plan, batches[0], device, kind)

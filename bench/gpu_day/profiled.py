@@ -10,9 +10,8 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import OF_VIEWS, adapting, device_of, each, one_pass, stream_of
+from bench.gpu_day.passes import OF_VIEWS, ON_ANY_NETWORK, adapting, device_of, each, one_pass, stream_of
 from bench.gpu_day.plan import Plan
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.evaluation.one_pass import Pass
 
 _NUM_KERNELS = 15
@@ -70,7 +69,7 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
         else:
             yield Figure(what=what, why_not=_NOT_SEEN)
 
-    yield from each((name for name in METHODS if name != "source"), figures)
+    yield from each((name for name in ON_ANY_NETWORK if name != "source"), figures)
     wall_s = sum(collected.wall_s for collected in passes)
     starved_s = sum(batch.starved_s for collected in passes for batch in collected.batches)
     text = f"{len(passes)} methods, {plan.num_swept} batches each; 2 of {', '.join(OF_VIEWS)}"

@@ -9,9 +9,18 @@ from pathlib import Path
 import torch
 
 from bench.gpu_day.lines import Figure
-from bench.gpu_day.passes import NOT_HERE, OF_VIEWS, adapting, device_of, each, method_of, network_of, pixels
+from bench.gpu_day.passes import (
+    NOT_HERE,
+    OF_VIEWS,
+    ON_ANY_NETWORK,
+    adapting,
+    device_of,
+    each,
+    method_of,
+    network_of,
+    pixels,
+)
 from bench.gpu_day.plan import Plan
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.evaluation.scores import scored_samples
 from tta_pipeline.evaluation.states import States
@@ -28,7 +37,7 @@ def waits(plan: Plan) -> Iterator[Figure]:
     """Count the waits of each method in batches after the first two, and those that a resumed stream adds."""
     with device_of(plan) as device:
         yield from _after_restoring(plan, device)
-        yield from each(METHODS, lambda name: [_waits_of(name, plan, device)])
+        yield from each(ON_ANY_NETWORK, lambda name: [_waits_of(name, plan, device)])
 
 
 def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:

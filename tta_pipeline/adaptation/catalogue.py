@@ -142,6 +142,35 @@ class DeyoHyperparameters(GradientHyperparameters):
     """Number of patches in a row and in a column."""
 
 
+class ZeroSiamHyperparameters(GradientHyperparameters):
+    """What ZeroSiam can be told."""
+
+    predictor_lr_factor: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor over `lr`."""
+
+
+class RemHyperparameters(GradientHyperparameters):
+    """What REM can be told."""
+
+    num_predictions: int = Field(default=3, ge=2, le=MOST)
+    """Number of predictions of each image, the one with all patches included (n in the paper)."""
+    mask_ratio: float = Field(default=0.1, gt=0, lt=1)
+    """Share of the patches that each prediction lacks beyond the one before it (m in the paper)."""
+    lambda_rank: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the entropy ranking loss."""
+    margin: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """Entropy by which a prediction should be less sure than one with more patches, as a fraction of ln K."""
+
+    @model_validator(mode="after")
+    def _leaves_patches(self) -> "RemHyperparameters":
+        if (self.num_predictions - 1) * self.mask_ratio >= 1:
+            raise ValueError(
+                f"num_predictions is {self.num_predictions}, mask_ratio {self.mask_ratio:g}; "
+                "expected (num_predictions - 1) * mask_ratio below 1, so that some patches are left"
+            )
+        return self
+
+
 class LameHyperparameters(Hyperparameters):
     """What LAME can be told."""
 
@@ -212,6 +241,19 @@ class RottaHyperparameters(GradientHyperparameters):
     """Weight of age in the choice of images to remove from the bank."""
     lambda_u: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Weight of uncertainty in the choice of images to remove from the bank."""
+
+
+class PettaHyperparameters(RottaHyperparameters):
+    """What PeTTA can be told."""
+
+    nu: float = Field(default=0.001, ge=0, le=1)
+    """Weight of the student in the teacher's moving average where nothing diverges (alpha_0 in the paper)."""
+    lambda_0: float = Field(default=10.0, ge=0, allow_inf_nan=False)
+    """Weight of the distance of the parameters from the source's where everything diverges."""
+    anchor_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Weight of the cross entropy with the source model's predictions."""
+    symmetric: bool = False
+    """Whether the cross entropy with the teacher is symmetric, and also of the images without a view."""
 
 
 class CertaintyHyperparameters(GradientHyperparameters):
@@ -289,6 +331,8 @@ class MethodEntry:
     """Settings of the authors by benchmark family."""
     source_data: Literal["unused", "optional", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
+    needs: Literal["any", "vit"] = "any"
+    """Kind of model that the method needs: any with the layers that it adapts or reads, or a ViT."""
     min_batch_size: int = 1
     """Smallest batch size of a stream that is accepted; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
@@ -350,6 +394,11 @@ def _lr_of_vit(batch_size: int) -> float:
 def _lr_of_vit_doubled_alone(batch_size: int) -> float:
     """Return the same, twice as high for single images, as they have it for SAR and DeYO."""
     return _lr_of_vit(batch_size) * (2 if batch_size == 1 else 1)
+
+
+def _lr_of_vit_five_times(batch_size: int) -> float:
+    """Return the rate of ZeroSiam's authors for a ViT-B: five times that of the others."""
+    return 5 * _lr_of_vit(batch_size)
 
 
 METHODS: Mapping[str, MethodEntry] = {
@@ -460,6 +509,22 @@ METHODS: Mapping[str, MethodEntry] = {
         },
         lr_of_batch_size={"imagenet_vit": _lr_of_vit_doubled_alone},
     ),
+    "zerosiam": MethodEntry(
+        implementation="tta_pipeline.adaptation.zerosiam:ZeroSiam",
+        summary="Entropy behind a learned predictor, which absorbs shortcuts and is left out of the prediction.",
+        presets={
+            "imagenet": ZeroSiamHyperparameters(lr=2.5e-3),
+            "cifar": ZeroSiamHyperparameters(lr=2.5e-3),
+            "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
+        },
+        lr_of_batch_size={"imagenet_vit": _lr_of_vit_five_times},
+    ),
+    "rem": MethodEntry(
+        implementation="tta_pipeline.adaptation.rem:Rem",
+        summary="Predictions of a ViT without its most attended patches agree with the whole, and are not surer.",
+        presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
+        needs="vit",
+    ),
     "lame": MethodEntry(
         implementation="tta_pipeline.adaptation.lame:Lame",
         summary="Predictions of a batch corrected by the affinity of its features; the model stays unchanged.",
@@ -507,6 +572,15 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.rotta:Rotta",
         summary="A mean teacher over a class-balanced memory bank, with running batch norm statistics.",
         presets=dict.fromkeys(_RESNET, RottaHyperparameters(lr=1e-3, optimizer="adam")),
+    ),
+    "petta": MethodEntry(
+        implementation="tta_pipeline.adaptation.petta:Petta",
+        summary="RoTTA that adapts less, and holds back more, the further its features diverge from the source's.",
+        presets={
+            "imagenet": PettaHyperparameters(lr=1e-3, optimizer="adam"),
+            "cifar": PettaHyperparameters(lr=1e-3, optimizer="adam", symmetric=True),
+        },
+        source_data="required",
     ),
     "roid": MethodEntry(
         implementation="tta_pipeline.adaptation.roid:Roid",

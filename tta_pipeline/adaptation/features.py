@@ -1,5 +1,7 @@
 """Features of a classifier: the input of its last linear layer."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
@@ -32,6 +34,44 @@ def classifier(model: nn.Module, *, num_classes: int, method: str) -> nn.Linear:
             f"{method} expects one, whose input are the features: use a model without a distillation token"
         )
     return layers[-1]
+
+
+@torch.no_grad()
+def class_moments(
+    model: nn.Module,
+    layer: nn.Linear,
+    features: "Features",
+    source: Iterable[tuple[torch.Tensor, torch.Tensor]],
+    *,
+    method: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and variance of the *features* of each class, both (K, D), over the images of *source*.
+
+    The variance of a class with one image is 0.
+
+    Raises:
+        AdaptationError: a class has no source image.
+    """
+    device, (num_classes, num_features) = layer.weight.device, layer.weight.shape
+    total, squares = (torch.zeros(num_classes, num_features, device=device) for _ in range(2))
+    count = torch.zeros(num_classes, device=device)
+    origin: torch.Tensor | None = None  # squares of distances from it are exact enough in float32
+    for images, labels in source:
+        model(images.to(device))
+        rows, places = features.take().float(), labels.to(device)
+        origin = rows.mean(0) if origin is None else origin
+        total.index_add_(0, places, rows)
+        squares.index_add_(0, places, (rows - origin) ** 2)
+        count += places.bincount(minlength=num_classes)
+    missing = (count == 0).nonzero().flatten().tolist()
+    if missing or origin is None:
+        raise AdaptationError(
+            f"source_data has no image of {len(missing)} of {num_classes} classes, class {missing[0]} among "
+            f"them; {method} expects some of each for its prototypes: use more of the clean split"
+        )
+    mean = total / count.unsqueeze(1)
+    variance = (squares - count.unsqueeze(1) * (mean - origin) ** 2) / (count - 1).clamp(min=1).unsqueeze(1)
+    return mean, variance.clamp(min=0)
 
 
 class Features:

@@ -24,12 +24,11 @@ from torch.nn.functional import cross_entropy, normalize
 from tta_pipeline.adaptation.augmentations import cotta_view
 from tta_pipeline.adaptation.catalogue import RmtHyperparameters
 from tta_pipeline.adaptation.ema import follow
-from tta_pipeline.adaptation.features import Features, classifier
+from tta_pipeline.adaptation.features import Features, class_moments, classifier
 from tta_pipeline.adaptation.losses import symmetric_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod, SourceData
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.snapshot import Keeper, StateDict
-from tta_pipeline.errors import AdaptationError
 
 
 class Rmt(GradientMethod):
@@ -45,7 +44,7 @@ class Rmt(GradientMethod):
         self._teacher = deepcopy(self.model)
         layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
         self._features = Features(layer)
-        self._prototypes = self._source_prototypes(layer.in_features)
+        self._prototypes, _ = class_moments(self.model, layer, self._features, self._source, method=self.name)
         self._directions = normalize(self._prototypes, dim=1)
         self._projector = _projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
         self._optimizer.add_param_group({"params": list(self._projector.parameters())})
@@ -91,27 +90,6 @@ class Rmt(GradientMethod):
         sample = torch.arange(len(features), device=similarity.device).repeat(3)
         positive = (sample == sample.unsqueeze(1)) & ~itself
         return -log_probability[positive].mean()  # every anchor has two
-
-    @torch.no_grad()
-    def _source_prototypes(self, num_features: int) -> torch.Tensor:
-        """Return the mean features of each class, (K, D).
-
-        Raises:
-            AdaptationError: a class has no source image.
-        """
-        total = torch.zeros(self.num_classes, num_features, device=self.device)
-        count = torch.zeros(self.num_classes, device=self.device)
-        for images, labels in self._source:
-            self.model(images.to(self.device))
-            total.index_add_(0, labels.to(self.device), self._features.take().float())
-            count += labels.to(self.device).bincount(minlength=self.num_classes)
-        missing = (count == 0).nonzero().flatten().tolist()
-        if missing:
-            raise AdaptationError(
-                f"source_data has no image of {len(missing)} of {self.num_classes} classes, class {missing[0]} among "
-                f"them; {self.name} expects some of each for its prototypes: use more of the clean split"
-            )
-        return total / count.unsqueeze(1)
 
     def _warm_up(self) -> None:
         """Train the mean teacher on source samples; this precedes the stream and is not counted."""

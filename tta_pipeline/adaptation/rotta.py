@@ -56,7 +56,7 @@ class Rotta(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            logits = self._forward(images, self._teacher)
+            logits = self._taught(images)
             # One row of labels, exact up to 2**24, and one of entropies, so that the host waits only once.
             labels, uncertainties = torch.stack([logits.argmax(1).float(), entropy(logits).float()]).tolist()
         for image, label, uncertainty in zip(images, labels, uncertainties, strict=True):
@@ -66,15 +66,19 @@ class Rotta(GradientMethod):
                 self._learn()
         return logits
 
+    def _taught(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the teacher's logits (B, K) for a batch of the stream."""
+        return self._forward(images, self._teacher)
+
     def _learn(self) -> None:
         """Take one step on the memory."""
         images = self._bank.images()
         weights = torch.sigmoid(-self._bank.ages()).to(images.device)
-        _follow_statistics(self._teacher, self.model, follows=True)
+        follow_statistics(self._teacher, self.model, follows=True)
         with torch.no_grad():
             target = self._forward(images, self._teacher)
         logits = self._forward(cotta_view(images, self.generator))
-        _follow_statistics(self._teacher, self.model, follows=False)
+        follow_statistics(self._teacher, self.model, follows=False)
         self._step((weights * soft_cross_entropy(logits, target)).mean(), num_samples=len(images))
         follow(self._teacher, self.model, momentum=1 - self._settings.nu)
 
@@ -103,7 +107,8 @@ class RobustBatchNorm(OwnBatchNorm):
         return scaled.to(inputs.dtype)
 
 
-def _follow_statistics(*models: nn.Module, follows: bool) -> None:
+def follow_statistics(*models: nn.Module, follows: bool) -> None:
+    """Let robust batch norm in *models* follow the batches that it sees, or stay."""
     for model in models:
         for layer in model.modules():
             if isinstance(layer, RobustBatchNorm):

@@ -2,6 +2,9 @@
 
 import torch
 from torch import nn
+from torchvision.models import VisionTransformer
+
+from tta_pipeline.adaptation import METHODS
 
 NUM_CLASSES = 5
 
@@ -34,6 +37,24 @@ def group_norm_model() -> nn.Sequential:
     ).eval()  # fmt: skip
 
 
+def vit_model() -> VisionTransformer:
+    """Return a ViT of 16 patches and 4 blocks that is sure of some images and not of others."""
+    torch.manual_seed(0)
+    model = VisionTransformer(
+        image_size=16, patch_size=4, num_layers=4, num_heads=2, hidden_dim=16, mlp_dim=32, num_classes=NUM_CLASSES
+    )
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, nn.LayerNorm):
+                layer.weight.uniform_(0.5, 1.5)
+            elif isinstance(layer, nn.Linear):
+                layer.weight.normal_(0, layer.in_features**-0.5)
+            elif isinstance(layer, nn.MultiheadAttention):
+                layer.in_proj_weight.mul_(4)  # so that it looks at some patches more than at others
+        model.class_token.normal_(0, 1)
+    return model.eval()
+
+
 MODELS = {"bn": batch_norm_model, "ln": layer_norm_model, "gn": group_norm_model}
 
 
@@ -45,6 +66,11 @@ def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
         classifier.weight.mul_(factor)
         classifier.bias.mul_(factor)
     return model
+
+
+def suited(method: str) -> nn.Module:
+    """Return a model that *method* can use: a ViT if it needs one, else one with batch norm."""
+    return vit_model() if METHODS[method].needs == "vit" else surer(batch_norm_model())
 
 
 def batches(*, seed: int = 1, num_batches: int = 4, batch_size: int = 12) -> list[torch.Tensor]:

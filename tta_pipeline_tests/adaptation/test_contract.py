@@ -18,6 +18,7 @@ from tta_pipeline_tests.adaptation.models import (
     batches,
     contrasts,
     source_batches,
+    suited,
     surer,
 )
 
@@ -26,6 +27,7 @@ QUICK: dict[str, dict] = {
     "memo": {"num_augmentations": 3},
     "cotta": {"num_augmentations": 3},
     "rotta": {"memory_size": 20, "update_frequency": 5},
+    "petta": {"memory_size": 20, "update_frequency": 5},
     "adacontrast": {"queue_size": 16, "min_seen": 6, "num_neighbors": 5, "teacher_momentum": 0.5, "lr": 0.1},
     "rmt": {"num_samples_warm_up": 24},
     "rdumb": {"reset_every": 2},
@@ -45,11 +47,11 @@ NEED_BATCH_NORM = {"norm", "bn_alpha", "bn_ema"}
 
 
 def built(method: str, model: nn.Module | None = None, **settings) -> Method:
-    """Return *method* on *model*, by default one with batch norm, with source data if it uses some."""
+    """Return *method* on *model*, by default one that it can use, with source data if it uses some."""
     if METHODS[method].source_data != "unused":
         settings = {"source_data": source_batches(), **settings}
     settings = {"preset": "cifar", **QUICK.get(method, {}), **EAGER.get(method, {}), **settings}
-    return build(method, model or surer(batch_norm_model()), num_classes=NUM_CLASSES, **settings)
+    return build(method, model or suited(method), num_classes=NUM_CLASSES, **settings)
 
 
 def stream(*, seed: int = 1) -> list[torch.Tensor]:
@@ -82,6 +84,10 @@ def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str)
     """With batch, layer and group norm: finite float logits without a gradient, or an error that names the lack."""
     if model != "bn" and method in NEED_BATCH_NORM:
         with pytest.raises(AdaptationError, match="no batch norm layer"):
+            built(method, surer(MODELS[model]()))
+        return
+    if METHODS[method].needs == "vit":
+        with pytest.raises(AdaptationError, match=f"no class token and patches; {method} expects a ViT"):
             built(method, surer(MODELS[model]()))
         return
     adapted = built(method, surer(MODELS[model]()))
@@ -196,7 +202,7 @@ def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
 def test_nothing_but_the_seed_decides(method: str):
     """Two methods built alike agree, whatever the global random state is, and leave it and gradients as they were."""
     first = predictions(built(method, seed=3), stream())
-    model = surer(batch_norm_model())
+    model = suited(method)
     torch.manual_seed(99)
     state = torch.get_rng_state()
     other = built(method, model, seed=3)

@@ -64,6 +64,33 @@ def test_tent_follows_its_formula(name: str, optimizer: str):
     torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_zerosiam_follows_its_formula(name: str):
+    """Logits are those in front of no predictor, over updates by what the predictor makes of the same features."""
+    model = MODELS[name]().train()
+    affine = [p for layer in model if isinstance(layer, NORM_LAYERS) for p in (layer.weight, layer.bias)]
+    predictor = torch.eye(model[-1].in_features, requires_grad=True)
+    steps = [torch.optim.SGD(affine, lr=0.05, momentum=0.9), torch.optim.SGD([predictor], lr=0.5, momentum=0.9)]
+    expected = []
+    for batch in batches():
+        features = model[:-1](batch)
+        prediction = model[-1](features).detach()
+        p, q = softmax(prediction, 1), softmax(model[-1](features @ predictor.T), 1)
+        entropy = -(q * q.log()).sum(1)
+        divergence = (p * (p / q).log()).sum(1) + (q * (q / p).log()).sum(1)
+        model.zero_grad()
+        predictor.grad = None
+        (entropy + divergence).mean().backward()
+        for step in steps:
+            step.step()
+        expected.append(prediction)
+
+    found = logits("zerosiam", MODELS[name](), batches(), lr=0.05, predictor_lr_factor=10)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+    assert not torch.equal(predictor, torch.eye(len(predictor)))
+
+
 def test_episodic_tent_forgets_each_batch():
     """With a reset before every batch, no batch depends on the one before it."""
     batch, other = batches(num_batches=2)

@@ -1,4 +1,4 @@
-"""CoTTA, RoTTA, RMT and AdaContrast against second implementations, written from the formulas."""
+"""CoTTA, RoTTA, PeTTA, RMT and AdaContrast against second implementations, written from the formulas."""
 
 import math
 from copy import deepcopy
@@ -187,6 +187,84 @@ def learn_from(kept: list[dict], student, teacher, *, norms, optimizer, generato
     (weights * losses).mean().backward()
     optimizer.step()
     average(teacher, student, momentum=0.9)
+
+
+@pytest.mark.parametrize("is_symmetric", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_petta_follows_its_formula(name: str, *, is_symmetric: bool):
+    """Logits are the teacher's; its rate and the pull to the source depend on how far its class means have gone."""
+    size, source_model = 12, surer(MODELS[name]())
+    student = nn.Sequential(*(Robust(layer) if isinstance(layer, nn.BatchNorm2d) else layer for layer in source_model))
+    teacher, source = deepcopy(student), deepcopy(student)
+    norms = [layer for model in (student, teacher, source) for layer in model if isinstance(layer, Robust)]
+    adapted = [p for layer in student if isinstance(layer, (Robust, *NORM_LAYERS)) for p in (layer.weight, layer.bias)]
+    starts = [p.detach().clone() for p in adapted]
+    optimizer = torch.optim.Adam(adapted, lr=LR)
+    divergence = Divergence(source)
+    memory: dict[int, list[dict]] = {label: [] for label in range(NUM_CLASSES)}
+    generator, seen, expected, divergences = torch.Generator().manual_seed(0), 0, [], []
+    for images in contrasts():
+        with torch.no_grad():
+            features = teacher[:-1](images)
+            expected.append(teacher[-1](features))
+        divergences.append(divergence.sense(features, expected[-1].argmax(1)))
+        for image, logits in zip(images, expected[-1], strict=True):
+            uncertainty = cross_entropy(logits, logits.softmax(0)).item()
+            seen += 1
+            new = {"image": image, "label": int(logits.argmax()), "uncertainty": uncertainty, "age": 0, "number": seen}
+            offer(memory, new, size=size)
+            if seen % 10:
+                continue
+            entries = sorted((entry for kept in memory.values() for entry in kept), key=lambda entry: entry["number"])
+            kept = torch.stack([entry["image"] for entry in entries])
+            for layer in norms:
+                layer.follows = True
+            with torch.no_grad():
+                target, anchor = teacher(kept), source(kept)
+            of_view = student(cotta_view(kept, generator))
+            taught = soft(of_view, target).mean()
+            if is_symmetric:
+                taught = (symmetric(of_view, target).mean() + symmetric(student(kept), target).mean()) / 2
+            for layer in norms:
+                layer.follows = False
+            cosines = [
+                (p * start).sum() / (p.norm() * start.norm()).clamp(min=1e-8)
+                for p, start in zip(adapted, starts, strict=True)
+            ]
+            loss = taught - 10 * divergences[-1] * sum(cosines) / len(cosines) + 0.5 * soft(of_view, anchor).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            average(teacher, student, momentum=1 - 0.1 * (1 - divergences[-1]))
+
+    found, method = run(
+        "petta", surer(MODELS[name]()), optimizer="adam", memory_size=size, update_frequency=10, alpha=0.2, nu=0.1,
+        anchor_weight=0.5, symmetric=is_symmetric, source_data=source_batches(),
+    )  # fmt: skip
+
+    assert_follows(expected, found)
+    assert 8 == method.num_updates
+    assert divergences[0] == 0 < divergences[-1] < 1
+
+
+class Divergence:
+    """How far the means of features have gone from the source's, class by class."""
+
+    def __init__(self, source: nn.Sequential) -> None:
+        with torch.no_grad():
+            features = torch.cat([source[:-1](images) for images, _ in source_batches()])
+        labels = torch.cat([labels for _, labels in source_batches()])
+        self.of_class = [features[labels == label] for label in range(NUM_CLASSES)]
+        self.means = [each.mean(0) for each in self.of_class]
+
+    def sense(self, features: torch.Tensor, labels: torch.Tensor) -> float:
+        """Return the divergence of the classes among *labels*, and enter *features*."""
+        gone = []
+        for label in labels.unique().tolist():
+            own = self.of_class[label]
+            gone.append(1 - math.exp(-((self.means[label] - own.mean(0)) ** 2 / (own.var(0) + 1e-6)).mean()))
+            self.means[label] = 0.95 * self.means[label] + 0.05 * features[labels == label].mean(0)
+        return sum(gone) / len(gone)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -58,7 +58,7 @@ EASY: dict[str, dict[str, Any]] = {
     "deyo": {"deyo_margin": 1.0, "plpd_threshold": -1.0},
 }
 """What lets a method adapt on nearly any sample, and keep what it learned."""
-NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt"}
+NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt", "petta", "zerosiam"}
 LARGE = [
     "timm:vit_base_patch16_224", "timm:deit_base_patch16_224", "timm:swin_tiny_patch4_window7_224",
     "timm:convnext_tiny", "torchvision:vit_b_16", "torchvision:swin_t", "torchvision:convnext_tiny",
@@ -98,6 +98,10 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
     """Its logits are finite, and parameters change where it takes gradients; else the error says what it lacks."""
     if method in NEED_BATCH_NORM:
         with pytest.raises(AdaptationError, match=f"has no batch norm layer; {method} expects one"):
+            built(method, small(name))
+        return
+    if METHODS[method].needs == "vit" and not any(kind in name for kind in ("ViT", "DeiT")):
+        with pytest.raises(AdaptationError, match=f"no class token and patches; {method} expects a ViT"):
             built(method, small(name))
         return
     if name == "timm distilled DeiT" and method in NEED_ONE_CLASSIFIER:

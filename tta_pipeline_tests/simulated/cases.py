@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import torch
-from torch import nn
 
 from tta_pipeline.adaptation import METHODS
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -27,7 +26,7 @@ from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, surer
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, suited
 from tta_pipeline_tests.adaptation.test_contract import EAGER, QUICK
 from tta_pipeline_tests.conftest import write_tree
 
@@ -82,11 +81,6 @@ def _folder(root: Path, cell: Cell) -> Path:
     return root / "shards" / cell.path
 
 
-def network() -> nn.Module:
-    """Return a network that is sure of some images and not of others."""
-    return surer(batch_norm_model())
-
-
 class Case(NamedTuple):
     """An experiment over the shards below a folder, on a device."""
 
@@ -102,7 +96,7 @@ class Case(NamedTuple):
             shift_set=shipped_sets()["imagenet_c"],
             experiment_name="own",
             settled=as_in_file(self.experiment),
-            model=_MODEL,
+            model=_model(self.experiment.method),
             image_size=IMAGE_SIZE,
             device=self.device,
             num_threads=1,
@@ -141,16 +135,18 @@ def _identity(segment: Segment) -> Identity:
     )
 
 
-_MODEL = LoadedModel(
-    name="small",
-    make_network=network,
-    num_classes=NUM_CLASSES,
-    weights="random",
-    weights_sha256="0" * 64,
-    mean=(0, 0, 0),
-    std=(1, 1, 1),
-    architecture="small",
-)
+def _model(method: str) -> LoadedModel:
+    """Return a model that *method* can use, sure of some images and not of others."""
+    return LoadedModel(
+        name="small",
+        make_network=partial(suited, method),
+        num_classes=NUM_CLASSES,
+        weights="random",
+        weights_sha256="0" * 64,
+        mean=(0, 0, 0),
+        std=(1, 1, 1),
+        architecture="small",
+    )
 
 
 def _benchmark(own: Experiment) -> Benchmark:

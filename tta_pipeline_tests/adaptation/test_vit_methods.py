@@ -1,0 +1,152 @@
+"""Methods that need a ViT, held against second implementations that know its parts."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.tokens import Tokens
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, contrasts, vit_model
+from tta_pipeline_tests.adaptation.test_contract import predictions
+
+
+def stream() -> list[torch.Tensor]:
+    """Return a few batches."""
+    return contrasts(num_batches=4, batch_size=6)
+
+
+def embedded(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    """Return the tokens (B, 17, 16) that enter the first block."""
+    patches = model.conv_proj(images).flatten(2).transpose(1, 2)
+    return torch.cat([model.class_token.expand(len(images), -1, -1), patches], 1) + model.encoder.pos_embedding
+
+
+def classified(model: VisionTransformer, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the logits of *tokens* that enter the first block."""
+    for block in model.encoder.layers:
+        tokens = block(tokens)
+    return model.heads(model.encoder.ln(tokens)[:, 0])
+
+
+def attended(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    """Return the attention of the class token to the patches, (B, 16), by torch's own attention."""
+    tokens = embedded(model, images)
+    *below, last = model.encoder.layers
+    for block in below:
+        tokens = block(tokens)
+    inputs = last.ln_1(tokens)
+    _, weights = last.self_attention(inputs, inputs, inputs, need_weights=True, average_attn_weights=True)
+    return weights[:, 0, 1:]
+
+
+def test_the_attention_is_that_of_the_last_block():
+    """It is computed from the input of the last attention, as that computes it."""
+    model = vit_model()
+    tokens = Tokens(model, "test")
+    expected = attended(vit_model(), stream()[0])
+    model(stream()[0])
+
+    torch.testing.assert_close(expected, tokens.class_attention(), rtol=0, atol=1e-6)
+    assert expected.std() > 0.01
+
+
+def test_the_attention_of_timm_is_that_of_the_last_block():
+    """Also with a second token before the patches, and where query and key have norms of their own."""
+    timm = pytest.importorskip("timm")
+    for name, settings in (("deit_tiny_distilled_patch16_224", {}), ("vit_tiny_patch16_224", {"qk_norm": True})):
+        model = timm.create_model(
+            name, img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, **settings
+        ).eval()
+        tokens = Tokens(model, "test")
+        attention = model.blocks[-1].attn
+        attention.fused_attn = False
+        found: list[torch.Tensor] = []
+        attention.attn_drop.register_forward_hook(lambda _layer, inputs, _out, found=found: found.append(inputs[0]))
+        model(stream()[0])
+
+        expected = found[0].mean(1)[:, 0, tokens.num_prefix :]
+        torch.testing.assert_close(expected, tokens.class_attention(), rtol=0, atol=1e-6)
+        assert (6, 16) == expected.shape
+
+
+def test_patches_that_are_left_out_are_not_seen():
+    """The logits are those of the tokens that stay; whatever stands in the others changes nothing."""
+    model = vit_model()
+    tokens = Tokens(model, "test")
+    images = stream()[0]
+    kept = torch.arange(16).expand(6, -1)[:, [0, 5, 3]]
+    with tokens.only(kept):
+        found = model(images)
+    plain = vit_model()
+    expected = classified(plain, embedded(plain, images)[:, [0, 1, 6, 4]])
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(vit_model()(images), model(images), rtol=0, atol=0)
+
+
+def entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of one row of *logits* (K,)."""
+    return -(logits.softmax(0) * logits.log_softmax(0)).sum()
+
+
+def plain_rem(stream: list[torch.Tensor], *, margin: float, weight: float) -> list[torch.Tensor]:
+    """Return logits for each batch, with the loss summed over images and pairs one by one."""
+    model = vit_model().requires_grad_(False)
+    adapted = [
+        parameter.requires_grad_(True)
+        for block in model.encoder.layers[:3]
+        for layer in (block.ln_1, block.ln_2)
+        for parameter in layer.parameters()
+    ]
+    steps = torch.optim.Adam(adapted, lr=0.01)
+    predicted = []
+    for images in stream:
+        tokens, order = embedded(model, images), attended(model, images).argsort(1)
+        chain = [classified(model, tokens)]
+        for count in (12, 8):  # of 16 patches, without a quarter and without half of them
+            seen = [torch.cat([own[:1], own[1:][places[:count]]]) for own, places in zip(tokens, order, strict=True)]
+            chain.append(classified(model, torch.stack(seen)))
+        losses = []
+        for first, second in ((0, 1), (0, 2), (1, 2)):
+            for easy, hard in zip(chain[first], chain[second], strict=True):
+                agrees = -(easy.detach().softmax(0) * hard.log_softmax(0)).sum()
+                wrong = entropy(easy) - entropy(hard).detach() + margin * math.log(NUM_CLASSES)
+                losses.append(agrees + weight * max(wrong, torch.zeros(())))
+        (sum(losses) / len(images)).backward()
+        steps.step()
+        steps.zero_grad()
+        predicted.append(chain[0].detach())
+    return predicted
+
+
+@pytest.mark.parametrize(("margin", "weight"), [(0.0, 1.0), (0.1, 2.0)])
+def test_rem_follows_its_formula(margin: float, weight: float):
+    """The logits are those of consistency and ranking written out, over updates that change them."""
+    settings = {"mask_ratio": 0.25, "margin": margin, "lambda_rank": weight, "lr": 0.01}
+    adapted = build("rem", vit_model(), num_classes=NUM_CLASSES, **settings)
+    expected = plain_rem(stream(), margin=margin, weight=weight)
+
+    torch.testing.assert_close(expected, predictions(adapted, stream()), rtol=0, atol=1e-4)
+    assert (vit_model()(stream()[3]) - expected[3]).abs().max() > 0.01
+    assert (72, 72, 24) == (adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples)
+
+
+def test_rem_without_patches_left_is_refused():
+    """The error names both settings."""
+    with pytest.raises(AdaptationError, match=r"num_predictions is 5, mask_ratio 0\.25; expected"):
+        build("rem", vit_model(), num_classes=NUM_CLASSES, num_predictions=5, mask_ratio=0.25)
+
+
+def test_a_vit_without_a_class_token_is_refused():
+    """It has patches, but nothing that attends to them for the class."""
+    timm = pytest.importorskip("timm")
+    model: nn.Module = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, class_token=False,
+        global_pool="avg", num_classes=NUM_CLASSES,
+    )  # fmt: skip
+    with pytest.raises(AdaptationError, match="no class token and patches; rem expects a ViT"):
+        build("rem", model, num_classes=NUM_CLASSES)
