@@ -168,3 +168,6 @@ COMPARISONS: Sequence[Comparison] = (
     ),
 )  # fmt: skip
 """Every comparison; one that has a reason is followed by one without it."""
+
+NOT_COMPARED: Mapping[str, str] = {"neo": "its repository was not at hand"}
+"""Methods without a comparison, and why."""

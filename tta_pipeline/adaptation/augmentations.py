@@ -97,7 +97,8 @@ def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
 
     Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. They draw
-    once per batch, with colour steps in random order; here each image has its own draws, in fixed order.
+    once per batch, with colour steps in random order; here each image has its own draws, in fixed
+    order. Theirs is `batch_views.cotta_batch_view`.
     """
     moved = _jittered_and_moved(images, generator, padding="border")
     blurred = gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)

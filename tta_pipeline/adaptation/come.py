@@ -7,7 +7,8 @@ model's is that the length of z is a constant (p = 2, tau = 1): z / ||z|| times 
 the direction of z is learned.
 
 The loss takes the place of the entropy in Tent, EATA and SAR. What these choose samples by, weight them with, and
-notice a collapse by stays the entropy of the softmax, for which their thresholds were made.
+notice a collapse by stays the entropy of the softmax, for which their thresholds were made; the authors' code takes
+the entropy of the opinion there too.
 """
 
 import math
