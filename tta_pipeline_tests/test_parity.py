@@ -10,7 +10,7 @@ import torch
 from bench.parity.__main__ import run
 from bench.parity.adapters import tent
 from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
-from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
+from bench.parity.comparisons import COMPARISONS
 from bench.parity.table import document
 from tta_pipeline.adaptation import METHODS
 from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
@@ -116,7 +116,7 @@ def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, a
 def test_what_is_not_there_is_left_out_by_name(scene: Scene, tmp_path: Path):
     """Nothing is run, nothing is wrong, and the page names it."""
     found = run([PLAIN], scene, tmp_path)
-    page = document([PLAIN], found, commits={}, not_compared={}, scene="A scene.")
+    page = document([PLAIN], found, commits={}, scene="A scene.")
 
     assert {} == found
     assert [] == unexplained(found, [PLAIN])
@@ -130,22 +130,19 @@ def test_the_page_says_what_was_found():
         our_error=0.255, their_error=0.25, num_resets=2,
     )  # fmt: skip
     explained = replace(PLAIN, reason="another rate", shown_by="the same rate")
-    page = document(
-        [explained], {"tent": found}, commits={"someone/tent": "abc"}, not_compared={"neo": "no code"}, scene="A scene."
-    )
+    page = document([explained], {"tent": found}, commits={"someone/tent": "abc"}, scene="A scene.")
     row = "tent | someone/tent | `optimizer` sgd, `lr` 0.05, 2 resets | 1,600 | 3 | 2e-01 | 2e+00 | 25.50 | 25.00"
 
     assert f"| {row} | differs, explained |" in page
     assert "- tent: another rate. Without: the same rate." in page
     assert "- someone/tent, `abc`" in page
-    assert "- `neo` is not compared: no code" in page
 
 
-def test_every_method_is_compared_or_named():
+def test_every_method_is_compared():
     """And each reason is shown by a comparison that is there, of the same method and code."""
     titles = {each.title: each for each in COMPARISONS}
 
-    assert set(METHODS) == {each.method for each in COMPARISONS} | set(NOT_COMPARED)
+    assert set(METHODS) == {each.method for each in COMPARISONS}
     assert len(COMPARISONS) == len(titles)
     for each in COMPARISONS:
         assert bool(each.reason) == bool(each.shown_by)

@@ -12,7 +12,7 @@ from rich.console import Console
 from bench.parity.cifar import BATCH_SIZE, SEVERITY, SHIFTS, scene
 from bench.parity.clones import commit
 from bench.parity.comparing import Agreement, Comparison, Scene, compare, unexplained
-from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
+from bench.parity.comparisons import COMPARISONS
 from bench.parity.table import document
 
 DESCRIPTION = """Our methods beside the code of their authors, on a continual stream of four shifts of CIFAR-10.
@@ -30,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [each for each in COMPARISONS if not options.only or each.method in options.only]
     found = run(chosen, scene(options.cifar, images_per_shift=options.images_per_shift), options.authors)
     commits = {each.repository: commit(options.authors / each.clone) for each in chosen if each.title in found}
-    described = _described(options.images_per_shift)
-    page = document(chosen, found, commits=commits, not_compared=NOT_COMPARED, scene=described)
+    page = document(chosen, found, commits=commits, scene=_described(options.images_per_shift))
     if options.output:
         options.output.write_text(page)
     else:

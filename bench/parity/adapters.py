@@ -173,6 +173,32 @@ def t3a(at: Setting) -> Predict:
     return torch.no_grad()(partial(made, adapt=True))  # type: ignore[no-any-return]
 
 
+class _Headed(nn.Module):
+    """A network whose classifier is called as that of a ViT of timm."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.features = _Features(network.eval())
+        self.head: nn.Module = self.features.last
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.features(images))
+        return logits
+
+
+def neo(at: Setting) -> Predict:
+    """Make NEO for the classes that the network has."""
+    stand_ins = {
+        "utils": package(at.clone / "utils"),
+        "utils.utils": module("utils.utils", get_device=lambda: torch.device("cpu")),
+        "dataset": package(at.clone / "dataset"),
+    }
+    code = imported(at.clone, "tta_library.neo", stand_ins)
+    made = code.NEO(_Headed(at.network), at.num_classes)
+    made.imagenet_mask = None
+    return torch.no_grad()(made.forward)
+
+
 def _algorithm(self: Any, _shape: object, _num_classes: object, _num_domains: object, options: object) -> None:
     nn.Module.__init__(self)
     self.hparams = options

@@ -17,6 +17,7 @@ from bench.parity.adapters import (
     eta_of_eata,
     image_by_image,
     lame,
+    neo,
     of_md,
     rdumb,
     rmt,
@@ -112,6 +113,7 @@ COMPARISONS: Sequence[Comparison] = (
     ),
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
     Comparison(title="t3a", method="t3a", repository="matsuolab/T3A", theirs=t3a),
+    Comparison(title="neo", method="neo", repository="awesomealex1/NEO", theirs=neo),
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),
     Comparison(
@@ -168,6 +170,3 @@ COMPARISONS: Sequence[Comparison] = (
     ),
 )  # fmt: skip
 """Every comparison; one that has a reason is followed by one without it."""
-
-NOT_COMPARED: Mapping[str, str] = {"neo": "its repository was not at hand"}
-"""Methods without a comparison, and why."""

@@ -52,10 +52,9 @@ def document(
     found: Mapping[str, Agreement],
     *,
     commits: Mapping[str, str],
-    not_compared: Mapping[str, str],
     scene: str,
 ) -> str:
-    """Return the page: *found* by title, *commits* by repository, *not_compared* with reasons, and the *scene*."""
+    """Return the page: *found* by title, *commits* by repository, and a sentence about the *scene*."""
     done = [each for each in comparisons if each.title in found]
     left_out = [f"`{each.title}` ({each.repository})" for each in comparisons if each.title not in found]
     head = _HEAD.format(
@@ -69,7 +68,6 @@ def document(
     reasons = [f"- {each.title}: {each.reason}. Without: {each.shown_by}." for each in done if each.reason]
     code = [f"- {repository}, `{commit}`" for repository, commit in sorted(commits.items())]
     code += [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
-    code += [f"- `{method}` is not compared: {why}" for method, why in not_compared.items()]
     return "\n".join([head + rows, "", "## Reasons", "", *reasons, "", "## Code", "", *code, ""])
 
 
