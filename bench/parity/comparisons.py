@@ -73,14 +73,14 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="eata", method="eata", repository=MD, theirs=of_md("eata", "EATA")),
     Comparison(
         title="rdumb", method="rdumb", repository="oripress/CCC", theirs=rdumb,
-        changes={"optimizer": "sgd", "lr": 2.5e-4, "reset_every": 11},
+        changes={"optimizer": "sgd", "lr": 2.5e-4, "reset_every": 5},
     ),
     Comparison(
-        title="asr", method="asr", repository="YonseiML/asr", theirs=asr, changes={"asr_alpha": 0.95}
+        title="asr", method="asr", repository="YonseiML/asr", theirs=asr, changes={"asr_alpha": 0.81}
     ),
     Comparison(title="sar", method="sar", repository="mr-eggplant/SAR", theirs=sar_of_sar),
     Comparison(
-        title="sar, forced resets", method="sar", repository=MD, theirs=SAR_OF_MD, changes={"reset_margin": 0.4}
+        title="sar, forced resets", method="sar", repository=MD, theirs=SAR_OF_MD, changes={"reset_margin": 0.255}
     ),
     Comparison(
         title="come", method="come", repository="BlueWhaleLab/COME", theirs=tent_of_come, num_outputs=NOMINAL
