@@ -56,7 +56,7 @@ _COTTA_JITTER = _Jitter(brightness=0.4, contrast=0.3, saturation=0.5, hue=0.06, 
 _MOCO_JITTER = _Jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)
 
 
-def _in_float32(view: _View[_Settings]) -> _View[_Settings]:
+def in_float32(view: _View[_Settings]) -> _View[_Settings]:
     """Make *view* compute without gradients and in float32, whatever autocast says."""
 
     @wraps(view)
@@ -92,26 +92,27 @@ def _group_size(numbers_each: int) -> int:
     return max(1, _GROUP_BYTES // (4 * numbers_each))
 
 
-@_in_float32
+@in_float32
 def cotta_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of CoTTA, RoTTA and RMT: colours, a small affine map, flip, slight blur and noise.
 
     Wang et al. 2022, "Continual test-time domain adaptation", section 3.2; constants from the authors' code. They draw
-    once per batch, with colour steps in random order; here each image has its own draws, in fixed order.
+    once per batch, with colour steps in random order; here each image has its own draws, in fixed
+    order. Theirs is `batch_views.cotta_batch_view`.
     """
     moved = _jittered_and_moved(images, generator, padding="border")
-    blurred = _gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)
+    blurred = gaussian_blur(moved, _uniform(0.001, 0.5, len(images), generator), radius=2)
     noise = torch.empty_like(blurred).normal_(0, 0.005, generator=generator)
     return (blurred + noise).clamp(0, 1)
 
 
-@_in_float32
+@in_float32
 def roid_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return the view of ROID and CMF, as in their code: CoTTA's with mirrored borders, without blur and noise."""
     return _jittered_and_moved(images, generator, padding="reflection").clamp(0, 1)
 
 
-@_in_float32
+@in_float32
 def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop) -> torch.Tensor:
     """Return the view of MEMO: a random crop and flip, mixed with three chains of one to three simple operations.
 
@@ -128,13 +129,13 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
     map_of_crop = _resized_crop(crops, min_area=0.08) if crop == "resized" else _padded_crop(crops, images)
     parts = [part for part in _chain_parts(depths, choices, levels, images) if len(part.rows)]
 
-    rows = _sent([part.rows for part in parts], images.device)
-    maps, share, weights, *settings = _sent(
+    rows = sent([part.rows for part in parts], images.device)
+    maps, share, weights, *settings = sent(
         [_flipped(map_of_crop, crops[:, 4]), _beside_pixels(share), _beside_pixels(weights.T)]
         + [part.settings for part in parts],
         images.device,
     )
-    original = _warp(images, maps, padding="zeros")
+    original = warp(images, maps, padding="zeros")
     chains = original.repeat(_AUGMIX_CHAINS, 1, 1, 1)
     for part, its_rows, its_settings in zip(parts, rows, settings, strict=True):
         chains.index_copy_(0, its_rows, part.operation(chains.index_select(0, its_rows), its_settings))
@@ -142,7 +143,7 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
     return chains.view(_AUGMIX_CHAINS, *original.shape).sum(0).addcmul_(share, original)
 
 
-@_in_float32
+@in_float32
 def weak_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return AdaContrast's weak view: a crop of 7/8 of each side (224 of 256 pixels) resized back, and a flip.
 
@@ -151,10 +152,10 @@ def weak_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     numbers = _numbers(images, 3, generator)
     side = torch.full((len(images),), 7 / 8, device=images.device)
     crops = _crop(side, side, numbers[:, 0], numbers[:, 1])
-    return _warp(images, _flipped(crops, numbers[:, 2]), padding="border")
+    return warp(images, _flipped(crops, numbers[:, 2]), padding="border")
 
 
-@_in_float32
+@in_float32
 def moco_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return AdaContrast's strong view: a resized crop, colours, greyscale, blur and flip.
 
@@ -162,10 +163,10 @@ def moco_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """
     numbers = _numbers(images, 5, generator)
     crops = _resized_crop(numbers, min_area=0.2)
-    view = _warp(images, _flipped(crops, numbers[:, 4]), padding="border")
+    view = warp(images, _flipped(crops, numbers[:, 4]), padding="border")
     view = _sometimes(0.8, view, _jittered(view, _MOCO_JITTER, generator), generator)
     view = _sometimes(0.2, view, _grey(view).expand_as(view), generator)
-    return _sometimes(0.5, view, _gaussian_blur(view, _uniform(0.1, 2, len(images), generator), radius=6), generator)
+    return _sometimes(0.5, view, gaussian_blur(view, _uniform(0.1, 2, len(images), generator), radius=6), generator)
 
 
 def _uniform(low: float, high: float, count: int, generator: torch.Generator) -> torch.Tensor:
@@ -192,7 +193,7 @@ def _sometimes(
 # Affine maps, (B, 2, 3), from points of the output to points of the input, in coordinates from -1 to 1.
 
 
-def _warp(
+def warp(
     images: torch.Tensor, maps: torch.Tensor, *, padding: Literal["zeros", "border", "reflection"]
 ) -> torch.Tensor:
     """Move pixels; unlike `affine_grid`, without a matrix product, which may be rounded to fewer bits."""
@@ -261,7 +262,7 @@ def _jittered_and_moved(
     # One sixteenth of the image padded to twice its size, as in the authors' code.
     across, down = (_uniform(-2 / 8, 2 / 8, count, generator) for _ in range(2))
     maps = _maps(((a * zoom, b * zoom, across), (c * zoom, d * zoom, down)))
-    return _warp(jittered, _flipped(maps, _numbers(images, 1, generator)[:, 0]), padding=padding)
+    return warp(jittered, _flipped(maps, _numbers(images, 1, generator)[:, 0]), padding=padding)
 
 
 # Colours.
@@ -298,7 +299,7 @@ def _shifted_hue(images: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
     return value - chroma * torch.minimum(position, 4 - position).clamp(0, 1)
 
 
-def _gaussian_blur(images: torch.Tensor, sigma: torch.Tensor, *, radius: int) -> torch.Tensor:
+def gaussian_blur(images: torch.Tensor, sigma: torch.Tensor, *, radius: int) -> torch.Tensor:
     """Blur each image by its own *sigma*, (B, 1, 1, 1) in pixels."""
     count, channels, height, width = images.shape
     offsets = torch.arange(-radius, radius + 1, device=images.device)
@@ -353,7 +354,7 @@ def _beside_pixels(numbers: torch.Tensor) -> torch.Tensor:
     return numbers.reshape(-1, 1, 1, 1)
 
 
-def _sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+def sent(tensors: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
     """Return the host's *tensors*, of one dtype, on *device*: one copy, for which the host does not wait."""
     sizes = [each.numel() for each in tensors]
     copies_by_itself = device.type != "cpu" and hasattr(getattr(torch, device.type, None), "Stream")
@@ -376,7 +377,7 @@ def _affine(chosen: torch.Tensor, levels: torch.Tensor, images: torch.Tensor) ->
 
 
 def _moved(images: torch.Tensor, maps: torch.Tensor) -> torch.Tensor:
-    return _warp(images, maps, padding="zeros")
+    return warp(images, maps, padding="zeros")
 
 
 def _solarized(images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:

@@ -209,7 +209,14 @@ class MemoHyperparameters(GradientHyperparameters, ViewsHyperparameters):
     """Whether the method is reset before every image."""
 
 
-class CottaHyperparameters(GradientHyperparameters):
+class ViewHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that learns from random views of a batch."""
+
+    draws: Literal["image", "batch"] = "image"
+    """Whether each image of a view has its own random draws, or the whole batch has one, as in the authors' code."""
+
+
+class CottaHyperparameters(ViewHyperparameters):
     """What CoTTA can be told."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)
@@ -224,7 +231,7 @@ class CottaHyperparameters(GradientHyperparameters):
     """Whether the cross entropy is symmetric."""
 
 
-class RottaHyperparameters(GradientHyperparameters):
+class RottaHyperparameters(ViewHyperparameters):
     """What RoTTA can be told."""
 
     steps: Literal[1] = 1
@@ -256,7 +263,7 @@ class PettaHyperparameters(RottaHyperparameters):
     """Whether the cross entropy with the teacher is symmetric, and also of the images without a view."""
 
 
-class CertaintyHyperparameters(GradientHyperparameters):
+class CertaintyHyperparameters(ViewHyperparameters):
     """What ROID and CMF can be told."""
 
     momentum_probs: float = Field(default=0.9, ge=0, le=1)
@@ -300,7 +307,7 @@ class AdaContrastHyperparameters(GradientHyperparameters):
     """Weight of the key model before a step."""
 
 
-class RmtHyperparameters(GradientHyperparameters):
+class RmtHyperparameters(ViewHyperparameters):
     """What RMT can be told."""
 
     teacher_momentum: float = Field(default=0.999, ge=0, le=1)

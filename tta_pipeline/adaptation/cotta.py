@@ -14,21 +14,22 @@ Constants from the authors' code: threshold 0.92 and p 0.01 for CIFAR-10-C, 0.1 
 uses batch statistics in all three models.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation.augmentations import cotta_views
+from tta_pipeline.adaptation.augmentations import cotta_views, sent
 from tta_pipeline.adaptation.catalogue import CottaHyperparameters
 from tta_pipeline.adaptation.ema import follow, frozen_copy
 from tta_pipeline.adaptation.losses import soft_cross_entropy, symmetric_cross_entropy
-from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
+from tta_pipeline.adaptation.view_method import ViewMethod
 
 
-class Cotta(GradientMethod):
+class Cotta(ViewMethod):
     """Adapts all parameters to a teacher, and predicts with the teacher."""
 
     name = "cotta"
@@ -63,12 +64,21 @@ class Cotta(GradientMethod):
             return self._forward(images, self._teacher)
         num_views = self._settings.num_augmentations
         total = torch.zeros(len(images), self.num_classes, device=images.device)
-        for views in cotta_views(images, self.generator, num_views=num_views):
+        for views in self._many_views(images, num_views):
             total += self._forward(views, self._teacher)
         return total / num_views
 
+    def _many_views(self, images: torch.Tensor, num_views: int) -> Iterator[torch.Tensor]:
+        if self._draws == "image":
+            return cotta_views(images, self.generator, num_views=num_views)
+        return (self._view(images) for _ in range(num_views))
+
     @torch.no_grad()
     def _restore_some(self) -> None:
-        for parameter, source in zip(self.model.parameters(), self._anchor.parameters(), strict=True):
-            chance = torch.rand(parameter.shape, device=parameter.device, generator=self.generator)
+        parameters = list(self.model.parameters())
+        drawn_on = self.generator.device
+        chances = [torch.rand(each.shape, device=drawn_on, generator=self.generator) for each in parameters]
+        if drawn_on != self.device:
+            chances = sent(chances, self.device)
+        for parameter, source, chance in zip(parameters, self._anchor.parameters(), chances, strict=True):
             parameter.copy_(torch.where(chance < self._settings.restore_probability, source, parameter))

@@ -21,7 +21,6 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity
 
-from tta_pipeline.adaptation.augmentations import cotta_view
 from tta_pipeline.adaptation.catalogue import PettaHyperparameters
 from tta_pipeline.adaptation.ema import follow, frozen_copy
 from tta_pipeline.adaptation.features import Features, class_moments, classifier
@@ -78,7 +77,7 @@ class Petta(Rotta):
         with torch.no_grad():
             target = self._forward(images, self._teacher)
             anchor = self._forward(images, self._source_model)
-        seen = [self._forward(cotta_view(images, self.generator))]
+        seen = [self._forward(self._view(images))]
         if self._persistence.symmetric:
             seen.append(self._forward(images))
         follow_statistics(*models, follows=False)

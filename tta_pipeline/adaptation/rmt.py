@@ -21,17 +21,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
-from tta_pipeline.adaptation.augmentations import cotta_view
 from tta_pipeline.adaptation.catalogue import RmtHyperparameters
 from tta_pipeline.adaptation.ema import follow
 from tta_pipeline.adaptation.features import Features, class_moments, classifier
 from tta_pipeline.adaptation.losses import symmetric_cross_entropy
-from tta_pipeline.adaptation.method import GradientMethod, SourceData
+from tta_pipeline.adaptation.method import SourceData
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.snapshot import Keeper, StateDict
+from tta_pipeline.adaptation.view_method import ViewMethod
 
 
-class Rmt(GradientMethod):
+class Rmt(ViewMethod):
     """Adapts all parameters to a teacher, to source prototypes and to source images."""
 
     name = "rmt"
@@ -57,7 +57,7 @@ class Rmt(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits, features = self._seen(images)
-        of_view, features_of_view = self._seen(cotta_view(images, self.generator))
+        of_view, features_of_view = self._seen(self._view(images))
         with torch.no_grad():
             target = self._forward(images, self._teacher)
         taught = (symmetric_cross_entropy(logits, target) + symmetric_cross_entropy(of_view, target)).mean() / 2

@@ -25,15 +25,17 @@ import torch
 from torch import nn
 
 from tta_pipeline.adaptation.augmentations import roid_view
+from tta_pipeline.adaptation.batch_views import roid_batch_view
 from tta_pipeline.adaptation.catalogue import CertaintyHyperparameters, RoidHyperparameters
 from tta_pipeline.adaptation.losses import entropy, symmetric_cross_entropy
-from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.view_method import ViewMethod
 
 
-class CertaintyMethod(GradientMethod):
+class CertaintyMethod(ViewMethod):
     """Common part of ROID and CMF: everything except the model that weights are averaged with."""
 
     keeps: ClassVar[tuple[str, ...]] = ("_marginal",)
+    views = {"image": roid_view, "batch": roid_batch_view}  # noqa: RUF012 - a ClassVar of the base class
 
     def __init__(self, model: nn.Module, hyperparameters: CertaintyHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -56,7 +58,7 @@ class CertaintyMethod(GradientMethod):
         weights, is_kept = self._weights(logits.detach())
         # The host waits for the indices: the view of the kept samples is a separate batch, with its own statistics.
         kept = is_kept.nonzero().squeeze(1)
-        of_view = self._forward_some(roid_view(images[kept], self.generator)).float()
+        of_view = self._forward_some(self._view(images[kept])).float()
         loss = self._weighted(logits[kept], of_view, weights[kept]) / len(images)
         self._step(loss, num_samples=len(images) + len(kept), num_adapted=len(kept))
         self._ensemble()

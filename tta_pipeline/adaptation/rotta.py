@@ -21,17 +21,16 @@ from torch import nn
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tta_pipeline.adaptation.augmentations import cotta_view
 from tta_pipeline.adaptation.catalogue import RottaHyperparameters
 from tta_pipeline.adaptation.ema import follow
 from tta_pipeline.adaptation.losses import entropy, soft_cross_entropy
 from tta_pipeline.adaptation.memory_bank import BalancedBank
-from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import OwnBatchNorm, replace_batch_norm
 from tta_pipeline.adaptation.selection import affine_parameters
+from tta_pipeline.adaptation.view_method import ViewMethod
 
 
-class Rotta(GradientMethod):
+class Rotta(ViewMethod):
     """Adapts to a teacher on images in memory, and predicts with the teacher."""
 
     name = "rotta"
@@ -77,7 +76,7 @@ class Rotta(GradientMethod):
         follow_statistics(self._teacher, self.model, follows=True)
         with torch.no_grad():
             target = self._forward(images, self._teacher)
-        logits = self._forward(cotta_view(images, self.generator))
+        logits = self._forward(self._view(images))
         follow_statistics(self._teacher, self.model, follows=False)
         self._step((weights * soft_cross_entropy(logits, target)).mean(), num_samples=len(images))
         follow(self._teacher, self.model, momentum=1 - self._settings.nu)

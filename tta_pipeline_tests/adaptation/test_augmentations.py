@@ -219,7 +219,7 @@ def test_hue_turns_as_in_hsv(colour: tuple[int, int, int], shift: float):
 def test_blur_is_gaussian():
     """Each image is blurred by its own width, as torchvision does it away from the borders."""
     images, sigma = smooth(), [0.001, 0.3, 0.5, 2.0]
-    found = augmentations._gaussian_blur(images, torch.tensor(sigma).view(-1, 1, 1, 1), radius=6)
+    found = augmentations.gaussian_blur(images, torch.tensor(sigma).view(-1, 1, 1, 1), radius=6)
     expected = torch.stack([reference.gaussian_blur(i, [13, 13], [s, s]) for i, s in zip(images, sigma, strict=True)])
 
     torch.testing.assert_close(expected[..., 6:-6, 6:-6], found[..., 6:-6, 6:-6], rtol=0, atol=1e-5)
@@ -281,7 +281,7 @@ def test_a_padded_crop_shifts_by_up_to_four_pixels():
     point = torch.zeros(400, 3, 21, 21)
     point[:, :, 10, 10] = 1
     crops = augmentations._padded_crop(torch.rand(400, 2, generator=generator()), point)
-    moved = augmentations._warp(point, crops, padding="zeros")[:, 0]
+    moved = augmentations.warp(point, crops, padding="zeros")[:, 0]
     places = [divmod(int(row.argmax()), 21) for row in moved]
 
     torch.testing.assert_close(torch.ones(400), moved.amax((1, 2)), rtol=0, atol=1e-4)

@@ -8,6 +8,7 @@ from torch import nn
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.augmentations import roid_view
+from tta_pipeline.adaptation.batch_views import roid_batch_view
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
 from tta_pipeline.adaptation.roid import smoothed_prior
 from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, batch_norm_model, batches, contrasts, surer
@@ -25,14 +26,14 @@ def scaled(values: list[torch.Tensor]) -> list[torch.Tensor]:
     return [(value - min(values)) / (max(values) - min(values)) for value in values]
 
 
-def weighted_loss(model: nn.Module, images, logits, average: torch.Tensor, generator) -> tuple[torch.Tensor, int]:
+def weighted_loss(model: nn.Module, images, logits, average: torch.Tensor, view_of) -> tuple[torch.Tensor, int]:
     """Return the sum of the kept samples' losses, and how many those are."""
     with torch.no_grad():
         rows = list(logits.softmax(1))
         diversity = scaled([1 - (p @ average) / (p.norm() * average.norm()) for p in rows])
         certainty = scaled([-entropy(p) for p in rows])
     kept = [i for i in range(len(rows)) if diversity[i] >= sum(diversity) / len(rows)]
-    views = model(roid_view(images[kept], generator))
+    views = model(view_of(images[kept]))
     total = torch.zeros(())
     for i, view in zip(kept, views.softmax(1), strict=True):
         p = logits[i].softmax(0)
@@ -83,6 +84,7 @@ def filtered_step(start: list[torch.Tensor]):
     ("method", "step_back", "settings"),
     [
         ("roid", source_step, {"momentum_src": 0.9}),
+        ("roid", source_step, {"momentum_src": 0.9, "draws": "batch"}),
         ("roid", source_step, {"momentum_src": 0.9, "prior_correction": "logits"}),
         ("cmf", filtered_step, {"alpha": 0.9, "gamma": 0.8, "q": 30}),
     ],
@@ -94,10 +96,11 @@ def test_roid_and_cmf_follow_their_formulas(name: str, method: str, step_back, s
     optimizer = torch.optim.SGD(parameters, lr=LR, momentum=0.9)
     back = step_back([parameter.detach().clone() for parameter in parameters])
     average, generator = torch.full((NUM_CLASSES,), 1 / NUM_CLASSES), torch.Generator().manual_seed(0)
+    view = roid_batch_view if settings.get("draws") == "batch" else roid_view
     expected, num_kept = [], 0
     for images in contrasts():
         logits = model(images)
-        loss, kept = weighted_loss(model, images, logits, average, generator)
+        loss, kept = weighted_loss(model, images, logits, average, lambda kept: view(kept, generator))
         average = 0.9 * average + 0.1 * logits.detach().softmax(1).mean(0)
         optimizer.zero_grad()
         (loss / len(images)).backward()

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy, linear, relu
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.augmentations import cotta_view, moco_view, weak_view
+from tta_pipeline.adaptation.batch_views import cotta_batch_view
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
 from tta_pipeline.errors import AdaptationError
@@ -25,6 +26,8 @@ from tta_pipeline_tests.adaptation.models import (
 LR = 0.05
 MOMENTUM = 0.9
 """Of teachers: far from 1, so that they move within a few batches."""
+VIEWS = {"image": cotta_view, "batch": cotta_batch_view}
+"""Views by who draws."""
 
 
 def run(method: str, model: nn.Module, **settings) -> tuple[list[torch.Tensor], Method]:
@@ -58,7 +61,8 @@ def average(teacher: nn.Module, student: nn.Module, momentum: float = MOMENTUM):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("threshold", "forwards"), [(0.0, 3 * 80), (1.0, 5 * 80)])
 @pytest.mark.parametrize("loss", [soft, symmetric])
-def test_cotta_follows_its_formula(name: str, threshold: float, forwards: int, loss):
+@pytest.mark.parametrize("draws", VIEWS)
+def test_cotta_follows_its_formula(name: str, threshold: float, forwards: int, loss, draws: str):
     """Logits are the teacher's, with views or without; weights go back to the source model by chance."""
     student = surer(MODELS[name]()).train()
     teacher, source = deepcopy(student), deepcopy(student)
@@ -68,7 +72,7 @@ def test_cotta_follows_its_formula(name: str, threshold: float, forwards: int, l
         prediction = student(images)
         with torch.no_grad():
             sure = source(images).softmax(1).max(1).values.mean() >= threshold
-            views = [images] if sure else cotta_view(images.repeat(3, 1, 1, 1), generator).split(len(images))
+            views = [images] if sure else three_views(images, generator, draws)
             target = torch.stack([teacher(view) for view in views]).mean(0)
         optimizer.zero_grad()
         loss(prediction, target).mean().backward()
@@ -82,11 +86,18 @@ def test_cotta_follows_its_formula(name: str, threshold: float, forwards: int, l
 
     found, method = run(
         "cotta", surer(MODELS[name]()), anchor_threshold=threshold, num_augmentations=3, restore_probability=0.3,
-        teacher_momentum=MOMENTUM, symmetric=loss is symmetric,
+        teacher_momentum=MOMENTUM, symmetric=loss is symmetric, draws=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)
     assert (forwards, 80, 5) == (method.num_forwards, method.num_backwards, method.num_updates)
+
+
+def three_views(images: torch.Tensor, generator: torch.Generator, draws: str) -> list[torch.Tensor]:
+    """Return views drawn image by image in one go, or view by view."""
+    if draws == "image":
+        return list(cotta_view(images.repeat(3, 1, 1, 1), generator).split(len(images)))
+    return [cotta_batch_view(images, generator) for _ in range(3)]
 
 
 class Robust(nn.Module):
@@ -138,7 +149,8 @@ def offer(memory: dict[int, list[dict]], new: dict, *, size: int):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rotta_follows_its_formula(name: str):
+@pytest.mark.parametrize("draws", VIEWS)
+def test_rotta_follows_its_formula(name: str, draws: str):
     """Logits are the teacher's, whose statistics and weights follow what a class-balanced memory holds."""
     size = 12
     source = surer(MODELS[name]())
@@ -161,17 +173,21 @@ def test_rotta_follows_its_formula(name: str):
                 kept = sorted(
                     (entry for entries in memory.values() for entry in entries), key=lambda entry: entry["number"]
                 )
-                learn_from(kept, student, teacher, norms=norms, optimizer=optimizer, generator=generator, size=size)
+                learn_from(
+                    kept, student, teacher, norms=norms, optimizer=optimizer, size=size,
+                    view=lambda images: VIEWS[draws](images, generator),
+                )  # fmt: skip
 
     found, method = run(
-        "rotta", surer(MODELS[name]()), optimizer="adam", memory_size=size, update_frequency=10, alpha=0.2, nu=0.1
-    )
+        "rotta", surer(MODELS[name]()), optimizer="adam", memory_size=size, update_frequency=10, alpha=0.2, nu=0.1,
+        draws=draws,
+    )  # fmt: skip
 
     assert_follows(expected, found)
     assert 8 == method.num_updates
 
 
-def learn_from(kept: list[dict], student, teacher, *, norms, optimizer, generator, size: int):
+def learn_from(kept: list[dict], student, teacher, *, norms, optimizer, size: int, view):
     """Take one step of RoTTA's."""
     images = torch.stack([entry["image"] for entry in kept])
     ages = [entry["age"] / size for entry in kept]
@@ -179,7 +195,7 @@ def learn_from(kept: list[dict], student, teacher, *, norms, optimizer, generato
         layer.follows = True
     with torch.no_grad():
         target = teacher(images)
-    losses = soft(student(cotta_view(images, generator)), target)
+    losses = soft(student(view(images)), target)
     for layer in norms:
         layer.follows = False
     weights = torch.tensor([math.exp(-age) / (1 + math.exp(-age)) for age in ages])
@@ -268,7 +284,8 @@ class Divergence:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_rmt_follows_its_formula(name: str):
+@pytest.mark.parametrize("draws", VIEWS)
+def test_rmt_follows_its_formula(name: str, draws: str):
     """Logits are the sum of student and teacher, after a warm-up, with contrast and replay."""
     student = MODELS[name]().train()
     teacher = deepcopy(student)
@@ -294,7 +311,7 @@ def test_rmt_follows_its_formula(name: str):
         average(teacher, student)
     generator = torch.Generator().manual_seed(0)
     for number, images in enumerate(contrasts()):
-        features, features_of_view = student[:-1](images), student[:-1](cotta_view(images, generator))
+        features, features_of_view = student[:-1](images), student[:-1](VIEWS[draws](images, generator))
         logits, of_view = student[-1](features), student[-1](features_of_view)
         with torch.no_grad():
             target = teacher(images)
@@ -310,7 +327,7 @@ def test_rmt_follows_its_formula(name: str):
 
     found, _ = run(
         "rmt", MODELS[name](), source_data=source_batches(), projection_dim=6, num_samples_warm_up=48,
-        teacher_momentum=MOMENTUM, lambda_cont=0.5, lambda_ce_src=2,
+        teacher_momentum=MOMENTUM, lambda_cont=0.5, lambda_ce_src=2, draws=draws,
     )  # fmt: skip
 
     assert_follows(expected, found)

@@ -18,6 +18,7 @@ def project(tmp_path: Path) -> SubmittingProject:
     project = SubmittingProject(engine="local", locations=Locations(root=tmp_path / "data"), home=tmp_path / "dagster")
     project.configure(ROOT / "dagster.yaml")
     project.add_benchmark("few", FEW)
+    assert [] == project.runs()  # Dagster makes the history at its first use, and not twice at once
     return project
 
 

@@ -49,8 +49,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 
 
 def experiment(method: str, protocol: str = "reset_each_shift", **changes: object) -> Experiment:
-    """Return the experiment of *method* under *protocol*, a name in `PROTOCOLS`, with *changes*."""
-    hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {})}
+    """Return the experiment of *method* under *protocol*, a name in `PROTOCOLS`, with *changes*.
+
+    A method whose views are drawn once for a batch is called `cotta+batch`.
+    """
+    method, _, draws = method.partition("+")
+    hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {}), **({"draws": draws} if draws else {})}
     settings = {"batch_size": BATCH_SIZE, **PROTOCOLS[protocol], **changes}
     return Experiment(model="small", method=method, preset="cifar", hyperparameters=hyperparameters, **settings)
 

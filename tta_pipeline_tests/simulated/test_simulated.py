@@ -14,6 +14,7 @@ from tta_pipeline_tests.simulated.planted import PLANTED
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 OF_METHODS = tuple(f"{method}/reset_each_shift" for method in METHODS)
+OF_DRAWS = tuple(f"{method}+batch/reset_each_shift" for method in ("cotta", "rotta", "roid", "cmf", "rmt"))
 OF_PROTOCOLS = tuple(f"tent/{protocol}" for protocol in PROTOCOLS)
 OF_BOTH = tuple(f"{method}/{protocol}" for method in METHODS for protocol in PROTOCOLS)
 Lines = dict[str | None, dict[str, Any]]
@@ -30,7 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cases(root: Path) -> Lines:
     """What happened in each method, and in each protocol."""
-    return {line["case"]: line for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_PROTOCOLS))}
+    return {line["case"]: line for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_DRAWS + OF_PROTOCOLS))}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def faults(root: Path) -> Lines:
     return {line["planted"]: line for line in run("faults", root, *PLANTED)}
 
 
-@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_PROTOCOLS))
+@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_DRAWS + OF_PROTOCOLS))
 def test_predictions_are_those_of_the_cpu(cases: Lines, case: str):
     """To the last bit, and no memory is freed while a stream uses it."""
     assert cases[case]["cpu"] == cases[case]["simulated"]
@@ -69,6 +70,15 @@ def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: 
     steps = [waits.pop(_STEPS_OF_LAME, 0) for waits in (committed, found)]
     assert committed == found
     assert abs(steps[0] - steps[1]) <= 3
+
+
+@pytest.mark.parametrize("case", OF_DRAWS)
+def test_one_draw_for_a_batch_causes_no_other_wait(cases: Lines, case: str):
+    """The host knows what it drew: in no batch does it wait more often than where each image has its own draws."""
+    committed, found = waits_of_methods()[case.partition("+")[0]], most(cases[case]["waits"])
+
+    assert found
+    assert {} == {place: count for place, count in found.items() if count > committed.get(place, 0)}
 
 
 @pytest.mark.parametrize("method", ["source", "norm", "tent"])

@@ -1,0 +1,422 @@
+"""How the authors' objects are made: an adapter for each method, which gives them our hyperparameters by their names.
+
+`MD` is mariodoebler/test-time-adaptation, the authors' own repository for ROID and RMT, and the one that has the others
+for CIFAR; where a method has a repository of its own that can be imported, that one is compared.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torchvision import transforms
+
+from bench.parity.clones import imported, module, package
+from bench.parity.comparing import SEED, Predict, Setting
+from tta_pipeline.adaptation.augmentations import augmix_views, moco_view, weak_view
+from tta_pipeline.adaptation.memory_bank import BalancedBank
+
+_RandomAffine = transforms.RandomAffine
+NOMINAL = 1000
+"""Number of classes that COME's code has written in it."""
+
+
+# Common parts.
+
+
+def _optimizer(at: Setting, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+    settings: Any = at.settings
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, lr=settings.lr, betas=(settings.momentum, 0.999))
+    return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov)
+
+
+def _prepared(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Parameter]]:
+    """Return the model as *code*, a module like Tent's, prepares it, and the parameters that it collects."""
+    network = code.configure_model(at.network)
+    return network, code.collect_params(network)[0]
+
+
+class _Features(nn.Module):
+    """A network without its last linear layer, which is the other part."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.last: nn.Linear = [each for each in network.modules() if isinstance(each, nn.Linear)][-1]
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        with self.last.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])):
+            self.network(images)
+        return kept[0]
+
+
+# The repositories of single methods.
+
+
+def tent(at: Setting) -> Predict:
+    """Make Tent."""
+    code = imported(at.clone, "tent")
+    network, parameters = _prepared(at, code)
+    made: Predict = code.Tent(network, _optimizer(at, parameters))
+    return made
+
+
+def eta_of_eata(at: Setting) -> Predict:
+    """Make EATA without Fisher information."""
+    code, settings = imported(at.clone, "eata"), _any(at)
+    network, parameters = _prepared(at, code)
+    made: Predict = code.EATA(
+        network,
+        _optimizer(at, parameters),
+        e_margin=settings.e_margin * math.log(at.num_classes),
+        d_margin=settings.d_margin,
+    )
+    return made
+
+
+def sar_of_sar(at: Setting) -> Predict:
+    """Make SAR."""
+    return _sar(at, "sar", "SAR")
+
+
+def _sar(at: Setting, name: str, of: str) -> Predict:
+    code, settings = imported(at.clone, name), _any(at)
+    network, parameters = _prepared(at, code)
+    sam = imported(at.clone, "sam").SAM
+    optimizer = sam(parameters, torch.optim.SGD, rho=settings.rho, lr=settings.lr, momentum=settings.momentum)
+    made: Predict = getattr(code, of)(network, optimizer, margin_e0=settings.e_margin * math.log(at.num_classes))
+    return made
+
+
+def tent_of_come(at: Setting) -> Predict:
+    """Make Tent with COME's loss."""
+    code = imported(at.clone, "tent_come")
+    network, parameters = _prepared(at, code)
+    made: Predict = code.Tent_COME(network, _optimizer(at, parameters), None)
+    return made
+
+
+def eta_of_come(at: Setting) -> Predict:
+    """Make EATA with COME's loss, without Fisher information."""
+    code, settings = imported(at.clone, "eata_come"), _any(at)
+    network, parameters = _prepared(at, code)
+    made: Predict = code.EATA_COME(
+        network,
+        _optimizer(at, parameters),
+        e_margin=settings.e_margin * math.log(at.num_classes),
+        d_margin=settings.d_margin,
+    )
+    return made
+
+
+def sar_of_come(at: Setting) -> Predict:
+    """Make SAR with COME's loss."""
+    return _sar(at, "sar_come", "SAR_COME")
+
+
+def rdumb(at: Setting) -> Predict:
+    """Make RDumb; its rate is written in its code, its other constants are set, and its count starts later."""
+    folder = at.clone / "models"
+    models = package(folder)
+    base = imported(at.clone, "models.registery", {"models": models})
+    functional = imported(at.clone, "models.functional", {"models": package(folder)})
+    vars(models).update(AdaptiveModel=base.AdaptiveModel, register=base.register, functional=functional)
+    code, settings = imported(at.clone, "models.rdumb", {"models": models}), _any(at)
+    made = code.RDumb(at.network)
+    made.e_margin = settings.e_margin * math.log(at.num_classes)
+    made.d_margin = settings.d_margin
+    made.total_steps = NOMINAL - settings.reset_every
+    return made
+
+
+def rotta(at: Setting) -> Predict:
+    """Make RoTTA."""
+    code, settings = imported(at.clone, "core.adapter.rotta"), _any(at)
+    own = SimpleNamespace(
+        MEMORY_SIZE=settings.memory_size, LAMBDA_T=settings.lambda_t, LAMBDA_U=settings.lambda_u, NU=settings.nu,
+        UPDATE_FREQUENCY=settings.update_frequency, ALPHA=settings.alpha,
+    )  # fmt: skip
+    cfg = SimpleNamespace(
+        ADAPTER=SimpleNamespace(RoTTA=own),
+        CORRUPTION=SimpleNamespace(NUM_CLASS=at.num_classes),
+        OPTIM=SimpleNamespace(STEPS=settings.steps),
+        INPUT=SimpleNamespace(SIZE=(32, 32), TTA_MEAN=0, TTA_STD=1),
+    )
+    with patch.object(transforms, "RandomAffine", _random_affine_of_their_time):
+        made: Predict = code.RoTTA(cfg, at.network, partial(_optimizer, at))
+    return made
+
+
+def _random_affine_of_their_time(
+    degrees: object, *, resample: object, fillcolor: object, **options: object
+) -> transforms.RandomAffine:
+    """Return torchvision's transform from arguments with names that it no longer has."""
+    return _RandomAffine(degrees, interpolation=resample, fill=fillcolor or 0, **options)
+
+
+def t3a(at: Setting) -> Predict:
+    """Make T3A on the two parts of a network."""
+    base = type("Algorithm", (nn.Module,), {"__init__": _algorithm})
+    stand_ins = {"domainbed.algorithms": module("domainbed.algorithms", Algorithm=base)}
+    code = imported(at.clone, "domainbed.adapt_algorithms", stand_ins)
+    features = _Features(at.network.eval())
+    parts = SimpleNamespace(featurizer=features, classifier=features.last)
+    options = {"filter_K": _any(at).filter_k, "cached_loader": False}
+    made = code.T3A(None, at.num_classes, None, options, parts)
+    return torch.no_grad()(partial(made, adapt=True))  # type: ignore[no-any-return]
+
+
+class _Headed(nn.Module):
+    """A network whose classifier is called as that of a ViT of timm."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.features = _Features(network.eval())
+        self.head: nn.Module = self.features.last
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.features(images))
+        return logits
+
+
+def neo(at: Setting) -> Predict:
+    """Make NEO for the classes that the network has."""
+    stand_ins = {
+        "utils": package(at.clone / "utils"),
+        "utils.utils": module("utils.utils", get_device=lambda: torch.device("cpu")),
+        "dataset": package(at.clone / "dataset"),
+    }
+    code = imported(at.clone, "tta_library.neo", stand_ins)
+    made = code.NEO(_Headed(at.network), at.num_classes)
+    made.imagenet_mask = None
+    return torch.no_grad()(made.forward)
+
+
+def _algorithm(self: Any, _shape: object, _num_classes: object, _num_domains: object, options: object) -> None:
+    nn.Module.__init__(self)
+    self.hparams = options
+
+
+_images_of_bank = BalancedBank.images
+
+
+def by_class(bank: BalancedBank) -> torch.Tensor:
+    """Return the images of *bank* by their classes, the order of theirs; it stays the order of the bank."""
+    bank._entries.sort(key=lambda entry: entry.label)  # noqa: SLF001 - an experiment
+    return _images_of_bank(bank)
+
+
+# MD.
+
+
+def _any(at: Setting) -> Any:
+    """Return the hyperparameters of the method at hand."""
+    return at.settings
+
+
+def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
+    """Return the configuration that every method of MD reads, with *sections* of the method."""
+    settings = _any(at)
+    has_step = hasattr(settings, "lr")
+    common = {
+        "MODEL": SimpleNamespace(EPISODIC=False, RESET_AFTER_NUM_UPDATES=0, ADAPTATION="", ARCH="", CKPT_PATH=""),
+        "CORRUPTION": SimpleNamespace(DATASET="cifar10_c"),
+        "OPTIM": SimpleNamespace(
+            STEPS=1,
+            METHOD="Adam" if has_step and settings.optimizer == "adam" else "SGD",
+            LR=settings.lr if has_step else 0,
+            BETA=settings.momentum if has_step else 0,
+            MOMENTUM=settings.momentum if has_step else 0,
+            NESTEROV=has_step and settings.nesterov,
+            WD=settings.weight_decay if has_step else 0,
+            DAMPENING=0,
+        ),
+        "TEST": SimpleNamespace(
+            WINDOW_LENGTH=1, BATCH_SIZE=at.batch_size, DEBUG=False,
+            N_AUGMENTATIONS=getattr(settings, "num_augmentations", 0),
+        ),
+        "SOURCE": SimpleNamespace(NUM_SAMPLES=getattr(settings, "fisher_size", -1), PERCENTAGE=1.0, NUM_WORKERS=0),
+        "M_TEACHER": SimpleNamespace(MOMENTUM=getattr(settings, "teacher_momentum", 0)),
+        "EATA": SimpleNamespace(
+            MARGIN_E0=getattr(settings, "e_margin", 0), D_MARGIN=getattr(settings, "d_margin", 0),
+            FISHER_ALPHA=getattr(settings, "fisher_alpha", 0),
+        ),
+        "MIXED_PRECISION": False,
+        "DATA_DIR": "",
+        "CKPT_DIR": str(at.scratch),
+    }  # fmt: skip
+    return SimpleNamespace(**{**common, **sections})
+
+
+def _stand_ins(at: Setting, folder: Path) -> dict[str, ModuleType]:
+    """Return what MD's methods import of its models and data: two parts of ours, and batches of ours."""
+
+    def split_up_model(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
+        features = _Features(network)
+        return features, features.last
+
+    class BaseModel(nn.Module):
+        def __init__(self, network: nn.Module, *_: object) -> None:
+            super().__init__()
+            self.features, self.last = split_up_model(network)
+            self.output_dim, self.num_classes = self.last.in_features, at.num_classes
+
+        def forward(self, images: torch.Tensor, *, return_feats: bool = False) -> object:
+            features = self.features(images)
+            logits = self.last(features)
+            return (features, logits) if return_feats else logits
+
+    models = module("models.model", ResNetDomainNet126=type("Absent", (), {}), split_up_model=split_up_model)
+    models.BaseModel = BaseModel  # type: ignore[attr-defined]
+    source = _SourceLoader(at.source_data, at.batch_size)
+    return {
+        "methods": package(folder / "methods"),
+        "models": package(folder / "models"),
+        "models.model": models,
+        "datasets": package(folder / "datasets"),
+        "datasets.data_loading": module("datasets.data_loading", get_source_loader=lambda **_: (None, source)),
+    }
+
+
+class _SourceLoader(list[Any]):
+    """Batches of clean images and their labels; a loader has a batch size."""
+
+    def __init__(self, batches: Sequence[Any], batch_size: int) -> None:
+        super().__init__(batches)
+        self.batch_size = batch_size
+
+
+def _made_of_md(at: Setting, name: str, of: str, *, folder: str = "classification", **sections: SimpleNamespace) -> Any:
+    """Return the object of the class *of* in MD's file *name*."""
+    scripts = at.clone / folder
+    code = imported(scripts, f"methods.{name}", _stand_ins(at, scripts))
+    at.network.model_preprocess = None  # type: ignore[assignment]
+    return getattr(code, of)(_cfg(at, **sections), at.network, at.num_classes)
+
+
+def of_md(name: str, of: str, **sections: Callable[[Any], Mapping[str, object]]) -> Callable[[Setting], Predict]:
+    """Return the adapter of a method of MD that takes images alone.
+
+    *sections* of the configuration follow from our hyperparameters.
+    """
+
+    def theirs(at: Setting) -> Predict:
+        made: Predict = _made_of_md(
+            at, name, of, **{key: SimpleNamespace(**make(at.settings)) for key, make in sections.items()}
+        )
+        return made
+
+    return theirs
+
+
+def rmt(at: Setting) -> Predict:
+    """Make RMT; it draws its projector as ours does."""
+    settings = _any(at)
+    made: Predict = _made_of_md(
+        at,
+        "rmt",
+        "RMT",
+        CONTRAST=SimpleNamespace(
+            MODE="all", TEMPERATURE=settings.temperature, PROJECTION_DIM=settings.projection_dim
+        ),
+        RMT=SimpleNamespace(
+            LAMBDA_CE_SRC=settings.lambda_ce_src, LAMBDA_CE_TRG=settings.lambda_ce_trg,
+            LAMBDA_CONT=settings.lambda_cont, NUM_SAMPLES_WARM_UP=settings.num_samples_warm_up,
+        ),
+    )  # fmt: skip
+    return made
+
+
+def lame(at: Setting) -> Predict:
+    """Make LAME; it returns assignments."""
+    settings = _any(at)
+    made: Predict = _made_of_md(
+        at,
+        "lame",
+        "LAME",
+        LAME=SimpleNamespace(
+            AFFINITY=settings.affinity, KNN=settings.knn, SIGMA=1.0, FORCE_SYMMETRY=settings.force_symmetry
+        ),
+    )
+    return made
+
+
+def asr(at: Setting) -> Predict:
+    """Make EATA with ASR, without Fisher information."""
+    settings = _any(at)
+    made: Predict = _made_of_md(
+        at,
+        "eata",
+        "EATA",
+        folder="",
+        ASR=SimpleNamespace(
+            ON=True, M0=settings.asr_mu_0, P0=settings.asr_lambda_0, A0=settings.asr_alpha, R0=settings.asr_r_0,
+            R1=settings.asr_lambda_r,
+        ),
+    )  # fmt: skip
+    return made
+
+
+def _made_adacontrast(at: Setting) -> Any:
+    settings = _any(at)
+    made = _made_of_md(
+        at,
+        "adacontrast",
+        "AdaContrast",
+        CONTRAST=SimpleNamespace(TEMPERATURE=settings.temperature),
+        ADACONTRAST=SimpleNamespace(
+            QUEUE_SIZE=settings.queue_size, CONTRAST_TYPE="class_aware", CE_TYPE="standard", ALPHA=1, BETA=1, ETA=1,
+            DIST_TYPE="cosine", CE_SUP_TYPE="weak_strong", REFINE_METHOD="nearest_neighbors",
+            NUM_NEIGHBORS=settings.num_neighbors,
+        ),
+    )  # fmt: skip
+    directions, labels = at.ours._keys.rows()  # type: ignore[attr-defined] # noqa: SLF001 - the same random keys to start with
+    made.model.mem_feat.copy_(directions.T)
+    made.model.mem_labels.copy_(labels)
+    return made
+
+
+def adacontrast(at: Setting) -> Predict:
+    """Make AdaContrast; its loader gives it views, and ours are those that our method draws."""
+    made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
+    views = (weak_view, moco_view, moco_view)
+    return lambda images: made([images, *(view(images, generator) for view in views)])
+
+
+def adacontrast_with_labels_later(at: Setting) -> Predict:
+    """Make AdaContrast that puts keys and labels of a batch into its queue after the loss."""
+    made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
+    enter, waiting = made.model.update_memory, []
+    made.model.update_memory = lambda *arguments: waiting.append(arguments)
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = made([images, *(view(images, generator) for view in (weak_view, moco_view, moco_view))])
+        enter(*waiting.pop())
+        return logits
+
+    return predict
+
+
+def image_by_image(name: str, of: str) -> Callable[[Setting], Predict]:
+    """Return the adapter of MEMO or TTAug, whose loader gives each image with its views: those that ours draws."""
+
+    def theirs(at: Setting) -> Predict:
+        settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+        made = _made_of_md(at, name, of, BN=SimpleNamespace(ALPHA=1 / (settings.prior_strength + 1)))
+        made.episodic = hasattr(settings, "lr")
+
+        def predict(images: torch.Tensor) -> torch.Tensor:
+            views = augmix_views(images, generator, num_views=settings.num_augmentations, crop=settings.crop)
+            pairs = zip(torch.split(images, 1), views, strict=True)
+            return torch.cat([made([image, *torch.split(of_it, 1)]) for image, of_it in pairs])
+
+        return predict
+
+    return theirs

@@ -1,0 +1,62 @@
+"""Modules of clones: imported as the authors' scripts do, and forgotten, since each repository has its `methods`."""
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+
+def imported(folder: Path, name: str, stand_ins: Mapping[str, ModuleType] | None = None) -> ModuleType:
+    """Return the module *name* of the authors' scripts in *folder*.
+
+    Args:
+        folder: What the scripts have as their first import path.
+        name: The module, as the scripts import it.
+        stand_ins: Modules that take the place of others in imports: those that read data or make models, and packages
+            that import everything.
+    """
+    with _first_on_the_path(folder, stand_ins or {}):
+        return importlib.import_module(name)
+
+
+@contextmanager
+def _first_on_the_path(folder: Path, stand_ins: Mapping[str, ModuleType]) -> Iterator[None]:
+    before = dict(sys.modules)
+    own = {path.stem for path in folder.iterdir()} | set(stand_ins)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in own:
+            del sys.modules[name]
+    sys.modules.update(stand_ins)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - set(before):
+            if name.partition(".")[0] in own:
+                del sys.modules[name]
+        sys.modules.update(before)
+
+
+def package(folder: Path) -> ModuleType:
+    """Return an empty package whose modules are the files in *folder*."""
+    module = ModuleType(folder.name)
+    module.__path__ = [str(folder)]
+    return module
+
+
+def module(name: str, **contents: object) -> ModuleType:
+    """Return a module that has only *contents*."""
+    made = ModuleType(name)
+    vars(made).update(contents)
+    return made
+
+
+def commit(clone: Path) -> str:
+    """Return the commit that is checked out in *clone*, or "unknown"."""
+    command = ["git", "-C", str(clone), "rev-parse", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else "unknown"

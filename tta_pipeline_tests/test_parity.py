@@ -1,0 +1,161 @@
+"""The comparison with authors' code finds what is equal, what is not, and what is not there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench.parity.__main__ import run
+from bench.parity.adapters import tent
+from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
+from bench.parity.comparisons import COMPARISONS
+from bench.parity.table import document
+from tta_pipeline.adaptation import METHODS
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
+
+TENT = """
+import helper
+import torch
+from torch import nn
+
+
+def configure_model(model):
+    model.requires_grad_(False)
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.requires_grad_(True)
+            layer.track_running_stats, layer.running_mean, layer.running_var = False, None, None
+    return model
+
+
+def collect_params(model):
+    return [p for p in model.parameters() if p.requires_grad], []
+
+
+class Tent(nn.Module):
+    def __init__(self, model, optimizer):
+        super().__init__()
+        self.model, self.optimizer = model, optimizer
+
+    def forward(self, images):
+        logits = self.model(images)
+        (helper.entropy(logits).mean() * FACTOR + torch.zeros(()).cuda()).backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return logits
+"""
+HELPER = "def entropy(x):\n    return -(x.softmax(1) * x.log_softmax(1)).sum(1)\n"
+PLAIN = Comparison(
+    title="tent", method="tent", repository="someone/tent", theirs=tent, changes={"optimizer": "sgd", "lr": 0.05}
+)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """A few small batches, and a small model that is sure of some of them."""
+    generator = torch.Generator().manual_seed(0)
+    stream = [(images, torch.randint(NUM_CLASSES, (len(images),), generator=generator)) for images in contrasts()]
+    return Scene(
+        network=surer(batch_norm_model()), num_classes=NUM_CLASSES, stream=stream, source_data=source_batches()
+    )
+
+
+@pytest.fixture
+def authors(tmp_path: Path) -> Callable[[str], Path]:
+    """A folder with a second implementation of Tent, whose loss has a factor."""
+
+    def folder(factor: str) -> Path:
+        (tmp_path / "tent").mkdir()
+        (tmp_path / "tent" / "tent.py").write_text(TENT.replace("FACTOR", factor))
+        (tmp_path / "tent" / "helper.py").write_text(HELPER)
+        return tmp_path
+
+    return folder
+
+
+def test_a_second_implementation_is_equal(scene: Scene, authors):
+    """Over all batches, though it imports a module beside it and asks for CUDA; errors are those of the labels."""
+    found = run([PLAIN], scene, authors("1"))["tent"]
+
+    assert found.is_equal
+    assert (80, 0) == (found.num_images, found.num_differing)
+    assert found.logit_difference < 1e-4
+    assert 0.3 < found.our_error == found.their_error < 1
+    assert [] == unexplained({"tent": found}, [PLAIN])
+
+
+def test_another_step_is_found(scene: Scene, authors):
+    """A tenth more of the gradient is a difference without a reason."""
+    found = run([PLAIN], scene, authors("1.1"))
+
+    assert not found["tent"].is_equal
+    assert ["tent"] == unexplained(found, [PLAIN])
+
+
+def test_a_reason_is_a_reason_only_if_nothing_differs_without_it(scene: Scene, authors):
+    """The comparison without the reason must be there, and be equal."""
+    slower = {**PLAIN.changes, "lr": 0.055}
+    explained = replace(PLAIN, title="slower", changes=slower, reason="another rate", shown_by="tent")
+    wrongly = replace(explained, shown_by="slower")
+    comparisons = [explained, PLAIN]
+    theirs = authors("1")
+    # The rate of their optimiser follows ours, so that the factor of the loss is the difference.
+    (theirs / "tent" / "tent.py").write_text(
+        TENT.replace("FACTOR", "(1 if self.optimizer.param_groups[0]['lr'] == 0.05 else 2)")
+    )
+    found = run(comparisons, scene, theirs)
+
+    assert [False, True] == [found[each.title].is_equal for each in comparisons]
+    assert [] == unexplained(found, comparisons)
+    assert ["slower"] == unexplained(found, [wrongly])
+    assert ["slower"] == unexplained({"slower": found["slower"]}, [explained])
+
+
+def test_what_is_not_there_is_left_out_by_name(scene: Scene, tmp_path: Path):
+    """Nothing is run, nothing is wrong, and the page names it."""
+    found = run([PLAIN], scene, tmp_path)
+    page = document([PLAIN], found, commits={}, scene="A scene.")
+
+    assert {} == found
+    assert [] == unexplained(found, [PLAIN])
+    assert "left out, since there was no clone: `tent` (someone/tent)" in page
+
+
+def test_the_page_says_what_was_found():
+    """A row for each comparison, with its reason below, and the commit of its code."""
+    found = Agreement(
+        num_images=1600, num_differing=3, first_logit_difference=0.25, logit_difference=2, first_largest_logit=20,
+        our_error=0.255, their_error=0.25, num_resets=2,
+    )  # fmt: skip
+    explained = replace(PLAIN, reason="another rate", shown_by="the same rate")
+    page = document([explained], {"tent": found}, commits={"someone/tent": "abc"}, scene="A scene.")
+    row = "tent | someone/tent | `optimizer` sgd, `lr` 0.05, 2 resets | 1,600 | 3 | 2e-01 | 2e+00 | 25.50 | 25.00"
+
+    assert f"| {row} | differs, explained |" in page
+    assert "- tent: another rate. Without: the same rate." in page
+    assert "- someone/tent, `abc`" in page
+
+
+def test_every_method_is_compared():
+    """And each reason is shown by a comparison that is there, of the same method and code."""
+    titles = {each.title: each for each in COMPARISONS}
+
+    assert set(METHODS) == {each.method for each in COMPARISONS}
+    assert len(COMPARISONS) == len(titles)
+    for each in COMPARISONS:
+        assert bool(each.reason) == bool(each.shown_by)
+        if each.reason:
+            without = titles[each.shown_by]
+            assert (each.method, each.repository) == (without.method, without.repository)
+
+
+def test_a_network_is_widened_without_a_change_of_its_logits(scene: Scene):
+    """The outputs that are added are last, and no image gets them."""
+    images = contrasts()[0]
+    found = scene.widened(12).network(images)
+
+    torch.testing.assert_close(scene.network(images), found[:, :NUM_CLASSES])
+    assert 12 == found.shape[1]
+    assert (found[:, NUM_CLASSES:] == -20).all()
