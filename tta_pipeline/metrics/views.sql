@@ -413,7 +413,7 @@ COMMENT ON COLUMN visit_errors.sd_error IS 'Standard deviation over seeds; NULL 
 COMMENT ON COLUMN visit_errors.clean_error IS 'The same over clean images alone; NULL if the stream has none';
 COMMENT ON COLUMN visit_errors.diverged IS 'Whether the error of a segment is that of a broken model';
 
-CREATE MACRO progress_by(num_images) AS TABLE
+CREATE MACRO progress_by(every) AS TABLE
 WITH unadapted AS (
     SELECT
         benchmark, shift_set, subset, weights_sha256, corruption, severity,
@@ -478,9 +478,9 @@ SELECT
     any_value(generated) AS generated
 FROM placed
 JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
-GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // num_images
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
-COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream, a row for about each num_images images: the batches that begin among them';
+COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream, a row for about every images of a segment: the batches that begin among them';
 
 CREATE VIEW stream_progress AS
 FROM progress_by(1000);
@@ -528,7 +528,7 @@ COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the
 
 CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
 WITH delays AS (
-    SELECT *, num_correct / num_samples AS accuracy, greatest(0, compute_s - budget_s) AS overhead_s
+    SELECT *, greatest(0, compute_s - budget_s) AS overhead_s
     FROM evaluation_batches
     SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
     WHERE num_correct IS NOT NULL
@@ -550,9 +550,9 @@ SELECT
     sum(linear * num_correct) / sum(num_samples) AS linear_utility,
     sum(decayed * num_correct) / sum(num_samples) AS continuous_utility,
     sum(decayed * num_samples) / sum(num_samples) AS timeliness,
-    continuous_utility - accuracy * timeliness AS alignment
+    sum(decayed * num_correct) / sum(num_samples) - accuracy * timeliness AS alignment
 FROM valued
-GROUP BY ALL
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
 COMMENT ON MACRO TABLE utility_in_time IS 'What the predictions of each pass are worth if they are late: those of a batch are ready after its compute_s, whose part above budget_s costs; all is lost, or half of it by hyperbolic decay, at threshold_s';
 

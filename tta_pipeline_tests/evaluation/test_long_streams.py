@@ -22,6 +22,7 @@ from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluate
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
 KILLED = """
 import json, os, sys
+from pathlib import Path
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
