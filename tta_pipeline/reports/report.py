@@ -28,8 +28,8 @@ from tta_pipeline.reports.error_figures import (
 )
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
-from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.progress_figures import progress_lines
+from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
 

@@ -50,7 +50,8 @@ def record_segment(
     }  # fmt: skip
     publish_record(
         Locations(root=root).results(facts["benchmark"]), kind="evaluations",
-        name=f"tent/5/{position:03d}-{corruption}-5", run_id="run", started_at="2026-01-01T00:00:00+00:00", facts=facts,
+        name=f"tent/{facts['stream']}/{position:03d}-{corruption}-5", run_id="run",
+        started_at="2026-01-01T00:00:00+00:00", facts=facts,
     )  # fmt: skip
 
 
