@@ -34,6 +34,10 @@ class Protocol(Section):
     """Order of corruptions in continual and gradual streams: as in papers, or permuted by the experiment's seed."""
     clean: Literal["never", "at_end", "after_each"] = "never"
     """When a continual stream returns to clean images, which measures forgetting (EATA, section 4)."""
+    recurring: int = Field(default=1, ge=1, le=1000)
+    """Number of visits of a continual or gradual stream, 1 to 1,000: the stream is repeated without a reset (recurring
+    TTA: Hoang et al. 2024, "Persistent test-time adaptation", who visit 20 times). An order other than stored is drawn
+    anew in each visit, as in their code."""
     window: int = Field(default=1, ge=1, le=100_000)
     """Number of newest images, at most 100,000, that the method gets at batch size 1; only the last is
     predicted."""
@@ -57,6 +61,8 @@ class Protocol(Section):
             raise ValueError(f"found order {self.order} and delta {self.delta}; expected delta with dirichlet, as 0.1")
         if self.corruption_order == "seeded" and self.shift not in ("continual", "gradual"):
             raise ValueError(f"found corruption_order seeded with shift {self.shift}; expected continual or gradual")
+        if self.recurring > 1 and self.shift not in ("continual", "gradual"):
+            raise ValueError(f"found recurring {self.recurring} with shift {self.shift}; expected continual or gradual")
         if self.clean != "never" and self.shift != "continual":
             raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
         if self.shift == "slow" and self.order != "stored":
@@ -67,10 +73,11 @@ class Protocol(Section):
 
     @property
     def name(self) -> str:
-        """Name of the protocol in tables; a benchmark file can use it too."""
+        """Name of the protocol in tables; a benchmark file can use it too, unless the stream is recurring."""
+        recurring = "recurring_" if self.recurring > 1 else ""
         if self.order not in ("by_class", "dirichlet"):
-            return self.shift
-        return _CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}"
+            return recurring + self.shift
+        return recurring + (_CORRELATED if self.shift == "continual" else f"{self.shift}_{_CORRELATED}")
 
     @property
     def partitioned_by(self) -> Literal["cell", "severity", "nothing"]:

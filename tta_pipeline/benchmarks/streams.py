@@ -16,6 +16,13 @@ class Segment:
     """Position of the segment in the stream, from 0."""
     cells: tuple[Cell, ...]
     """Cells of the segment: one, or those that are mixed."""
+    visit: int | None = None
+    """Number of the visit in a recurring stream, from 1; None in other streams."""
+
+    def order_seed(self, seed: int) -> int:
+        """Return the seed of the order of its samples in a stream of *seed*: each visit has its own."""
+        # The first visit is the stream as it is without others, whose results it can be compared with.
+        return seed if self.visit in (None, 1) else random.Random(f"{seed}, visit {self.visit}").getrandbits(63)  # noqa: S311 - not a secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +62,11 @@ def plans(benchmark: Benchmark, experiment_name: str, key: PartitionKey) -> tupl
 
 
 def _segments(benchmark: Benchmark, experiment_name: str, key: PartitionKey, seed: int) -> Iterator[Segment]:
-    every = [(key,)] if isinstance(key, Cell) else _stretches(benchmark, experiment_name, key, seed)
-    for position, cells in enumerate(every):
-        yield Segment(position=position, cells=cells)
+    every = [(key,)] if isinstance(key, Cell) else list(_stretches(benchmark, experiment_name, key, seed))
+    num_visits = benchmark.experiments[experiment_name].protocol.recurring
+    for number in range(num_visits * len(every)):
+        visit, place = divmod(number, len(every))
+        yield Segment(position=number, cells=every[place], visit=visit + 1 if num_visits > 1 else None)
 
 
 def _stretches(benchmark: Benchmark, experiment_name: str, key: StreamKey, seed: int) -> Iterator[tuple[Cell, ...]]:

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypedDict
 
@@ -35,7 +35,13 @@ from tta_pipeline.evaluation.kept_features import (
 from tta_pipeline.evaluation.machine import load_average, machine_facts
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.open_stream import OpenStream
-from tta_pipeline.evaluation.outcome import CellResult, Measured, cell_results, require_every_sample_once
+from tta_pipeline.evaluation.outcome import (
+    CellResult,
+    Measured,
+    cell_results,
+    require_every_sample_once,
+    together,
+)
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
@@ -65,6 +71,8 @@ class Identity:
     fingerprint: Fingerprint
     code_sha256: str
     """sha256 of the method's source."""
+    visit: int | None = None
+    """Number of the visit in a recurring stream, from 1; None in other streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +86,16 @@ class CleanBatches:
         """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,), on the device."""
         for batch in on_device(self.stream, self.device):
             yield as_floats(batch.images), batch.labels.to(self.device, non_blocking=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """When the evaluation of a segment stops to save what it has."""
+
+    every: int
+    """Number of samples between two stops; rounded up to whole batches, so that it changes no prediction."""
+    save: Callable[[int, Measured], None]
+    """Called with the number of parts that are done, and the last of them."""
 
 
 class _LoaderSettings(TypedDict):
@@ -168,11 +186,24 @@ class Evaluator:
         )
 
     def evaluate(
-        self, opened: OpenStream, identity: Identity, advance: Callable[[int], None]
+        self,
+        opened: OpenStream,
+        identity: Identity,
+        advance: Callable[[int], None],
+        *,
+        done: Sequence[Measured] = (),
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[CellResult, ...]:
         """Evaluate an opened stream; return a result for each of its cells. Call *advance* with each batch's size.
 
         The method continues from its current state; call `start` before the first segment of a stream.
+
+        Args:
+            opened: The stream.
+            identity: What is evaluated.
+            advance: Called with the size of each batch.
+            done: Parts of the stream that were evaluated before an interruption; those to come are evaluated now.
+            checkpoint: When to stop in between, and what is done then; None: the stream is one part.
 
         Raises:
             StreamError: a sample cannot be read or decoded, or its loose file has other bytes than the manifest.
@@ -186,24 +217,29 @@ class Evaluator:
             with self._arithmetic():
                 kept = self._kept_features(self._driver, opened, identity)
             features = kept.read() if kept else None
-            stream = self._loader(opened, order, features)
+            num_done = sum(len(part.collected.samples.indices) for part in done)
+            parts = self._parts(order, num_done, checkpoint)
+            stream = self._loader(opened, order, features, next(parts))
         self._ranks.require_stateless(self._driver)
-        with self._arithmetic(), _sharing(self._driver.method, kept, features):
-            measured = measure(
-                self._driver,
-                stream,
-                device=self._device,
-                precision=self._experiment.precision,
-                advance=advance,
-                ranks=self._ranks,
-            )
+        advance(num_done)
+        measured = list(done)
+        # What an earlier process captured is lost with it.
+        with self._arithmetic(), _sharing(self._driver.method, None if done and features is None else kept, features):
+            while True:
+                measured.append(self._measured(self._driver, stream, advance))
+                part = next(parts, None)
+                if part is None or checkpoint is None:
+                    break
+                checkpoint.save(len(measured), measured[-1])
+                stream = self._loader(opened, order, features, part)
+        whole = together(measured)
         self._require_unchanged(opened, order)
         if self._ranks.is_first:
-            require_every_sample_once(measured.collected.samples.indices, opened)
+            require_every_sample_once(whole.collected.samples.indices, opened)
         return tuple(
             cell_results(
                 opened,
-                measured,
+                whole,
                 device=self._device,
                 pipeline_setup_s=setup.wall_s,
                 load=load,
@@ -212,6 +248,24 @@ class Evaluator:
                 ),
             )
         )
+
+    def _measured(
+        self, driver: ProtocolDriver, stream: Stream | BatchLoader, advance: Callable[[int], None]
+    ) -> Measured:
+        return measure(
+            driver,
+            stream,
+            device=self._device,
+            precision=self._experiment.precision,
+            advance=advance,
+            ranks=self._ranks,
+        )
+
+    def _parts(self, order: StreamOrder, num_done: int, checkpoint: Checkpoint | None) -> Iterator[slice]:
+        """Yield the parts of *order* to evaluate after the first *num_done* samples, each of whole batches."""
+        batch_size = self._experiment.batch_size
+        step = len(order) if checkpoint is None else -(-checkpoint.every // batch_size) * batch_size
+        return (slice(start, min(start + step, len(order))) for start in range(num_done, len(order), step))
 
     def state_dict(self) -> StateDict:
         """Return a copy of the state that the next segment of the stream depends on, for `torch.save`."""
@@ -270,8 +324,11 @@ class Evaluator:
             num_samples=len(opened.order),
         )  # fmt: skip
 
-    def _loader(self, opened: OpenStream, order: StreamOrder, features: torch.Tensor | None) -> Stream | BatchLoader:
-        """Return the samples of *order*, from *features* or by the experiment's loader, in the same batches."""
+    def _loader(
+        self, opened: OpenStream, whole: StreamOrder, features: torch.Tensor | None, part: slice
+    ) -> Stream | BatchLoader:
+        """Return the samples of *part* of the order *whole*, from *features* or by the experiment's loader."""
+        order = whole if part == slice(0, len(whole)) else replace(whole, indices=whole.indices[part])
         settings = _LoaderSettings(
             order=order,
             batch_size=self._experiment.batch_size,
@@ -280,7 +337,7 @@ class Evaluator:
             pin_memory=pins_memory(self._device),
         )
         if features is not None:
-            return FeatureLoader(shard_set=opened.joined, features=features, **settings)
+            return FeatureLoader(shard_set=opened.joined, features=features[part], **settings)
         if opened.loose_files:
             return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
         if self._experiment.loader == "webdataset":
@@ -347,6 +404,7 @@ class Evaluator:
             Evaluation,
             stream=identity.stream,
             position=identity.position,
+            visit=identity.visit,
             seed=identity.seed,
             fingerprint=identity.fingerprint.sha256,
             fingerprint_parts=identity.fingerprint.text,

@@ -71,6 +71,8 @@ def fingerprint(
     settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
     if experiment.loader == "indexed":
         del settings["loader"]  # as before there were others: results keep their fingerprints
+    if experiment.protocol.recurring == 1:
+        del settings["protocol"]["recurring"]
     if not experiment.deterministic:
         del settings["deterministic"]
     if experiment.subset and experiment.subset.listed:

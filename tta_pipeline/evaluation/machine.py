@@ -25,6 +25,8 @@ class Machine:
     """Number of decoding threads of each process; 0: as many as pay (`decoding_threads`)."""
     streams_per_device: int = 1
     """Number of runs that share an accelerator; on a CPU it means nothing."""
+    checkpoint_every: int = 100_000
+    """Images of a segment after which its state is saved, so that a kill loses no more; it changes no prediction."""
     decoded_folder: str = ""
     """Folder that keeps cells as decoded pixels for the next experiment; if empty, they are not kept."""
     decoded_limit_bytes: int = 0

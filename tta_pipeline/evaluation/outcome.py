@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,10 +13,10 @@ import torch
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import peak_gib
 from tta_pipeline.evaluation.calibration import calibration_bins
-from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
+from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean
+from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean, joined
 from tta_pipeline.evaluation.timing import peak_rss_gib
 from tta_pipeline.records.evaluation import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.manifest import Manifest
@@ -41,6 +41,21 @@ class Measured:
 
     collected: Pass
     counters: Mapping[str, int]
+
+
+def together(parts: Sequence[Measured]) -> Measured:
+    """Return *parts* of a stream, in their order, as one pass."""
+    if len(parts) == 1:
+        return parts[0]
+    passes = [part.collected for part in parts]
+    return Measured(
+        collected=Pass(
+            samples=joined([each.samples for each in passes]),
+            batches=tuple(batch for each in passes for batch in each.batches),
+            wall_s=sum(each.wall_s for each in passes),
+        ),
+        counters={name: sum(part.counters[name] for part in parts) for name in parts[0].counters},
+    )
 
 
 def cell_results(
@@ -197,15 +212,20 @@ def _timing(collected: Pass, part: CellShare) -> dict[str, Any]:
         "starved_s": part.of(sum(batch.starved_s for batch in collected.batches)),
         "host_to_device_s": part.of(sum(batch.host_to_device_s for batch in collected.batches)),
         "compute_s": part.of(sum(batch.compute_s for batch in collected.batches)),
-        "batches": NO_BATCHES if part.num_before else _in_columns(collected.batches),
+        "batches": NO_BATCHES if part.num_before else _in_columns(collected),
     }
 
 
-def _in_columns(batches: Sequence[BatchTiming]) -> Batches:
+def _in_columns(collected: Pass) -> Batches:
     # Rounded to nanoseconds: further digits of a clock are noise, and long numbers are slow to read.
-    return Batches(
-        **{field.name: tuple(round(getattr(batch, field.name), 9) for batch in batches) for field in fields(Batches)}
-    )
+    times = {
+        name: tuple(round(getattr(batch, name), 9) for batch in collected.batches)
+        for name in ("data_wait_s", "host_to_device_s", "compute_s")
+    }
+    sizes = [batch.num_samples for batch in collected.batches]
+    correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
+    num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
+    return Batches(num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()), **times)
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:

@@ -18,12 +18,12 @@ from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, device_type, leased_device
 from tta_pipeline.evaluation.benchmark_model import benchmark_model
-from tta_pipeline.evaluation.evaluator import Evaluator, Identity
+from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.evaluation.outcome import CellResult
+from tta_pipeline.evaluation.outcome import CellResult, Measured
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
@@ -156,17 +156,19 @@ class ExperimentRunner:
     def evaluate(self, key: PartitionKey) -> None:
         """Evaluate and record the streams at *key* that `plan` found unfinished.
 
-        An interrupted stream continues after the last recorded segment, from the state saved then, unless *anew* is
-        set.
+        An interrupted stream continues from the newest state: the last inside the segment that was interrupted, or that
+        after the last recorded segment. With *anew* it begins anew.
 
         Raises:
             ManifestError, StreamError, EvaluationError: see `Evaluator.evaluate`.
             StoppedError: this process was asked to end; the segments before are recorded.
         """
         for plan in self._todo.pop(key):
-            for segment in plan.segments[self._begin(plan) :]:
+            position, done = self._begin(plan)
+            for segment in plan.segments[position:]:
                 require_time_left()
-                self._evaluate(_Step(plan, segment))
+                self._evaluate(_Step(plan, segment), done)
+                done = []
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
         """Return the evaluation of each cell in each stream at *key*, as `plan` found it or `evaluate` recorded it.
@@ -220,27 +222,46 @@ class ExperimentRunner:
         if standing.problem or (standing.stored and not standing.is_unproven):
             self._tell(f"{_named(standing.place)} is evaluated again: {standing.reason}")
 
-    def _begin(self, plan: Plan) -> int:
-        """Restore the method to where *plan* was interrupted, or to the source model; return the next segment."""
+    def _begin(self, plan: Plan) -> tuple[int, list[Measured]]:
+        """Restore the method to where *plan* was interrupted, or to the source model.
+
+        Returns:
+            The position of the next segment, and the parts of it that are done.
+        """
         self._evaluator.start(self._manifest(plan.segments[0].cells[0]), seed=plan.seed)
         num_finished = 0 if self._anew else self._num_finished(plan)
-        if num_finished in (0, len(plan.segments)):
-            return 0
-        done = [each.sha256 for each in self._fingerprints(plan)[:num_finished]]
-        found = self._states(plan).newest(done, self._tell)
+        if self._anew or num_finished == len(plan.segments):
+            return 0, []
+        states, where = self._states(plan), f"position {{}} of {len(plan.segments)}"
+        fingerprints = [each.sha256 for each in self._fingerprints(plan)]
+        if self._has_checkpoints and (within := states.newest_within(fingerprints[num_finished], self._tell)):
+            state, done = within
+            self._evaluator.load_state_dict(state)
+            num_samples = sum(len(part.collected.samples.indices) for part in done)
+            self._tell(f"stream {plan.key.key} continues at {where.format(num_finished)}, after {num_samples:,} images")
+            return num_finished, done
+        found = states.newest(fingerprints[:num_finished], self._tell)
         if found is None:
-            return 0
+            return 0, []
         position, state = found
         self._evaluator.load_state_dict(state)
-        self._tell(f"stream {plan.key.key} continues at position {position} of {len(plan.segments)}")
-        return position
+        self._tell(f"stream {plan.key.key} continues at {where.format(position)}")
+        return position, []
+
+    @property
+    def _has_checkpoints(self) -> bool:
+        """Whether states are saved inside segments.
+
+        Several processes evaluate only methods without a state; other loaders cannot begin in the middle.
+        """
+        return self._ranks.num_ranks == 1 and self._experiment.spec.loader == "indexed"
 
     def _num_finished(self, plan: Plan) -> int:
         """Return the number of leading segments that are finished."""
         left = (place.segment.position for place in places_of(plan) if place not in self._rows)
         return next(left, len(plan.segments))
 
-    def _evaluate(self, step: _Step) -> None:
+    def _evaluate(self, step: _Step, done: Sequence[Measured]) -> None:
         started_at = now()
         opened, held = self._held(step)
         with held:
@@ -249,15 +270,31 @@ class ExperimentRunner:
             identity = Identity(
                 stream=step.plan.key.key,
                 position=step.segment.position,
+                visit=step.segment.visit,
                 seed=step.plan.seed,
                 fingerprint=self._fingerprints(step.plan)[step.segment.position],
                 code_sha256=self._code_sha256,
             )
             what = ", ".join(dict.fromkeys(cell.key for cell in step.segment.cells[:3]))
             progress = Progress(self._tell, what=what, total=len(opened.order))
-            results = self._evaluator.evaluate(opened, identity, progress.advance)
+            results = self._evaluator.evaluate(
+                opened, identity, progress.advance, done=done, checkpoint=self._checkpoint(step, identity, len(done))
+            )
         if self._ranks.is_first:
             self._record(step, results, started_at)
+
+    def _checkpoint(self, step: _Step, identity: Identity, num_done: int) -> Checkpoint | None:
+        """Return what saves the state inside the segment of *step*, of which *num_done* parts are done."""
+        if not self._has_checkpoints:
+            return None
+        states, fingerprint = self._states(step.plan), identity.fingerprint.sha256
+        states.forget_within(fingerprint, after=num_done)
+
+        def save(number: int, part: Measured) -> None:
+            states.save_within(fingerprint, number, self._evaluator.state_dict(), part)
+            require_time_left()
+
+        return Checkpoint(every=self._machine.checkpoint_every, save=save)
 
     def _record(self, step: _Step, results: Sequence[CellResult], started_at: str) -> None:
         """Record *results*; if the stream continues, save its state first, so that a kill loses only one segment."""
@@ -399,7 +436,7 @@ class ExperimentRunner:
                 folders,
                 belonging=[experiment.belonging(cell) for cell in step.segment.cells],
                 experiment=experiment.spec,
-                seed=step.plan.seed,
+                seed=step.segment.order_seed(step.plan.seed),
                 staging_s=staging.wall_s if stage else 0.0,
                 list_files=self._list_files,
             )

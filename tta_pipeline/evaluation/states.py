@@ -4,15 +4,18 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 import torch
 
 from tta_pipeline.adaptation.snapshot import StateDict
+from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
+from tta_pipeline.evaluation.outcome import Measured
+from tta_pipeline.evaluation.scores import Samples
 from tta_pipeline.files import read_file, write_atomically
 
-_NAME = re.compile(r"[0-9a-f]{64}\.state")
+_NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
 _HEAD_BYTES = 64
 _MOST_BYTES = 2**38
 NUM_KEPT = 2
@@ -21,16 +24,23 @@ NUM_KEPT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class States:
-    """The states of one stream, each named after the fingerprint of the segment after which it was saved."""
+    """The states of one stream, each named after the fingerprint of the segment after which it was saved.
+
+    A state inside a segment has a number too: that of the parts of the segment that are done. What was measured in a
+    part is in a file of its own, so that the bytes written grow with the stream, and not with its square.
+    """
 
     folder: Path
 
     def save(self, fingerprint: str, state: StateDict) -> None:
         """Write *state* atomically."""
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        data = buffer.getvalue()
-        write_atomically(self._path(fingerprint), _digest(fingerprint, data) + data)
+        _write(self._path(fingerprint), fingerprint, state)
+
+    def save_within(self, fingerprint: str, number: int, state: StateDict, part: Measured) -> None:
+        """Write *state* inside the segment with *fingerprint*, and its *part*, after which *number* parts are done."""
+        _write(self._part_path(fingerprint, number), fingerprint, _as_tensors(part))
+        _write(self._path(fingerprint, number), fingerprint, state)
+        self._path(fingerprint, number - NUM_KEPT).unlink(missing_ok=True)
 
     def newest(self, fingerprints: Sequence[str], tell: Callable[[str], None]) -> tuple[int, StateDict] | None:
         """Return the last good state of a stream whose segments have *fingerprints*, or None if there is none.
@@ -46,28 +56,101 @@ class States:
             The number of segments before the state, and the state.
         """
         for number in range(len(fingerprints), 0, -1):
-            path = self._path(fingerprints[number - 1])
-            try:
-                data = read_file(path, limit_bytes=_MOST_BYTES)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier segment")
-                continue
-            if data[:_HEAD_BYTES] == _digest(fingerprints[number - 1], data[_HEAD_BYTES:]):
-                return number, torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
-            tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier segment")
+            state = _read(self._path(fingerprints[number - 1]), fingerprints[number - 1], tell)
+            if state is not None:
+                return number, state
         return None
 
+    def newest_within(self, fingerprint: str, tell: Callable[[str], None]) -> tuple[StateDict, list[Measured]] | None:
+        """Return the last good state inside the segment with *fingerprint*, or None if there is none.
+
+        Args:
+            fingerprint: Fingerprint of the segment.
+            tell: Called with a message for each damaged file.
+
+        Returns:
+            The state, and the parts of the segment before it.
+        """
+        for number in self._numbers(fingerprint, "state"):
+            state = _read(self._path(fingerprint, number), fingerprint, tell)
+            paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
+            parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
+            if state is not None and len(parts) == number:
+                return state, list(map(_measured, parts))
+        return None
+
+    def forget_within(self, fingerprint: str, *, after: int) -> None:
+        """Remove states and parts inside the segment with *fingerprint* of more than *after* parts."""
+        for kind in ("state", "part"):
+            for number in self._numbers(fingerprint, kind):
+                if number > after:
+                    (self.folder / f"{fingerprint}-{number:06d}.{kind}").unlink(missing_ok=True)
+
     def keep_only(self, fingerprints: Sequence[str]) -> None:
-        """Remove the states of all segments except those with *fingerprints*."""
+        """Remove all states except those after the segments with *fingerprints*, and all parts."""
         kept = {self._path(fingerprint) for fingerprint in fingerprints}
-        for path in self.folder.glob("*.state"):
+        for path in self.folder.glob("*.*"):
             if _NAME.fullmatch(path.name) and path not in kept:
                 path.unlink(missing_ok=True)  # another run may have been first
 
-    def _path(self, fingerprint: str) -> Path:
-        return self.folder / f"{fingerprint}.state"
+    def _path(self, fingerprint: str, number: int | None = None) -> Path:
+        return self.folder / (f"{fingerprint}.state" if number is None else f"{fingerprint}-{number:06d}.state")
+
+    def _part_path(self, fingerprint: str, number: int) -> Path:
+        return self.folder / f"{fingerprint}-{number:06d}.part"
+
+    def _numbers(self, fingerprint: str, kind: str) -> list[int]:
+        """Return the numbers of the files of *kind* inside the segment with *fingerprint*, the highest first."""
+        found = [path for path in self.folder.glob(f"{fingerprint}-*.{kind}") if _NAME.fullmatch(path.name)]
+        return sorted((int(path.stem.rpartition("-")[2]) for path in found), reverse=True)
+
+
+def _write(path: Path, fingerprint: str, content: StateDict) -> None:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    data = buffer.getvalue()
+    write_atomically(path, _digest(_bound_to(path, fingerprint), data) + data)
+
+
+def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDict | None:
+    """Return the content of *path*, or None if it is not there, or damaged; its tensors are on the host."""
+    try:
+        data = read_file(path, limit_bytes=_MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier state")
+        return None
+    if data[:_HEAD_BYTES] != _digest(_bound_to(path, fingerprint), data[_HEAD_BYTES:]):
+        tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier state")
+        return None
+    content: StateDict = torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
+    return content
+
+
+def _bound_to(path: Path, fingerprint: str) -> str:
+    """Return what a file is bound to by its hash: a state inside a segment also to its number and kind."""
+    return fingerprint if path.name == f"{fingerprint}.state" else path.name
+
+
+def _as_tensors(part: Measured) -> StateDict:
+    collected = part.collected
+    return {
+        "samples": [torch.from_numpy(column) for column in collected.samples],
+        "batches": torch.tensor([astuple(batch) for batch in collected.batches], dtype=torch.float64),
+        "wall_s": collected.wall_s,
+        "counters": dict(part.counters),
+    }
+
+
+def _measured(part: StateDict) -> Measured:
+    names = [field.name for field in fields(BatchTiming)]
+    batches = tuple(
+        BatchTiming(**{**dict(zip(names, row, strict=True)), "num_samples": int(row[0])})
+        for row in part["batches"].tolist()
+    )
+    samples = Samples(*(column.numpy() for column in part["samples"]))
+    return Measured(collected=Pass(samples=samples, batches=batches, wall_s=part["wall_s"]), counters=part["counters"])
 
 
 def _digest(fingerprint: str, data: bytes) -> bytes:

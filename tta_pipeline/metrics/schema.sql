@@ -173,15 +173,17 @@ CREATE TABLE batch_results (
     num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
     data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
     host_to_device_s DOUBLE[] CHECK (len(host_to_device_s) = len(num_samples)),
-    compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples))
+    compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
+    num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples))
 );
-COMMENT ON TABLE batch_results IS 'Where the time of each batch went, in lists; the view evaluation_batches has a row for each batch';
+COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
 COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
 COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
 COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
 COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
 COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU, NULL in older records';
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
+COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL in older records';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,

@@ -391,15 +391,189 @@ SELECT
     unnest(b.num_samples) AS num_samples,
     unnest(b.data_wait_s) AS data_wait_s,
     unnest(b.host_to_device_s) AS host_to_device_s,
-    unnest(b.compute_s) AS compute_s
+    unnest(b.compute_s) AS compute_s,
+    unnest(b.num_correct) AS num_correct
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
-COMMENT ON VIEW evaluation_batches IS 'Where the time of each batch of each evaluation went; in a stream that mixes cells, its first cell has all batches';
+COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
 COMMENT ON COLUMN evaluation_batches.batch IS 'Position of the batch in the pass, from 0';
 COMMENT ON COLUMN evaluation_batches.num_samples IS 'Samples of the batch';
 COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream delivered the batch';
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
+COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
+
+CREATE VIEW visit_errors AS
+WITH seeds AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, stream, visit, seed,
+        count(*) AS num_cells, avg(error) AS error, avg(error) FILTER (corruption = 'clean') AS clean_error,
+        bool_or(diverged) AS diverged, bool_or(generated) AS generated
+    FROM latest_evaluations
+    WHERE visit IS NOT NULL
+    GROUP BY ALL
+)
+SELECT
+    benchmark, shift_set, experiment, subset, stream, visit, num_cells,
+    count(*) AS num_runs,
+    avg(error) AS error,
+    stddev_samp(error) AS sd_error,
+    avg(clean_error) AS clean_error,
+    bool_or(diverged) AS diverged,
+    bool_or(generated) AS generated
+FROM seeds
+GROUP BY benchmark, shift_set, experiment, subset, stream, visit, num_cells
+ORDER BY benchmark, shift_set, subset, experiment, stream, visit;
+COMMENT ON VIEW visit_errors IS 'One row for each visit of each recurring stream; a visit under way has fewer cells than those before it';
+COMMENT ON COLUMN visit_errors.num_cells IS 'Segments of the visit that are evaluated, clean ones included';
+COMMENT ON COLUMN visit_errors.num_runs IS 'Number of seeds that have these cells';
+COMMENT ON COLUMN visit_errors.error IS 'Mean over seeds of the mean over segments of the top-1 error in [0, 1]';
+COMMENT ON COLUMN visit_errors.sd_error IS 'Standard deviation over seeds; NULL for a single seed';
+COMMENT ON COLUMN visit_errors.clean_error IS 'The same over clean images alone; NULL if the stream has none';
+COMMENT ON COLUMN visit_errors.diverged IS 'Whether the error of a segment is that of a broken model';
+
+CREATE MACRO progress_by(every) AS TABLE
+WITH unadapted AS (
+    SELECT
+        benchmark, shift_set, subset, weights_sha256, corruption, severity,
+        sum(num_correct) / sum(num_samples) AS source_accuracy
+    FROM latest_evaluations
+    WHERE method = 'source'
+    GROUP BY ALL
+),
+expected AS (
+    SELECT e.folder, e.sequence, u.source_accuracy
+    FROM latest_evaluations AS e
+    JOIN unadapted AS u USING (benchmark, shift_set, subset, weights_sha256, corruption, severity)
+),
+-- A segment that mixes cells has its batches with one of them, so what is expected is that of all of them together.
+segments AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, seed, stream, position, any_value(visit) AS visit,
+        CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(corruption) END AS corruption,
+        CASE WHEN count(DISTINCT (corruption, severity)) = 1 THEN any_value(severity) END AS severity,
+        sum(num_samples) AS num_samples,
+        CASE WHEN count(source_accuracy) = count(*) THEN sum(source_accuracy * num_samples) / sum(num_samples) END
+            AS source_accuracy,
+        any_value(generated) AS generated
+    FROM latest_evaluations
+    LEFT JOIN expected USING (folder, sequence)
+    GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position
+),
+begun AS (
+    SELECT
+        *,
+        sum(num_samples) OVER (
+            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream ORDER BY position
+        ) - num_samples AS num_before
+    FROM segments
+),
+listed AS (
+    SELECT
+        benchmark, shift_set, experiment, subset, seed, stream, position,
+        unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct
+    FROM batch_results AS b
+    JOIN latest_evaluations USING (folder, sequence)
+    WHERE b.num_correct IS NOT NULL
+),
+placed AS (
+    SELECT
+        *,
+        sum(size) OVER (
+            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream, position ORDER BY batch
+        ) - size AS first_in_segment
+    FROM listed
+)
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream, position,
+    any_value(visit) AS visit,
+    any_value(corruption) AS corruption,
+    any_value(severity) AS severity,
+    (any_value(num_before) + min(first_in_segment))::BIGINT AS first_image,
+    sum(size)::BIGINT AS num_images,
+    sum(correct)::BIGINT AS num_correct,
+    sum(correct) / sum(size) AS accuracy,
+    any_value(source_accuracy) AS source_accuracy,
+    any_value(generated) AS generated
+FROM placed
+JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, first_in_segment // every
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, first_image;
+COMMENT ON MACRO TABLE progress_by IS 'Accuracy along each stream, a row for about every images of a segment: the batches that begin among them';
+
+CREATE VIEW stream_progress AS
+FROM progress_by(1000);
+COMMENT ON VIEW stream_progress IS 'Accuracy along each stream, a row for about each 1,000 images of a segment: the batches that begin among them; older records have none';
+COMMENT ON COLUMN stream_progress.corruption IS 'Shift; NULL where the segment mixes cells';
+COMMENT ON COLUMN stream_progress.severity IS 'Severity; NULL where the segment mixes cells';
+COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in the stream, from 0';
+COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
+COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions of them';
+COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
+COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or the cells that are mixed; NULL if one was not evaluated';
+
+CREATE VIEW stream_collapses AS
+WITH behind AS (
+    SELECT
+        *,
+        bool_and(accuracy < source_accuracy) OVER (
+            PARTITION BY benchmark, shift_set, experiment, subset, seed, stream
+            ORDER BY first_image ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING
+        ) AS is_behind_to_the_end
+    FROM stream_progress
+)
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream,
+    sum(num_images)::BIGINT AS num_images,
+    sum(num_correct) / sum(num_images) AS accuracy,
+    sum(source_accuracy * num_images) / sum(num_images) AS source_accuracy,
+    CASE WHEN count(*) FILTER (is_behind_to_the_end) >= 5 THEN
+        min(first_image) FILTER (is_behind_to_the_end)
+    END AS collapsed_at,
+    CASE WHEN collapsed_at IS NOT NULL THEN
+        sum(num_correct) FILTER (is_behind_to_the_end) / sum(num_images) FILTER (is_behind_to_the_end)
+    END AS accuracy_after,
+    any_value(generated) AS generated
+FROM behind
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream
+HAVING count(source_accuracy) = count(*)
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream;
+COMMENT ON VIEW stream_collapses IS 'One row for each stream whose cells method source evaluated too: whether and where it collapsed, which is to stay worse than the unadapted model to the end (Press et al. 2023)';
+COMMENT ON COLUMN stream_collapses.num_images IS 'Images of the stream so far';
+COMMENT ON COLUMN stream_collapses.accuracy IS 'Accuracy over all of them';
+COMMENT ON COLUMN stream_collapses.source_accuracy IS 'Accuracy of method source over the same cells';
+COMMENT ON COLUMN stream_collapses.collapsed_at IS 'Position in the stream, from 0, of the first of the last rows of stream_progress, five or more, that are all below source_accuracy; NULL if there are fewer';
+COMMENT ON COLUMN stream_collapses.accuracy_after IS 'Accuracy from there to the end';
+
+CREATE MACRO utility_in_time(budget_s, threshold_s) AS TABLE
+WITH delays AS (
+    SELECT *, greatest(0, compute_s - budget_s) AS overhead_s
+    FROM evaluation_batches
+    SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+    WHERE num_correct IS NOT NULL
+),
+valued AS (
+    SELECT
+        *,
+        CASE WHEN threshold_s > budget_s THEN 1 / (1 + overhead_s / (threshold_s - budget_s)) END AS decayed,
+        CASE WHEN threshold_s > budget_s THEN greatest(0, 1 - overhead_s / (threshold_s - budget_s)) END AS linear,
+        CASE WHEN compute_s <= threshold_s THEN 1 ELSE 0 END AS in_time
+    FROM delays
+)
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
+    count(*) AS num_batches,
+    sum(num_correct) / sum(num_samples) AS accuracy,
+    sum(in_time * num_samples) / sum(num_samples) AS in_time_share,
+    sum(in_time * num_correct) / sum(num_samples) AS deadline_utility,
+    sum(linear * num_correct) / sum(num_samples) AS linear_utility,
+    sum(decayed * num_correct) / sum(num_samples) AS continuous_utility,
+    sum(decayed * num_samples) / sum(num_samples) AS timeliness,
+    sum(decayed * num_correct) / sum(num_samples) - accuracy * timeliness AS alignment
+FROM valued
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
+COMMENT ON MACRO TABLE utility_in_time IS 'What the predictions of each pass are worth if they are late: those of a batch are ready after its compute_s, whose part above budget_s costs; all is lost, or half of it by hyperbolic decay, at threshold_s';
 
 CREATE VIEW throughput_history AS
 SELECT

@@ -97,7 +97,7 @@ class ClassCounts:
 @FORBIDDING
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batches:
-    """Where the time of each batch of a pass went, in columns; they are empty except in a stream's first cell."""
+    """Time and correct predictions of each batch of a pass, in columns; they are empty except in its first cell."""
 
     num_samples: Annotated[tuple[int, ...], Column("Samples of the batch", sql="INTEGER[]", at_least=1)]
     data_wait_s: Annotated[tuple[float, ...], Column("Seconds until the stream delivered the batch", at_least=0)]
@@ -106,9 +106,13 @@ class Batches:
         Column("Copy of the batch; on CUDA it overlaps computation on the batch before; 0 on a CPU", at_least=0),
     ]
     compute_s: Annotated[tuple[float, ...], Column("Forward pass and adaptation", at_least=0)]
+    num_correct: Annotated[
+        tuple[int, ...] | None,
+        Column("Correct predictions of the batch; NULL in older records", sql="INTEGER[]", at_least=0),
+    ] = None
 
 
-NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=())
+NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
 """Value of `batches` in every cell of a stream but the first."""
 
 
@@ -142,6 +146,13 @@ class Evaluation:
             sql="INTEGER", at_least=0, shown_of_segment=True,
         ),
     ]  # fmt: skip
+    visit: Annotated[
+        int | None,
+        Column(
+            "Number of the visit of a recurring stream, from 1; NULL in other streams",
+            sql="INTEGER", above=0, shown_of_segment=True,
+        ),
+    ] = None  # fmt: skip
     shift_set: Annotated[str, Column("Name of the shift set; imagenet_c in records from before there were others")] = (
         "imagenet_c"
     )
@@ -509,15 +520,20 @@ def _has_its_batches(row: Evaluation) -> bool:
     """Return whether there are no batches, or they are those of the cell alone or of a stream in which it is first."""
     batches = row.batches
     columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
-    if {len(column) for column in (*columns, batches.host_to_device_s or batches.num_samples)} != {len(columns[0])}:
+    newer = [column or batches.num_samples for column in (batches.host_to_device_s, batches.num_correct)]
+    if {len(column) for column in (*columns, *newer)} != {len(columns[0])}:
         return False
     if not batches.num_samples:
         return True
+    if batches.num_correct and not _is_below(batches.num_correct, batches.num_samples):
+        return False
     num_samples = sum(batches.num_samples)
     if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
         return False
     return num_samples > row.num_samples or (
-        _is_close(sum(batches.data_wait_s), row.data_wait_s) and _is_close(sum(batches.compute_s), row.compute_s)
+        (not batches.num_correct or sum(batches.num_correct) == row.num_correct)
+        and _is_close(sum(batches.data_wait_s), row.data_wait_s)
+        and _is_close(sum(batches.compute_s), row.compute_s)
     )
 
 
@@ -586,7 +602,7 @@ RULES = (
         lambda row: _is_close(row.images_per_s * row.wall_s, row.num_samples),
     ),
     Rule(
-        ("batches", "num_batches", "num_samples", "data_wait_s", "compute_s"),
+        ("batches", "num_batches", "num_samples", "num_correct", "data_wait_s", "compute_s"),
         "batches of these numbers and sums",
         "",
         _has_its_batches,
@@ -639,7 +655,7 @@ def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
             "metrics_version": 1,
             **dict.fromkeys(_NEW),
             **{name: value for name, value in facts.items() if name not in _OF_FIRST.values()},
-            "batches": by_column | ({"host_to_device_s": None} if None in by_column["host_to_device_s"] else {}),
+            "batches": by_column | {name: None for name in _NEWER_OF_BATCHES if None in by_column[name]},
             "first_samples": {new: facts.get(old, ()) for new, old in _OF_FIRST.items()},
         }
     except (AttributeError, TypeError) as error:
@@ -650,6 +666,7 @@ def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _BATCH_FIELDS = tuple(field.name for field in fields(Batches))
+_NEWER_OF_BATCHES = ("host_to_device_s", "num_correct")
 _OF_FIRST = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
 
 

@@ -56,6 +56,20 @@ WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """
 
+STREAM_PROGRESS = """
+WITH long AS (
+    SELECT benchmark, shift_set, experiment, subset, seed, stream FROM stream_progress
+    GROUP BY ALL HAVING count(*) >= 10
+)
+SELECT experiment, subset, seed, stream, first_image, accuracy, collapsed_at, p.generated
+FROM stream_progress AS p
+SEMI JOIN long USING (benchmark, shift_set, experiment, subset, seed, stream)
+LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)
+    USING (benchmark, shift_set, experiment, subset, seed, stream)
+WHERE benchmark = ? AND shift_set = ?
+ORDER BY stream, experiment, subset, seed, first_image
+"""
+
 WHERE_THE_TIME_GOES = """
 SELECT experiment, subset, sum(num_samples) AS num_samples, sum(staging_s) AS staging_s,
        sum(metadata_scan_s) AS scan_s, sum(pipeline_setup_s) AS setup_s, sum(data_wait_s) AS data_wait_s,

@@ -28,6 +28,7 @@ from tta_pipeline.reports.error_figures import (
 )
 from tta_pipeline.reports.formats import as_csv
 from tta_pipeline.reports.pictures import as_data_uri, picture_png, sample_row, sample_sheet
+from tta_pipeline.reports.progress_figures import progress_lines
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
@@ -136,6 +137,16 @@ SECTIONS = (
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
         draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
+    ),
+    ReportSection(
+        name="stream_progress",
+        title="Accuracy along long streams",
+        text="For about each 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from there to the "
+        "end, for at least 5,000 images, accuracy is below that of the unadapted model on the same cells.",
+        sql=queries.STREAM_PROGRESS,
+        has_table=False,
+        draw=lambda _, table: progress_lines(table),
+        needs_rows=True,
     ),
     ReportSection(
         name="calibration",

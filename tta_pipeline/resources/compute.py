@@ -26,6 +26,12 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
         description="Runs that may share an accelerator, each with a stream of its own: at small batches one stream "
         "leaves it idle; a run that says 1 has it alone",
     )
+    checkpoint_every: int = Field(
+        default=100_000,
+        ge=1,
+        description="Images of a segment after which its state is saved: a run that is killed loses no more of a long "
+        "stream; predictions are the same for any number",
+    )
     launch: str = Field(
         default="",
         description="Command that starts evaluating processes when `-m <module>` is appended to it, such as "
@@ -57,6 +63,7 @@ class Compute(dg.ConfigurableResource):  # type: ignore[type-arg]
             device=self.device,
             decode_threads=self.decode_threads,
             streams_per_device=self.streams_per_device,
+            checkpoint_every=self.checkpoint_every,
             stage_folder=self.stage_folder,
             stage_limit_bytes=int(self.stage_limit_gib * 2**30),
             remote_limit_bytes=int(self.remote_limit_gib * 2**30),

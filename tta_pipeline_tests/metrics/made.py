@@ -109,7 +109,7 @@ _SINCE_VERSION_2 = (
     "architecture", "fingerprint_parts", "code_sha256", "copied_from", "samples_sha256", "num_images",
     "num_classes_found", "num_shards", "payload_bytes", "shard_bytes", "stored_order", "stream_order", "gpu_name",
     "cpu_model", "num_cores", "decode_threads", "compute_threads", "num_processes", "pinned_memory", "load_average",
-    "first_samples", "loader", "num_inodes",
+    "first_samples", "loader", "num_inodes", "visit",
 )  # fmt: skip
 _SINCE_METRICS_VERSION_2 = (
     "metrics_version", "num_correct_top5", "top5_error", "nll", "brier", "max_calibration_error",
@@ -122,7 +122,7 @@ def facts_of_version_1(*, metrics_version: int = 2, **changes: Any) -> dict[str,
     """Return the facts of an evaluation as records of version 1 have them, of the first ones with metrics version 1."""
     facts = evaluation_facts(**changes)
     lacking = (*_SINCE_VERSION_2, *(_SINCE_METRICS_VERSION_2 if metrics_version == 1 else ()))
-    columns = facts["batches"]
+    columns = {name: values for name, values in facts["batches"].items() if values is not None}
     batches = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     first = {f"first_{name}": values for name, values in facts["first_samples"].items()}
     return {name: value for name, value in facts.items() if name not in lacking} | {"batches": batches, **first}

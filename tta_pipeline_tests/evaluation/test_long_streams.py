@@ -1,0 +1,210 @@
+"""Streams that last: visited again and again, and killed inside a segment."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.states import States
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import PartitionKey
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
+
+CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
+KILLED = """
+import json, os, sys
+from pathlib import Path
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner
+from tta_pipeline.evaluation.states import States
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import parse_key
+
+save, left = States.save_within, [int(sys.argv[4])]
+def save_and_die(*args, **kwargs):
+    save(*args, **kwargs)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), 9)
+States.save_within = save_and_die
+own = ExperimentResults(
+    benchmark=Benchmark.model_validate(json.loads(sys.argv[2])), experiment_name="own",
+    locations=Locations(root=Path(sys.argv[1])),
+)
+key = parse_key(sys.argv[3], own.keys)
+machine = Machine(device="cpu", checkpoint_every=9)
+with ExperimentRunner(own, machine=machine, run_id="killed", tell=print) as own_runner:
+    own_runner.plan(key)
+    own_runner.evaluate(key)
+"""
+
+
+def killed(own: ExperimentResults, key: PartitionKey, *, after: int) -> str:
+    """Evaluate the stream at *key* in a process that is killed behind *after* states, and return what it said."""
+    arguments = [str(own.locations.root), own.benchmark.model_dump_json(), key.key, str(after)]
+    run = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, capture_output=True, text=True)
+    assert -signal.SIGKILL == run.returncode, run.stderr[-2000:]
+    return run.stdout
+
+
+def resumed(own: ExperimentResults, key: PartitionKey, *, every: int = 9) -> tuple[list[dict[str, Any]], list[str]]:
+    """Evaluate what is left at *key* in this process; return the facts of all rows, and what was said."""
+    lines = list[str]()
+    machine = Machine(device="cpu", checkpoint_every=every)
+    with ExperimentRunner(own, machine=machine, run_id="resumed", tell=lines.append) as runner:
+        runner.plan(key)
+        runner.evaluate(key)
+    return [dict(row.facts()) for row in own.rows(key)], lines
+
+
+def results(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return what does not depend on time."""
+    names = (
+        "predictions_sha256", "samples_sha256", "nll", "brier", "ece", "num_correct", "num_batches", "num_forwards",
+        "num_updates", "num_adapted_samples", "fingerprint", "order_hash", "diverged",
+    )  # fmt: skip
+    return [{name: row[name] for name in names} | {"correct": row["batches"]["num_correct"]} for row in rows]
+
+
+STREAMS = pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        (CONTRAST_5, {"method": "tent"}),
+        (CONTRAST_5, {"method": "rotta"}),
+        (CONTRAST_5, {"protocol": {"window": 8}, "batch_size": 1, "subset": {"first": 40}}),
+        (SEVERITY_5, {"protocol": "mixed", "method": "cotta"}),
+        (SEVERITY_5, {"protocol": "continual", "method": "eata"}),
+    ],
+    ids=["tent", "rotta", "window", "mixed", "continual"],
+)
+
+
+@STREAMS
+def test_a_stream_that_was_killed_inside_a_segment_goes_on_to_the_same_end(
+    data: Locations, key: PartitionKey, settings: dict[str, object]
+):
+    """Killed twice, the second time by a process that itself went on, it has the results of one that never stopped."""
+    own = results_of(data, **{"batch_size": 8, "subset": {"first": 64}, **settings})
+    whole = evaluated(own, key)  # without a stop: its segments have fewer images than the default
+    shutil.rmtree(data.results("small"))
+
+    killed(own, key, after=2)
+    said = killed(own, key, after=1)
+    again, lines = resumed(own, key)
+
+    assert "after " in said
+    assert any(" images" in line and "continues" in line for line in lines)
+    assert results(whole) == results(again)
+    assert not list(data.states("small").rglob("*.*"))
+
+
+def test_a_damaged_part_is_said_and_the_state_before_it_is_taken(data: Locations):
+    """What cannot be proven is evaluated again, and nothing more."""
+    own = results_of(data, batch_size=8, subset={"first": 64})
+    whole = evaluated(own, CONTRAST_5)
+    shutil.rmtree(data.results("small"))
+    killed(own, CONTRAST_5, after=3)
+    newest = max(data.states("small").rglob("*.part"))
+    newest.write_bytes(newest.read_bytes()[:-1] + b"!")
+
+    again, lines = resumed(own, CONTRAST_5)
+
+    assert any("is damaged" in line and newest.name in line for line in lines)
+    assert any("after 32 images" in line for line in lines)  # 9 images are rounded up to two batches of 8
+    assert results(whole) == results(again)
+
+
+def test_what_is_evaluated_anew_takes_no_part_of_before(data: Locations):
+    """Else a result would be of two runs, though one was asked for."""
+    own = results_of(data, batch_size=8, subset={"first": 64})
+    killed(own, CONTRAST_5, after=3)
+    lines = list[str]()
+
+    with runner_of(own, anew=True, tell=lines.append) as runner:
+        runner.plan(CONTRAST_5)
+        runner.evaluate(CONTRAST_5)
+
+    assert not any("continues" in line for line in lines)
+    assert not list(data.states("small").rglob("*.*"))
+
+
+def test_only_the_newest_states_of_a_segment_are_kept(data: Locations, monkeypatch: pytest.MonkeyPatch):
+    """A stream of millions of images fills no disk with models; its parts are small."""
+    own = results_of(data, batch_size=8, subset={"first": 64})
+    found, save = list[int](), States.save_within
+
+    def counted(self: States, *args: Any) -> None:
+        save(self, *args)
+        found.append(len(list(self.folder.glob("*.state"))))
+
+    monkeypatch.setattr(States, "save_within", counted)
+    resumed(own, CONTRAST_5, every=8)
+
+    assert [1, 2, 2, 2, 2, 2, 2] == found
+
+
+def test_each_visit_is_recorded_and_has_an_order_of_its_own(data: Locations):
+    """The first visit is the stream without others; the method is not reset before the second."""
+    once = evaluated(results_of(data, protocol={**CONTINUAL_TWICE, "recurring": 1}), SEVERITY_5)
+    twice = evaluated(results_of(data, protocol=CONTINUAL_TWICE), SEVERITY_5)
+
+    assert [None, None] == [row["visit"] for row in once]
+    assert [1, 1, 2, 2] == [row["visit"] for row in twice]
+    assert [row["predictions_sha256"] for row in once] == [row["predictions_sha256"] for row in twice[:2]]
+    assert [row["order_hash"] for row in once] == [row["order_hash"] for row in twice[:2]]
+    for first, second in zip(twice[:2], twice[2:], strict=True):
+        assert (first["corruption"], first["severity"]) == (second["corruption"], second["severity"])
+        assert first["order_hash"] != second["order_hash"]
+        assert first["predictions_sha256"] != second["predictions_sha256"]
+
+
+def test_a_stored_order_is_the_same_in_each_visit(data: Locations):
+    """Only an order that is drawn is drawn anew."""
+    rows = evaluated(results_of(data, protocol={"shift": "continual", "recurring": 2}), SEVERITY_5)
+
+    assert [row["order_hash"] for row in rows[:2]] == [row["order_hash"] for row in rows[2:]]
+    assert rows[0]["predictions_sha256"] != rows[2]["predictions_sha256"]
+
+
+def test_a_recurring_stream_that_was_killed_goes_on_inside_its_visit(data: Locations):
+    """Its position in the stream, and so its visit, is where it was."""
+    own = results_of(data, batch_size=8, subset={"first": 24}, protocol=CONTINUAL_TWICE)
+    whole = evaluated(own, SEVERITY_5)
+    shutil.rmtree(data.results("small"))
+
+    killed(own, SEVERITY_5, after=3)  # one state in each segment
+    again, lines = resumed(own, SEVERITY_5)
+
+    assert any("position 2 of 4, after 16 images" in line for line in lines)
+    assert results(whole) == results(again)
+
+
+def test_what_recurs_not_has_the_fingerprint_that_it_had(data: Locations):
+    """The results of before are finished: the field is a part only where it decides something."""
+    parts = [
+        json.loads(evaluated(results_of(data, protocol=protocol), SEVERITY_5)[0]["fingerprint_parts"])
+        for protocol in ("continual", {"shift": "continual", "recurring": 2})
+    ]
+
+    fields = ("shift", "order", "delta", "corruption_order", "clean", "window", "stream_speed")
+    assert set(fields) == set(parts[0]["settings"]["protocol"])
+    assert {*fields, "recurring"} == set(parts[1]["settings"]["protocol"])
+
+
+@pytest.mark.parametrize("shift", ["reset_each_shift", "episodic", "mixed", "slow"])
+def test_only_streams_of_several_segments_recur(shift: str):
+    """Elsewhere the field would be read, and change nothing."""
+    with pytest.raises(ValueError, match=f"found recurring 2 with shift {shift}; expected continual or gradual"):
+        Protocol(shift=shift, recurring=2)  # type: ignore[arg-type]
+    assert "recurring_correlated" == Protocol(shift="continual", order="by_class", recurring=20).name
