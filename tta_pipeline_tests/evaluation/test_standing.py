@@ -264,7 +264,7 @@ def test_a_stream_goes_on_from_its_last_good_state(data: Locations, damage: str)
         (plan,) = own.plans(WHOLE)
         runner._begin(plan)
         for segment in plan.segments[:4]:
-            runner._evaluate(_Step(plan, segment))
+            runner._evaluate(_Step(plan, segment), [])
     states = sorted(data.states("small").rglob("*.state"), key=lambda path: path.stat().st_mtime_ns)
     assert 2 == len(states)
     older, newest = states

@@ -157,7 +157,7 @@ def evaluate(world: World, own: ExperimentResults, key: PartitionKey, *, num_seg
         for plan in own.plans(key):
             runner._begin(plan)
             for segment in plan.segments[:num_segments]:
-                runner._evaluate(_Step(plan, segment))
+                runner._evaluate(_Step(plan, segment), [])
 
 
 @pytest.fixture(scope="module", autouse=True)
