@@ -221,7 +221,8 @@ class Evaluator:
             parts = self._parts(order, num_done, checkpoint)
             stream = self._loader(opened, order, features, next(parts))
         self._ranks.require_stateless(self._driver)
-        advance(num_done)
+        if num_done:
+            advance(num_done)
         measured = list(done)
         # What an earlier process captured is lost with it.
         with self._arithmetic(), _sharing(self._driver.method, None if done and features is None else kept, features):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,7 +91,10 @@ def made_environment() -> dict[str, str]:
 def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
     """Return *facts* with another error, and whatever follows from it."""
     made = evaluation_facts(num_samples=facts["num_samples"], error=error)
-    return {**facts, **{name: made[name] for name in _OF_ERROR}}
+    sizes = facts["batches"]["num_samples"]
+    left = sum(facts["batches"]["num_correct"]) + made["num_correct"] - facts["num_correct"] if sizes else 0
+    batches = {**facts["batches"], "num_correct": _filled(sizes, left)}
+    return {**facts, **{name: made[name] for name in _OF_ERROR}, "batches": batches}
 
 
 _OF_ERROR = (
@@ -186,8 +189,13 @@ def evaluation_at(path: Path) -> Evaluation:
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:
     """Return counts of classes whose sums these are; correct ones are never more than samples."""
     samples = [num_samples // NUM_CLASSES + (number < num_samples % NUM_CLASSES) for number in range(NUM_CLASSES)]
-    correct, left = [], num_correct
-    for count in samples:
-        correct.append(min(count, left))
-        left -= correct[-1]
-    return {"num_samples": samples, "num_correct": correct}
+    return {"num_samples": samples, "num_correct": _filled(samples, num_correct)}
+
+
+def _filled(sizes: Sequence[int], total: int) -> list[int]:
+    """Return counts of which none is above its size, and whose sum is *total*."""
+    counts = []
+    for size in sizes:
+        counts.append(min(size, total))
+        total -= counts[-1]
+    return counts
