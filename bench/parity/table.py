@@ -9,6 +9,7 @@ from bench.parity.comparing import (
     Agreement,
     Comparison,
 )
+from bench.parity.comparisons import NOT_COMPARED
 
 _HEAD = """# Parity
 
@@ -68,6 +69,7 @@ def document(
     rows = "\n".join(_row(each, found[each.title]) for each in done)
     reasons = [f"- {each.title}: {each.reason}. Without: {each.shown_by}." for each in done if each.reason]
     code = [f"- {repository}, `{commit}`" for repository, commit in sorted(commits.items())]
+    code += [f"- not compared: `{method}`, {why}" for method, why in NOT_COMPARED.items()]
     code += [f"- left out, since there was no clone: {', '.join(left_out)}"] if left_out else []
     return "\n".join([head + rows, "", "## Reasons", "", *reasons, "", "## Code", "", *code, ""])
 

@@ -208,7 +208,7 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
 
 def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return what is shown of several rows: sums, means, and each row."""
-    from tta_pipeline.reports.tables import Table, as_markdown
+    from tta_pipeline.reports.tables import Table, as_markdown, without_obvious
 
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
@@ -220,7 +220,7 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
         "images_per_s": sum(row.num_samples for row in rows) / wall_s,
         "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
         "diverged": any(row.diverged for row in rows),
-        "segments": dg.MetadataValue.md(as_markdown(table)),
+        "segments": dg.MetadataValue.md(as_markdown(without_obvious(table))),
     }
 
 
