@@ -91,9 +91,10 @@ def made_environment() -> dict[str, str]:
 def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
     """Return *facts* with another error, and whatever follows from it."""
     made = evaluation_facts(num_samples=facts["num_samples"], error=error)
-    sizes = facts["batches"]["num_samples"]
-    left = sum(facts["batches"]["num_correct"]) + made["num_correct"] - facts["num_correct"] if sizes else 0
-    batches = {**facts["batches"], "num_correct": _filled(sizes, left)}
+    batches = facts["batches"]
+    if "num_correct" in batches:
+        left = sum(batches["num_correct"]) + made["num_correct"] - facts["num_correct"]
+        batches = {**batches, "num_correct": _filled(batches["num_samples"], left)}
     return {**facts, **{name: made[name] for name in _OF_ERROR}, "batches": batches}
 
 
