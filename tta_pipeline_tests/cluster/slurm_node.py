@@ -44,7 +44,7 @@ JobRequeue=1
 KillWait=5
 SlurmctldTimeout=30
 SlurmdTimeout=15
-ReturnToService=2
+ReturnToService=1
 SchedulerParameters=sched_interval=2,sched_min_interval=100000
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=1000 Gres=gpu:{devices} State=UNKNOWN
 PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
@@ -105,7 +105,9 @@ class SlurmNode:
 
     def run(self, *command: str, check: bool = True) -> str:
         """Return what a command of Slurm's prints."""
-        done = subprocess.run(command, env=self.environment, check=check, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
     def _start(self, *command: str) -> None:
