@@ -44,6 +44,9 @@ class Protocol(Section):
     stream_speed: float | None = Field(default=None, gt=0, le=1)
     """Speed of a stream that does not wait (Alfarra et al. 2024, section 3): at 1, batches arrive as fast as the source
     model predicts them. Batches that arrive while the method is busy are predicted without adaptation."""
+    adaptation_budget_s: float | None = Field(default=None, gt=0, le=MOST)
+    """Seconds that a method may take in a stream beyond those of the source model, until it is frozen as it is (the
+    amortised utility of Sreeram et al. 2026, "Tempora")."""
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +68,10 @@ class Protocol(Section):
             raise ValueError(f"found recurring {self.recurring} with shift {self.shift}; expected continual or gradual")
         if self.clean != "never" and self.shift != "continual":
             raise ValueError(f"found clean {self.clean} with shift {self.shift}; expected continual")
+        limits = [name for name in ("stream_speed", "adaptation_budget_s") if getattr(self, name) is not None]
+        others = [f"window {self.window}"] * (self.window > 1) + ["shift episodic"] * (self.shift == "episodic")
+        if limits and len(limits + others) > 1:
+            raise ValueError(f"found {' with '.join(limits + others)}; expected one of them")
         if self.shift == "slow" and self.order != "stored":
             raise ValueError(
                 f"found order {self.order} with shift slow; expected stored, since the severities define the order"

@@ -73,6 +73,8 @@ def fingerprint(
         del settings["loader"]  # as before there were others: results keep their fingerprints
     if experiment.protocol.recurring == 1:
         del settings["protocol"]["recurring"]
+    if experiment.protocol.adaptation_budget_s is None:
+        del settings["protocol"]["adaptation_budget_s"]
     if not experiment.deterministic:
         del settings["deterministic"]
     if experiment.subset and experiment.subset.listed:

@@ -35,6 +35,8 @@ class BatchTiming:
     """Seconds of the copy to the device, where it overlaps computation on the batch before; otherwise 0."""
     compute_s: float
     """Seconds of forward pass and adaptation."""
+    num_unadapted: int
+    """Samples that the method had no time to adapt on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,7 @@ def run_pass(
     started = time.perf_counter()
     for batch in on_device(stream, device):
         try:
-            recorder.record(batch, lambda images: _log_probabilities(driver, images, stream, precision))
+            recorder.record(batch, driver, lambda images: _log_probabilities(driver, images, stream, precision))
         except torch.OutOfMemoryError as error:
             recorder.forget()
             raise out_of_memory(
@@ -113,6 +115,7 @@ class _Recorded(NamedTuple):
     begin: Mark
     end: Mark
     scored: Mark
+    num_unadapted: int
 
 
 class _Recorder:
@@ -124,13 +127,19 @@ class _Recorder:
         self._batches: list[_Recorded] = []
         self._running: deque[Mark] = deque()
 
-    def record(self, batch: DeviceBatch, predict: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def record(
+        self, batch: DeviceBatch, driver: ProtocolDriver, predict: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
+        num_unadapted_before = driver.num_unadapted
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
         self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
         scored = self._clock.mark()
-        self._batches.append(_Recorded(len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored))
+        num_unadapted = driver.num_unadapted - num_unadapted_before
+        self._batches.append(
+            _Recorded(len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored, num_unadapted)
+        )
         self._running.append(scored)
         if len(self._running) > _MAX_AHEAD:
             self._clock.wait_for(self._running.popleft())
@@ -154,5 +163,6 @@ class _Recorder:
                 starved_s=each.data_wait_s if before is None else max(0.0, self._clock.seconds(before, each.begin)),
                 host_to_device_s=self._clock.seconds(*each.copied) if each.copied else 0.0,
                 compute_s=self._clock.seconds(each.begin, each.end),
+                num_unadapted=each.num_unadapted,
             )
             before = each.scored

@@ -225,7 +225,11 @@ def _in_columns(collected: Pass) -> Batches:
     sizes = [batch.num_samples for batch in collected.batches]
     correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
     num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
-    return Batches(num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()), **times)
+    num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
+    return Batches(
+        num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
+        num_unadapted=num_unadapted if any(num_unadapted) else None, **times,
+    )  # fmt: skip
 
 
 def require_every_sample_once(seen: npt.NDArray[np.int64], opened: OpenStream) -> None:

@@ -1,8 +1,9 @@
-"""Drivers that give batches to a method: continually, each from the source model, in windows, or in real time."""
+"""Drivers that give batches to a method: continually, each from the source model, in windows, or for limited time."""
 
 import math
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
@@ -106,36 +107,39 @@ class WindowDriver(ProtocolDriver):
         self._newest = None if newest is None else newest.to(self.method.device)
 
 
-class RealTimeDriver(ProtocolDriver):
-    """Driver of a stream that does not wait for the method.
+class TimedDriver(ProtocolDriver, ABC):
+    """Driver that measures the method against the source model, and adapts only while there is time.
 
-    Alfarra et al. 2024, "Evaluation of test-time adaptation under computational time constraints", section 3. The
-    source model sets the pace: at speed 1, a batch arrives whenever the source model has predicted one. The network
-    predicts a batch that arrives during adaptation without adapting to it. Latencies are measured, so results depend
-    on the machine.
+    Latencies are measured, so results depend on the machine. What is not adapted on is predicted by the network as it
+    was adapted so far; a teacher, prototypes or other things that a method keeps beside the network have no part in it.
     """
 
     gives_whole_batches = False
 
-    def __init__(self, method: Method, *, speed: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
+    def __init__(self, method: Method, *, source: nn.Module, synchronize: Callable[[], None]) -> None:
         super().__init__(method)
-        self._speed = speed
         self._source = source.eval()
         self._synchronize = synchronize
         self._source_s: float | None = None
-        self._num_missed = 0
 
     @property
     def is_stateless(self) -> bool:
-        """False: what the method misses depends on how long it was busy."""
+        """False: what is adapted on depends on how long the method was busy."""
         return False
+
+    @abstractmethod
+    def _may_adapt(self) -> bool:
+        """Return whether there is time to adapt on the next batch."""
+
+    @abstractmethod
+    def _spend(self, taken_s: float, source_s: float) -> None:
+        """Account for a batch that the method took *taken_s* for and the source model would take *source_s* for."""
 
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K)."""
         if self._source_s is None:
             self._source_s = self._measured_s(images)
-        if self._num_missed:
-            self._num_missed -= 1
+        if not self._may_adapt():
             self.num_unadapted += len(images)
             with torch.inference_mode():
                 logits: torch.Tensor = self.method.model(images)
@@ -144,19 +148,17 @@ class RealTimeDriver(ProtocolDriver):
         started = time.perf_counter()
         logits = self.method.predict(images)
         self._synchronize()
-        taken_s = time.perf_counter() - started
-        self._num_missed = max(0, math.ceil(self._speed * taken_s / self._source_s) - 1)
+        self._spend(time.perf_counter() - started, self._source_s)
         return logits
 
     def state_dict(self) -> StateDict:
-        """Return a copy of the state that determines the next predictions, including the pace and what is missed."""
-        return {**super().state_dict(), "source_s": self._source_s, "num_missed": self._num_missed}
+        """Return a copy of the state that determines the next predictions, including the pace."""
+        return {**super().state_dict(), "source_s": self._source_s}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore *state* from `state_dict`."""
         super().load_state_dict(state)
-        # A state of before 2026-11-23 has neither.
-        self._source_s, self._num_missed = state.get("source_s"), state.get("num_missed", 0)
+        self._source_s = state.get("source_s")  # a state of before 2026-11-23 has none
 
     def _measured_s(self, images: torch.Tensor) -> float:
         """Return the source model's time for a batch, as the median of a few runs."""
@@ -171,12 +173,75 @@ class RealTimeDriver(ProtocolDriver):
         return statistics.median(times_s[_NUM_WARM_UPS:])
 
 
+class RealTimeDriver(TimedDriver):
+    """Driver of a stream that does not wait for the method.
+
+    Alfarra et al. 2024, "Evaluation of test-time adaptation under computational time constraints", section 3. The
+    source model sets the pace: at speed 1, a batch arrives whenever the source model has predicted one. The network
+    predicts a batch that arrives during adaptation without adapting to it.
+    """
+
+    def __init__(self, method: Method, *, speed: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
+        super().__init__(method, source=source, synchronize=synchronize)
+        self._speed = speed
+        self._num_missed = 0
+
+    def _may_adapt(self) -> bool:
+        if not self._num_missed:
+            return True
+        self._num_missed -= 1
+        return False
+
+    def _spend(self, taken_s: float, source_s: float) -> None:
+        self._num_missed = max(0, math.ceil(self._speed * taken_s / source_s) - 1)
+
+    def state_dict(self) -> StateDict:
+        """Return a copy of the state that determines the next predictions, including the pace and what is missed."""
+        return {**super().state_dict(), "num_missed": self._num_missed}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore *state* from `state_dict`."""
+        super().load_state_dict(state)
+        self._num_missed = state.get("num_missed", 0)
+
+
+class BudgetDriver(TimedDriver):
+    """Driver that lets the method adapt until its time above the source model's has reached a budget.
+
+    Sreeram et al. 2026, "Tempora: characterising the time-contingent utility of online test-time adaptation", the
+    amortised utility: afterwards the network is frozen as it is.
+    """
+
+    def __init__(self, method: Method, *, budget_s: float, source: nn.Module, synchronize: Callable[[], None]) -> None:
+        super().__init__(method, source=source, synchronize=synchronize)
+        self._budget_s = budget_s
+        self._spent_s = 0.0
+
+    def _may_adapt(self) -> bool:
+        return self._spent_s < self._budget_s
+
+    def _spend(self, taken_s: float, source_s: float) -> None:
+        self._spent_s += max(0.0, taken_s - source_s)
+
+    def state_dict(self) -> StateDict:
+        """Return a copy of the state that determines the next predictions, including what is spent."""
+        return {**super().state_dict(), "spent_s": self._spent_s}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore *state* from `state_dict`."""
+        super().load_state_dict(state)
+        self._spent_s = state["spent_s"]
+
+
 def driver_of(
     protocol: Protocol, method: Method, *, make_source: Callable[[], nn.Module], synchronize: Callable[[], None]
 ) -> ProtocolDriver:
     """Return the driver that gives batches to *method* according to *protocol*."""
     if protocol.stream_speed is not None:
         return RealTimeDriver(method, speed=protocol.stream_speed, source=make_source(), synchronize=synchronize)
+    if protocol.adaptation_budget_s is not None:
+        budget_s = protocol.adaptation_budget_s
+        return BudgetDriver(method, budget_s=budget_s, source=make_source(), synchronize=synchronize)
     if protocol.shift == "episodic":
         return EpisodicDriver(method)
     return WindowDriver(method, size=protocol.window) if protocol.window > 1 else ProtocolDriver(method)

@@ -143,10 +143,13 @@ def _as_tensors(part: Measured) -> StateDict:
     }
 
 
+_COUNTS = ("num_samples", "num_unadapted")
+
+
 def _measured(part: StateDict) -> Measured:
     names = [field.name for field in fields(BatchTiming)]
     batches = tuple(
-        BatchTiming(**{**dict(zip(names, row, strict=True)), "num_samples": int(row[0])})
+        BatchTiming(**{name: int(value) if name in _COUNTS else value for name, value in zip(names, row, strict=True)})
         for row in part["batches"].tolist()
     )
     samples = Samples(*(column.numpy() for column in part["samples"]))

@@ -31,9 +31,10 @@ _TIMES = pa.schema(
     [
         ("num_samples", pa.list_(pa.int32())),
         *((name, pa.list_(pa.float64())) for name in ("data_wait_s", "host_to_device_s", "compute_s")),
-        ("num_correct", pa.list_(pa.int32())),
+        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted")),
     ]
 )
+_BATCHES = attrgetter(*_TIMES.names)
 _KEY = pa.schema([("folder", pa.string()), ("sequence", pa.int64())])
 _STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
 
@@ -79,8 +80,7 @@ def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     timed = [(listed[:2], row.batches) for listed, record in read if (row := record.evaluation)]
     timed = [(key, batches) for key, batches in timed if batches.num_samples]
     if timed:
-        times = [(b.num_samples, b.data_wait_s, b.host_to_device_s, b.compute_s, b.num_correct) for _, b in timed]
-        yield "batch_results", _columnar([key for key, _ in timed], _KEY, times, _TIMES)
+        yield "batch_results", _columnar([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
 
 
 def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:

@@ -392,7 +392,8 @@ SELECT
     unnest(b.data_wait_s) AS data_wait_s,
     unnest(b.host_to_device_s) AS host_to_device_s,
     unnest(b.compute_s) AS compute_s,
-    unnest(b.num_correct) AS num_correct
+    unnest(b.num_correct) AS num_correct,
+    coalesce(unnest(b.num_unadapted), 0) AS num_unadapted
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -402,6 +403,7 @@ COMMENT ON COLUMN evaluation_batches.data_wait_s IS 'Seconds until the stream de
 COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to the device, which on CUDA overlaps computation; 0 on a CPU';
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
+COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation, since there was no time';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -574,6 +576,27 @@ FROM valued
 GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
 ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
 COMMENT ON MACRO TABLE utility_in_time IS 'What the predictions of each pass are worth if they are late: those of a batch are ready after its compute_s, whose part above budget_s costs; all is lost, or half of it by hyperbolic decay, at threshold_s';
+
+CREATE VIEW utility_if_missed_is_lost AS
+SELECT
+    benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity,
+    sum(num_samples) AS num_samples,
+    1 - sum(num_unadapted) / sum(num_samples) AS availability,
+    sum(num_correct) / sum(num_samples) AS accuracy,
+    sum(num_correct) FILTER (num_unadapted = 0) / nullif(sum(num_samples) FILTER (num_unadapted = 0), 0) AS served_accuracy,
+    coalesce(sum(num_correct) FILTER (num_unadapted = 0), 0) / sum(num_samples) AS discrete_utility
+FROM evaluation_batches
+SEMI JOIN latest_evaluations USING (benchmark, shift_set, experiment, subset, seed, stream, position, sequence)
+WHERE num_correct IS NOT NULL
+GROUP BY benchmark, shift_set, experiment, subset, seed, stream, position, corruption, severity
+HAVING sum(num_unadapted) > 0
+ORDER BY benchmark, shift_set, subset, experiment, seed, stream, position;
+COMMENT ON VIEW utility_if_missed_is_lost IS 'One row for each segment of a stream that does not wait: its worth if a batch that the method had no time for is lost';
+COMMENT ON COLUMN utility_if_missed_is_lost.num_samples IS 'Samples of the segment';
+COMMENT ON COLUMN utility_if_missed_is_lost.availability IS 'Share of them that the method predicted, and adapted on';
+COMMENT ON COLUMN utility_if_missed_is_lost.accuracy IS 'Accuracy over all, those that are not adapted on predicted by the network as it is';
+COMMENT ON COLUMN utility_if_missed_is_lost.served_accuracy IS 'Accuracy over those that the method predicted';
+COMMENT ON COLUMN utility_if_missed_is_lost.discrete_utility IS 'availability x served_accuracy: Tempora''s discrete utility without a queue';
 
 CREATE VIEW throughput_history AS
 SELECT

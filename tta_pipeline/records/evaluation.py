@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from operator import le
+from operator import attrgetter, le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
@@ -109,6 +109,12 @@ class Batches:
     num_correct: Annotated[
         tuple[int, ...] | None,
         Column("Correct predictions of the batch; NULL in older records", sql="INTEGER[]", at_least=0),
+    ] = None
+    num_unadapted: Annotated[
+        tuple[int, ...] | None,
+        Column(
+            "Samples of the batch predicted without adaptation; NULL if there are none", sql="INTEGER[]", at_least=0
+        ),
     ] = None
 
 
@@ -520,12 +526,12 @@ def _has_its_batches(row: Evaluation) -> bool:
     """Return whether there are no batches, or they are those of the cell alone or of a stream in which it is first."""
     batches = row.batches
     columns = [batches.num_samples, batches.data_wait_s, batches.compute_s]
-    newer = [column or batches.num_samples for column in (batches.host_to_device_s, batches.num_correct)]
+    newer = [column or batches.num_samples for column in _newer_columns(batches)]
     if {len(column) for column in (*columns, *newer)} != {len(columns[0])}:
         return False
     if not batches.num_samples:
         return True
-    if batches.num_correct and not _is_below(batches.num_correct, batches.num_samples):
+    if not all(_is_below(counts or batches.num_samples, batches.num_samples) for counts in _newer_columns(batches)[1:]):
         return False
     num_samples = sum(batches.num_samples)
     if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
@@ -666,7 +672,8 @@ def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _BATCH_FIELDS = tuple(field.name for field in fields(Batches))
-_NEWER_OF_BATCHES = ("host_to_device_s", "num_correct")
+_NEWER_OF_BATCHES = ("host_to_device_s", "num_correct", "num_unadapted")
+_newer_columns = attrgetter(*_NEWER_OF_BATCHES)
 _OF_FIRST = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
 
 

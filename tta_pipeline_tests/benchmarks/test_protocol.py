@@ -77,6 +77,9 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
         ("protocol: {shift: mixed, corruption_order: seeded}", ["corruption_order seeded with shift mixed"]),
         ("protocol: {shift: slow, order: shuffled}", ["order shuffled with shift slow"]),
         ("protocol: {window: 8}", ["batch_size 32 with a window of 8", "expected batch_size 1"]),
+        ("protocol: {stream_speed: 1, adaptation_budget_s: 2}", ["stream_speed with adaptation_budget_s"]),
+        ("protocol: {shift: episodic, stream_speed: 1}", ["stream_speed with shift episodic", "expected one of them"]),
+        ("batch_size: 1, protocol: {window: 8, adaptation_budget_s: 2}", ["adaptation_budget_s with window 8"]),
         ("protocol: {stream_speed: 1.5}", ["stream_speed", "1.5", "less than or equal to 1"]),
         ("severities: [6]", ["severities", "6"]),
         ("severities: [1]", ["severities is [1]", "expected some of [3, 5]"]),
@@ -88,7 +91,8 @@ def test_a_seeded_order_of_corruptions_is_one_of_the_seed():
 def test_what_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, changes: str, named: list[str]):
     """With file, field, value and choices."""
     path = tmp_path / "mine.yaml"
-    path.write_text(SMALL.replace("preset: cifar, batch_size: 32", f"preset: cifar, batch_size: 32, {changes}"))
+    size = "" if "batch_size" in changes else "batch_size: 32, "
+    path.write_text(SMALL.replace("preset: cifar, batch_size: 32", f"preset: cifar, {size}{changes}"))
 
     with pytest.raises(BenchmarkFileError) as caught:
         load_benchmark(path)

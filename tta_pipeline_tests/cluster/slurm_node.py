@@ -105,7 +105,7 @@ class SlurmNode:
 
     def run(self, *command: str, check: bool = True) -> str:
         """Return what a command of Slurm's prints."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, check=False, env=self.environment, capture_output=True, text=True, timeout=60)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
         return done.stdout

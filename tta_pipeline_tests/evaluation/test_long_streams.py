@@ -194,12 +194,12 @@ def test_what_recurs_not_has_the_fingerprint_that_it_had(data: Locations):
     """The results of before are finished: the field is a part only where it decides something."""
     parts = [
         json.loads(evaluated(results_of(data, protocol=protocol), SEVERITY_5)[0]["fingerprint_parts"])
-        for protocol in ("continual", {"shift": "continual", "recurring": 2})
+        for protocol in ("continual", {"shift": "continual", "recurring": 2, "adaptation_budget_s": 9})
     ]
 
     fields = ("shift", "order", "delta", "corruption_order", "clean", "window", "stream_speed")
     assert set(fields) == set(parts[0]["settings"]["protocol"])
-    assert {*fields, "recurring"} == set(parts[1]["settings"]["protocol"])
+    assert {*fields, "recurring", "adaptation_budget_s"} == set(parts[1]["settings"]["protocol"])
 
 
 @pytest.mark.parametrize("shift", ["reset_each_shift", "episodic", "mixed", "slow"])

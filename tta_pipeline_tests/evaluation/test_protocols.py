@@ -16,7 +16,7 @@ import torch
 from tta_pipeline.adaptation import build
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.evaluation.protocol_driver import RealTimeDriver, WindowDriver
+from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, WindowDriver
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import WHOLE, Cell
@@ -345,6 +345,42 @@ def test_the_result_of_a_hurried_stream_says_what_was_not_adapted_on(data: Locat
     assert sum(row["num_unadapted"] for row in rows) + sum(row["num_forwards"] for row in rows) // 8 == 300
     assert any(row["num_unadapted"] for row in rows)
     assert json.loads(rows[0]["config"])["protocol"]["stream_speed"] == 1.0
+
+
+def test_a_method_is_frozen_when_its_budget_is_spent():
+    """What it learned stays; a stream that is resumed has spent what it had."""
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
+    first, second = (
+        BudgetDriver(
+            build("tent", deepcopy(network), num_classes=4 * 36, preset="cifar"),
+            budget_s=1e-3, source=torch.nn.Flatten(), synchronize=lambda: None,
+        )
+        for _ in range(2)
+    )  # fmt: skip
+    unadapted = []
+    for _ in range(12):
+        first.predict(torch.rand(2, 3, 8, 8))
+        unadapted.append(first.num_unadapted)
+    weights = deepcopy(first.method.model.state_dict())
+    second.load_state_dict(first.state_dict())
+    for driver in (first, second):
+        driver.predict(torch.rand(2, 3, 8, 8))
+
+    assert 0 == unadapted[0] < unadapted[-1] == 2 * (12 - first.method.num_updates)
+    assert (unadapted[-1] + 2, 2) == (first.num_unadapted, second.num_unadapted)
+    assert all(torch.equal(first.method.model.state_dict()[name], weights[name]) for name in weights)
+    assert not torch.equal(network[1].weight, weights["1.weight"])
+
+
+def test_the_result_of_a_budget_says_in_which_batches_there_was_no_adaptation(data: Locations):
+    """A budget that is spent in the first batch leaves that one adapted on, and all are predicted."""
+    own = results_of(data, protocol={"shift": "continual", "adaptation_budget_s": 1e-9}, hyperparameters={"steps": 8})
+    rows = evaluated(own, SEVERITY_5)
+    batches = [row.batches for row in own.rows(SEVERITY_5)]
+
+    sizes = [count for each in batches for count in each.num_samples]
+    assert [0, *sizes[1:]] == [count for each in batches for count in each.num_unadapted or ()]
+    assert 300 == sum(row["num_samples"] for row in rows)
 
 
 def test_predictions_are_kept_of_each_sample(data: Locations):

@@ -30,6 +30,7 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
             starved_s=0,
             host_to_device_s=0,
             compute_s=0,
+            num_unadapted=0,
         )
         for e in edges
     )

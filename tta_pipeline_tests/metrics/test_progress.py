@@ -32,7 +32,7 @@ def ask(tmp_path: Path) -> Ask:
 
 def record_segment(
     root: Path, correct: Sequence[int], *, position: int = 0, corruption: str = "fog", compute_s: Sequence[float] = (),
-    **changes: Any,
+    unadapted: Sequence[int] | None = None, **changes: Any,
 ) -> None:  # fmt: skip
     """Record a segment of stream 5 with batches of 500 images, of which so many are *correct* each."""
     num_samples, times = 500 * len(correct), list(compute_s or [0.25] * len(correct))
@@ -45,6 +45,7 @@ def record_segment(
         "batches": {
             "num_samples": [500] * len(correct), "num_correct": list(correct), "compute_s": times,
             "data_wait_s": [0.0] * len(correct), "host_to_device_s": [0.0] * len(correct),
+            "num_unadapted": unadapted,
         },
         **changes,
     }  # fmt: skip
@@ -126,6 +127,16 @@ def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
     assert pytest.approx(row) == (
         accuracy, 3 / 4, 3 / 4, (1 + 0.5) / 4, utility, timeliness, utility - accuracy * timeliness
     )  # fmt: skip
+
+
+def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask):
+    """Half of the batches, of which 0.8 are correct, are worth 0.4; a stream that waits has no row."""
+    record_segment(tmp_path, [450, 0, 350, 50], unadapted=[0, 500, 0, 500])
+    record_segment(tmp_path, [450], stream="4")
+
+    rows = ask("SELECT availability, accuracy, served_accuracy, discrete_utility FROM utility_if_missed_is_lost")
+
+    assert [pytest.approx((0.5, 850 / 2000, 0.8, 0.4))] == rows
 
 
 def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
