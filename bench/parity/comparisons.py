@@ -163,6 +163,7 @@ COMPARISONS: Sequence[Comparison] = (
 NOT_COMPARED: Mapping[str, str] = {
     "petta": "held against its formula only",
     "rem": "needs a ViT; held against its formula only",
+    "spa": "code not free; held against its formula only",
     "zerosiam": "held against its formula only",
 }
 """Methods that no comparison is written for yet, with what holds instead."""

@@ -149,6 +149,19 @@ class ZeroSiamHyperparameters(GradientHyperparameters):
     """Learning rate of the predictor over `lr`."""
 
 
+class SpaHyperparameters(GradientHyperparameters):
+    """What SPA can be told."""
+
+    predictor_lr_factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor over `lr`."""
+    mask_region: float = Field(default=0.2, gt=0, le=1)
+    """Side of the region of low frequencies over that of the spectrum (alpha in the paper)."""
+    mask_ratio: float = Field(default=0.2, ge=0, le=1)
+    """Share of the amplitudes in this region that are masked (m in the paper)."""
+    noise_ratio: float = Field(default=0.4, ge=0, le=1)
+    """Share of the noise in the other view (gamma in the paper)."""
+
+
 class RemHyperparameters(GradientHyperparameters):
     """What REM can be told."""
 
@@ -525,6 +538,15 @@ METHODS: Mapping[str, MethodEntry] = {
             "imagenet_vit": ZeroSiamHyperparameters(lr=5e-3, predictor_lr_factor=1.0),
         },
         lr_of_batch_size={"imagenet_vit": _lr_of_vit_five_times},
+    ),
+    "spa": MethodEntry(
+        implementation="tta_pipeline.adaptation.spa:Spa",
+        summary="The prediction for an image teaches those for views without low frequencies and with noise.",
+        presets={
+            "imagenet": SpaHyperparameters(lr=2.5e-3),
+            "cifar": SpaHyperparameters(lr=2.5e-3),
+            "imagenet_vit": SpaHyperparameters(lr=1e-2),
+        },
     ),
     "rem": MethodEntry(
         implementation="tta_pipeline.adaptation.rem:Rem",
