@@ -184,6 +184,25 @@ class RemHyperparameters(GradientHyperparameters):
         return self
 
 
+class FoaHyperparameters(Hyperparameters):
+    """What FOA can be told."""
+
+    num_prompts: int = Field(default=3, ge=1, le=MOST)
+    """Number of prompt tokens."""
+    population_size: int = Field(default=28, ge=4, le=MOST)
+    """Number of candidates that predict each batch (K in the paper)."""
+    step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Standard deviation of the first candidates, in the units of a token."""
+    fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Weight of the discrepancy of activations for a batch of 64, in proportion for others; entropies are summed."""
+    source_size: int = Field(default=32, ge=1, le=MOST)
+    """Number of source images for the statistics of activations."""
+    shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Part of the way to the source's mean that features are shifted by (gamma in the paper)."""
+    shift_momentum: float = Field(default=0.1, gt=0, le=1)
+    """Weight of a batch in the moving average of the features (alpha in the paper)."""
+
+
 class LameHyperparameters(Hyperparameters):
     """What LAME can be told."""
 
@@ -552,6 +571,13 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.rem:Rem",
         summary="Predictions of a ViT without its most attended patches agree with the whole, and are not surer.",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
+        needs="vit",
+    ),
+    "foa": MethodEntry(
+        implementation="tta_pipeline.adaptation.foa:Foa",
+        summary="Prompts of a ViT found by forward passes alone, and features shifted back to the source's mean.",
+        presets=dict.fromkeys(PRESETS, FoaHyperparameters()),
+        source_data="required",
         needs="vit",
     ),
     "lame": MethodEntry(
