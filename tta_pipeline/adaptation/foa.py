@@ -60,14 +60,17 @@ class Foa(Method):
         """Return mean and standard deviation of each layer over the first source images."""
         source = self._require_source_data("the statistics of its activations")
         batches = []
-        for images in self._first_images(source, self._settings.source_size):
-            self.model(images)
-            batches.append(self._activations())
+        # Compiled code is for images with prompts, and takes long to make.
+        with torch.compiler.set_stance("force_eager"):
+            for images in self._first_images(source, self._settings.source_size):
+                self.model(images)
+                batches.append(self._activations())
         return [_moments(torch.cat(layer)) for layer in zip(*batches, strict=True)]
 
     def _activations(self) -> list[torch.Tensor]:
-        """Return those of each layer in the latest forward pass, (B, D), the last being the features."""
-        return [*self._class_tokens.latest(), self._features.take().float()]
+        """Return those of each layer in the latest forward pass, float32 (B, D), the last being the features."""
+        # They are copied, since a CUDA graph overwrites them when it runs again.
+        return [each.float().clone() for each in (*self._class_tokens.latest(), self._features.take())]
 
     @torch.no_grad()
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
@@ -88,7 +91,7 @@ class Foa(Method):
         pairs = zip(map(_moments, activations), self._source_moments, strict=True)
         discrepancy = sum((own - of_source).norm() for both in pairs for own, of_source in zip(*both, strict=True))
         weight = self._settings.fitness_lambda * len(images) / _BATCH_SIZE_OF_LAMBDA
-        return entropy(logits).sum().float() + weight * discrepancy, activations[-1].clone()
+        return entropy(logits).sum().float() + weight * discrepancy, activations[-1]
 
     def _shifted(self, features: torch.Tensor) -> torch.Tensor:
         """Return the logits of *features* (B, D) after the shift towards the source."""

@@ -106,8 +106,8 @@ class ClassTokens:
             block.register_forward_hook(partial(self._keep, number))
 
     def latest(self) -> list[torch.Tensor]:
-        """Return the class token behind each block in the latest forward pass, float32 (B, D) each."""
-        return [each.float() for each in self._latest]
+        """Return the class token behind each block in the latest forward pass, (B, D) each."""
+        return list(self._latest)
 
     def _keep(self, number: int, _block: nn.Module, _inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> None:
         self._latest[number] = tokens[:, 0]
