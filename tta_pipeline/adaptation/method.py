@@ -19,7 +19,8 @@ What all methods share:
   norm layers; one that adapts only on some samples selects them (`SelectiveMethod._reliable`); one with another kind of
   step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is the one before the update.
 - **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
-  of the last linear layer; `ema`: teacher; `memory_bank`: memories of the stream.
+  of the last linear layer; `predictor`: a learned layer before it; `ema`: teacher; `memory_bank`: memories of the
+  stream.
 """
 
 from abc import ABC, abstractmethod
