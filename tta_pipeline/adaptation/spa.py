@@ -96,10 +96,16 @@ def low_frequencies_masked(
     # The sum of two uniform numbers is uniform on the circle: so each frequency of a pair is masked as often as one.
     drawn = torch.rand(images.shape, generator=generator, device=images.device)
     is_kept = (drawn + drawn.flip((2, 3)).roll((1, 1), (2, 3))) % 1 >= mask_ratio
-    rows, columns = (torch.fft.fftfreq(side, device=images.device).abs() <= region / 2 for side in images.shape[2:])
+    rows, columns = (_is_low(side, region, images.device) for side in images.shape[2:])
     spectrum = torch.fft.fft2(2 * images - 1)
     masked: torch.Tensor = torch.fft.ifft2(spectrum * (is_kept | ~(rows[:, None] & columns)))
     return (masked.real + 1) / 2
+
+
+def _is_low(side: int, region: float, device: torch.device) -> torch.Tensor:
+    """Return which frequencies of a side are low, bool (side,), in the order of the Fourier transform."""
+    cycles = torch.arange(side, device=device)
+    return torch.minimum(cycles, side - cycles) <= region * side / 2
 
 
 @in_float32
