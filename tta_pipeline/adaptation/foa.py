@@ -11,8 +11,8 @@ Niu et al. 2024, "Test-time model adaptation with only forward passes", section 
   reads, move by gamma (mu_S - mu(t)), where mu(t) = alpha mu(batch) + (1 - alpha) mu(t - 1).
 
 The prediction is that of the best candidate, shifted. Fitness is of features and predictions before the shift. The
-search begins at prompts of zero, and mu(t) with the first batch. No weight of the model changes. Constants are the
-authors'.
+search begins at prompts of zero, and mu(t) with the first batch. No weight of the model changes. The authors' code was
+not read, since it is not free: docs/methods.md says which constants are confirmed, and where a plain reading stands in.
 """
 
 from typing import Any

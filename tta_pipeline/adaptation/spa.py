@@ -13,7 +13,8 @@ without the deterioration; its mean for each view, summed. The views are predict
 features and classifier, which keeps the model from trivial solutions and is left out of the prediction.
 
 The norm layers adapt with the rate `lr`, the predictor with `predictor_lr_factor` times as much. The prediction is that
-of the image, before the update. The three constants are the paper's.
+of the image, before the update. The authors' code was not read, since it is not free: docs/methods.md says where the
+constants come from.
 """
 
 from typing import Any
