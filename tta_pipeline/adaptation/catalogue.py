@@ -75,8 +75,13 @@ class EntropyHyperparameters(GradientHyperparameters):
     loss: Literal["entropy", "come", "gce"] = "entropy"
     """What is minimised: the entropy of the prediction, COME's entropy of the opinion, or RPL's generalised cross
     entropy of the predicted label with q = 0.8."""
-    params: Literal["norm", "last", "all"] = "norm"
-    """What adapts: weight and bias of the norm layers, the last linear layer, or all parameters."""
+    params: Literal["norm", "last", "all", "lora", "adapters"] = "norm"
+    """What adapts: weight and bias of the norm layers, the last linear layer, all parameters, or what is added to a
+    transformer: low-rank updates of its linear layers, or an adapter after each feed-forward network."""
+    lora_rank: int = Field(default=8, ge=1, le=MOST)
+    """Rank of the updates with `params` lora."""
+    adapter_size: int = Field(default=64, ge=1, le=MOST)
+    """Size of the bottleneck of each adapter with `params` adapters."""
     reset: Literal["never", "periodic", "asr"] = "never"
     """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
     reset_every: int = Field(default=1000, ge=1, le=MOST)

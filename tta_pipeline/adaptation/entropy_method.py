@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from tta_pipeline.adaptation.added_parameters import add_adapters, add_low_rank_updates
 from tta_pipeline.adaptation.asr import AdaptiveReset
 from tta_pipeline.adaptation.catalogue import EntropyHyperparameters
 from tta_pipeline.adaptation.come import opinion_entropy
@@ -49,18 +50,27 @@ class EntropyMethod(GradientMethod):
     keeps: ClassVar[tuple[str, ...]] = ("_reset_rule",)
 
     def __init__(self, model: nn.Module, hyperparameters: EntropyHyperparameters, **kwargs: Any) -> None:
-        self._params = hyperparameters.params
+        self._pieces = hyperparameters
         super().__init__(model, hyperparameters, **kwargs)
         self._losses, self._entropies = LOSSES[hyperparameters.loss], ENTROPIES[hyperparameters.loss]
         self._reset_rule = self._rule(hyperparameters)
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
-        if self._params == "norm":
+        pieces = self._pieces
+        if pieces.params == "norm":
             return affine_parameters(model, self.name, skip_top=self.skips_top)
-        model.requires_grad_(self._params == "all")
-        if self._params == "last":
-            classifier(model, num_classes=self.num_classes, method=f"{self.name}, params last").requires_grad_(True)
+        model.requires_grad_(pieces.params == "all")
+        match pieces.params:
+            case "last":
+                last = classifier(model, num_classes=self.num_classes, method=f"{self.name}, params last")
+                last.requires_grad_(True)
+            case "lora":
+                add_low_rank_updates(
+                    model, num_classes=self.num_classes, rank=pieces.lora_rank, seed=self.seed, method=self.name
+                )
+            case "adapters":
+                add_adapters(model, size=pieces.adapter_size, seed=self.seed, method=self.name)
         return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def _rule(self, hyperparameters: EntropyHyperparameters) -> ResetRule | None:

@@ -7,6 +7,8 @@ from torchvision.models import VisionTransformer
 from tta_pipeline.adaptation import METHODS
 
 NUM_CLASSES = 5
+ADDED = ("lora", "adapters")
+"""Choices of `params` that add parameters to a transformer."""
 
 
 def batch_norm_model() -> nn.Sequential:

@@ -12,6 +12,7 @@ from tta_pipeline.adaptation.method import GradientMethod, Method
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import (
+    ADDED,
     MODELS,
     NUM_CLASSES,
     batch_norm_model,
@@ -20,6 +21,7 @@ from tta_pipeline_tests.adaptation.models import (
     source_batches,
     suited,
     surer,
+    vit_model,
 )
 
 QUICK: dict[str, dict] = {
@@ -153,12 +155,16 @@ def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
         ("tent", {"loss": "come", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9}),
         ("sar", {"loss": "gce", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9, "reset_margin": 0.0}),
         ("eata", {"loss": "come", "params": "all", "reset": "periodic", "reset_every": 3}),
+        ("tent", {"loss": "come", "params": "lora", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9}),
+        ("sar", {"params": "lora", "lora_rank": 2, "reset_margin": 2.0}),
+        ("eata", {"loss": "gce", "params": "adapters", "adapter_size": 4, "reset": "periodic", "reset_every": 3}),
     ],
 )
 def test_pieces_that_combine_are_kept_together(method: str, pieces: dict):
     """A killed run of a combination goes on to the last bit, resets itself, and forgets all at a reset, in bf16 too."""
     with torch.autocast("cpu", torch.bfloat16):
-        uninterrupted, killed, resumed = (built(method, seed=3, **pieces) for _ in range(3))
+        model = vit_model if pieces.get("params") in ADDED else lambda: None
+        uninterrupted, killed, resumed = (built(method, model(), seed=3, **pieces) for _ in range(3))
         expected = predictions(uninterrupted, stream())
         predictions(killed, stream()[:2])
         resumed.load_state_dict(killed.state_dict())

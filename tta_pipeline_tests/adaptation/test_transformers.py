@@ -15,7 +15,7 @@ from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
 from tta_pipeline.adaptation.selection import affine_parameters
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES
+from tta_pipeline_tests.adaptation.models import ADDED, NUM_CLASSES
 from tta_pipeline_tests.adaptation.test_contract import NEED_BATCH_NORM, QUICK
 
 timm = pytest.importorskip("timm")
@@ -59,6 +59,12 @@ EASY: dict[str, dict[str, Any]] = {
 }
 """What lets a method adapt on nearly any sample, and keep what it learned."""
 NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt", "petta", "zerosiam", "spa", "foa"}
+NUM_ADDED = {
+    "lora": dict.fromkeys(NETWORKS, 32) | dict.fromkeys(("timm Swin", "torchvision Swin"), 46)
+    | {"timm ConvNeXt": 20, "torchvision ConvNeXt": 16},
+    "adapters": dict.fromkeys(NETWORKS, 16) | dict.fromkeys(("timm Swin", "torchvision Swin", "timm ConvNeXt"), 20),
+}  # fmt: skip
+"""Matrices and biases that are added: two for each layer with an update, four for each block with an adapter."""
 LARGE = [
     "timm:vit_base_patch16_224", "timm:deit_base_patch16_224", "timm:swin_tiny_patch4_window7_224",
     "timm:convnext_tiny", "torchvision:vit_b_16", "torchvision:swin_t", "torchvision:convnext_tiny",
@@ -131,6 +137,25 @@ def test_norm_layers_of_a_transformer_adapt_and_nothing_else(name: str):
         f"{prefix}.{each}" for prefix, layer in network.named_modules() if "norm" in type(layer).__name__.lower()
         for each, _ in layer.named_parameters(recurse=False)
     } == adapted  # fmt: skip
+
+
+@pytest.mark.parametrize("params", ADDED)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_added_starts_as_nothing_and_alone_adapts(name: str, params: str):
+    """The first predictions are the source model's; then each added part has moved, and no parameter of the model."""
+    adapted = built("tent", small(name), params=params)
+    with torch.no_grad():
+        torch.testing.assert_close(small(name)(images()), adapted.predict(images()), rtol=0, atol=2e-5)
+    adapted.predict(images())
+    found = {
+        each.replace("parametrizations.", "").removesuffix(".original"): value
+        for each, value in adapted.model.state_dict().items()
+    }
+    moving = [parameter for parameter in adapted.model.parameters() if parameter.requires_grad]
+
+    assert all(torch.equal(value, found[each]) for each, value in small(name).state_dict().items())
+    assert NUM_ADDED[params][name] == len(moving)
+    assert all(parameter.any() for parameter in moving)
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])

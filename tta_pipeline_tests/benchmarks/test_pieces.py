@@ -29,6 +29,7 @@ def test_pieces_are_hyperparameters():
         ({"base": "tent", "lr": 0.1}, "tent"),
         ({"base": "tent", "reset": "asr", "loss": "come"}, "tent+come+asr"),
         ({"base": "eata", "params": "last"}, "eata+last"),
+        ({"base": "tent", "loss": "come", "params": "lora", "reset": "asr"}, "tent+come+lora+asr"),
         ("come", "come"),
         ({"base": "come", "loss": "come"}, "come"),
         ({"base": "rdumb", "reset": "never"}, "rdumb+never"),

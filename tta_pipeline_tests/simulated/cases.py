@@ -26,7 +26,7 @@ from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES, suited
+from tta_pipeline_tests.adaptation.models import ADDED, NUM_CLASSES, suited, vit_model
 from tta_pipeline_tests.adaptation.test_contract import EAGER, QUICK
 from tta_pipeline_tests.conftest import write_tree
 
@@ -51,10 +51,12 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 def experiment(method: str, protocol: str = "reset_each_shift", **changes: object) -> Experiment:
     """Return the experiment of *method* under *protocol*, a name in `PROTOCOLS`, with *changes*.
 
-    A method whose views are drawn once for a batch is called `cotta+batch`.
+    A method whose views are drawn once for a batch is called `cotta+batch`, one that adapts what it adds to a ViT
+    `tent+lora` or `tent+adapters`.
     """
-    method, _, draws = method.partition("+")
-    hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {}), **({"draws": draws} if draws else {})}
+    method, _, choice = method.partition("+")
+    chosen = {"params" if choice in ADDED else "draws": choice} if choice else {}
+    hyperparameters = {**QUICK.get(method, {}), **EAGER.get(method, {}), **chosen}
     settings = {"batch_size": BATCH_SIZE, **PROTOCOLS[protocol], **changes}
     return Experiment(model="small", method=method, preset="cifar", hyperparameters=hyperparameters, **settings)
 
@@ -100,7 +102,7 @@ class Case(NamedTuple):
             shift_set=shipped_sets()["imagenet_c"],
             experiment_name="own",
             settled=as_in_file(self.experiment),
-            model=_model(self.experiment.method),
+            model=_model(self.experiment),
             image_size=IMAGE_SIZE,
             device=self.device,
             num_threads=1,
@@ -139,11 +141,12 @@ def _identity(segment: Segment) -> Identity:
     )
 
 
-def _model(method: str) -> LoadedModel:
-    """Return a model that *method* can use, sure of some images and not of others."""
+def _model(own: Experiment) -> LoadedModel:
+    """Return a model that the method can use, sure of some images and not of others."""
+    needs_vit = own.hyperparameters.get("params") in ADDED
     return LoadedModel(
         name="small",
-        make_network=partial(suited, method),
+        make_network=vit_model if needs_vit else partial(suited, own.method),
         num_classes=NUM_CLASSES,
         weights="random",
         weights_sha256="0" * 64,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tta_pipeline.adaptation import METHODS
+from tta_pipeline_tests.adaptation.models import ADDED
 from tta_pipeline_tests.simulated.cases import PROTOCOLS, make_shards
 from tta_pipeline_tests.simulated.committed import most, reasons, run, waits_of_methods
 from tta_pipeline_tests.simulated.device import missing
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 OF_METHODS = tuple(f"{method}/reset_each_shift" for method in METHODS)
 OF_DRAWS = tuple(f"{method}+batch/reset_each_shift" for method in ("cotta", "rotta", "roid", "cmf", "rmt"))
+OF_ADDED = tuple(f"tent+{params}/reset_each_shift" for params in ADDED)
 OF_PROTOCOLS = tuple(f"tent/{protocol}" for protocol in PROTOCOLS)
 OF_BOTH = tuple(f"{method}/{protocol}" for method in METHODS for protocol in PROTOCOLS)
 Lines = dict[str | None, dict[str, Any]]
@@ -31,7 +33,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cases(root: Path) -> Lines:
     """What happened in each method, and in each protocol."""
-    return {line["case"]: line for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_DRAWS + OF_PROTOCOLS))}
+    return {
+        line["case"]: line
+        for line in run("cases", root, *dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
+    }
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +45,7 @@ def faults(root: Path) -> Lines:
     return {line["planted"]: line for line in run("faults", root, *PLANTED)}
 
 
-@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_DRAWS + OF_PROTOCOLS))
+@pytest.mark.parametrize("case", dict.fromkeys(OF_METHODS + OF_DRAWS + OF_ADDED + OF_PROTOCOLS))
 def test_predictions_are_those_of_the_cpu(cases: Lines, case: str):
     """To the last bit, and no memory is freed while a stream uses it."""
     assert cases[case]["cpu"] == cases[case]["simulated"]
@@ -72,9 +77,9 @@ def test_waits_of_a_batch_are_those_of_the_committed_list(cases: Lines, method: 
     assert abs(steps[0] - steps[1]) <= 3
 
 
-@pytest.mark.parametrize("case", OF_DRAWS)
-def test_one_draw_for_a_batch_causes_no_other_wait(cases: Lines, case: str):
-    """The host knows what it drew: in no batch does it wait more often than where each image has its own draws."""
+@pytest.mark.parametrize("case", OF_DRAWS + OF_ADDED)
+def test_a_choice_causes_no_other_wait(cases: Lines, case: str):
+    """One draw for a batch, or parameters that are added: in no batch does the host wait more often than without."""
     committed, found = waits_of_methods()[case.partition("+")[0]], most(cases[case]["waits"])
 
     assert found

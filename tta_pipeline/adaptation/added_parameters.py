@@ -1,0 +1,139 @@
+"""Parameters that are added to a transformer and adapt in place of its own: low-rank updates and adapters.
+
+- LoRA: Hu et al. 2022, "LoRA: Low-rank adaptation of large language models", section 4.1: the weight W of a linear
+  layer becomes W + (alpha / r) B A, with B (outputs, r) and A (r, inputs). The rank r is 8 by default, and alpha always
+  8, theirs for RoBERTa; alpha stays when r changes, so that the learning rate may stay too. A starts as in the authors'
+  code, uniform within 1 / sqrt(inputs). They update weights of attention only; here each linear layer has an update,
+  and the joint weight of query, key and value has one.
+- Adapters: Houlsby et al. 2019, "Parameter-efficient transfer learning for NLP": h becomes h + U gelu(D h + d) + u,
+  with D (size, features) and U (features, size). Each block has one, after its feed-forward network, as in Pfeiffer et
+  al. 2021, "AdapterFusion: Non-destructive task composition for transfer learning". The size is 64 by default, as in
+  Chen et al. 2022, "AdaptFormer: Adapting vision transformers for scalable visual recognition". D starts as A does.
+
+B, U, d and u start at zero, so that the model predicts as it did. Whoever adds these freezes its own parameters.
+Updates or adapters that an earlier method added to the same model are replaced.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import gelu, linear
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
+
+from tta_pipeline.errors import AdaptationError
+
+_ALPHA = 8.0
+
+
+class LowRankUpdate(nn.Module):
+    """Adds a product of two small matrices to *weight* (outputs, inputs).
+
+    It is a parametrization: torch calls it wherever the weight is read, also by attention that reads the weights of its
+    linear layers without calling them, as in torchvision. The price is the gradient of the whole product in between.
+    """
+
+    def __init__(self, weight: torch.Tensor, *, rank: int, generator: torch.Generator) -> None:
+        super().__init__()
+        num_outputs, num_inputs = weight.shape
+        self.up = nn.Parameter(weight.new_zeros(num_outputs, rank))
+        self.down = nn.Parameter(_uniform(weight, rank, num_inputs, generator))
+        self._scale = _ALPHA / rank
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the updated *weight*, in its precision."""
+        updated: torch.Tensor = weight + self._scale * (self.up @ self.down)
+        return updated
+
+
+class Adapter(nn.Module):
+    """A bottleneck with a skip connection, for features like the outputs of a layer with *weight* (features, ...)."""
+
+    def __init__(self, weight: torch.Tensor, *, size: int, generator: torch.Generator) -> None:
+        super().__init__()
+        num_features = len(weight)
+        self.down = nn.Parameter(_uniform(weight, size, num_features, generator))
+        self.down_bias = nn.Parameter(weight.new_zeros(size))
+        self.up = nn.Parameter(weight.new_zeros(num_features, size))
+        self.up_bias = nn.Parameter(weight.new_zeros(num_features))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return adapted *features* (..., F)."""
+        return features + linear(gelu(linear(features, self.down, self.down_bias)), self.up, self.up_bias)
+
+
+def add_low_rank_updates(model: nn.Module, *, num_classes: int, rank: int, seed: int, method: str) -> None:
+    """Update the weights of attention and linear layers in *model*, but for those with *num_classes* outputs.
+
+    Raises:
+        AdaptationError: *model* has no such layer.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    weights = list(_weights(model, num_classes))
+    if not weights:
+        raise AdaptationError(
+            f"{type(model).__name__} has no linear layer but its classifier; {method}, params lora expects some to "
+            "update: use a transformer such as ViT, Swin or ConvNeXt, or other params"
+        )
+    for layer, name in weights:
+        weight = getattr(layer, name)
+        update = LowRankUpdate(weight, rank=rank, generator=generator)
+        _put_on(layer, name, update)
+
+
+def add_adapters(model: nn.Module, *, size: int, seed: int, method: str) -> None:
+    """Put an adapter after each feed-forward network of *model*.
+
+    Raises:
+        AdaptationError: *model* has no feed-forward network of two linear layers.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    layers = list(_ends_of_feed_forward_networks(model))
+    if not layers:
+        raise AdaptationError(
+            f"{type(model).__name__} has no feed-forward network of two linear layers; {method}, params adapters "
+            "expects one in each block: use a transformer such as ViT, Swin or ConvNeXt, or other params"
+        )
+    for layer in layers:
+        if not hasattr(layer, "adapter"):
+            layer.register_forward_hook(_through_adapter)
+        layer.adapter = Adapter(layer.weight, size=size, generator=generator)
+
+
+def _through_adapter(layer: Any, _: tuple[torch.Tensor, ...], outputs: torch.Tensor) -> torch.Tensor:
+    adapted: torch.Tensor = layer.adapter(outputs)
+    return adapted
+
+
+def _weights(model: nn.Module, num_classes: int) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the layers to update, each with the name of its weight."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and layer.out_features != num_classes:
+            yield layer, "weight"
+        elif isinstance(layer, nn.MultiheadAttention) and layer.in_proj_weight is not None:
+            yield layer, "in_proj_weight"
+
+
+def _put_on(layer: Any, name: str, update: LowRankUpdate) -> None:
+    known = layer.parametrizations[name] if is_parametrized(layer, name) else []
+    if known and isinstance(known[-1], LowRankUpdate):
+        known[-1] = update
+    else:
+        register_parametrization(layer, name, update)
+
+
+def _ends_of_feed_forward_networks(model: nn.Module) -> Iterator[nn.Linear]:
+    """Yield the second of each two linear layers that widen and narrow what passes through them."""
+    for parent in model.modules():
+        layers = [layer for layer in parent.children() if isinstance(layer, nn.Linear)]
+        for first, second in pairwise(layers):
+            if first.in_features == second.out_features < second.in_features:
+                yield second
+
+
+def _uniform(like: torch.Tensor, num_rows: int, num_inputs: int, generator: torch.Generator) -> torch.Tensor:
+    """Return (rows, inputs) uniform within 1 / sqrt(inputs), drawn on the host: the same on every device."""
+    values = torch.empty(num_rows, num_inputs).uniform_(-(num_inputs**-0.5), num_inputs**-0.5, generator=generator)
+    return values.to(like)
