@@ -33,7 +33,21 @@ _OF_A_CLASS = 100
 _FEW = 100
 _OF_FEW_IMAGES = ("cotta", "memo", "ttaug")
 """Methods that run each image through the network dozens of times, here on the first 100 images of a cell."""
-_DRAWING = ("adacontrast", "cmf", "cotta", "deyo", "memo", "petta", "rem", "rmt", "roid", "rotta", "ttaug")
+_DRAWING = (
+    "adacontrast",
+    "cmf",
+    "cotta",
+    "deyo",
+    "foa",
+    "memo",
+    "petta",
+    "rem",
+    "rmt",
+    "roid",
+    "rotta",
+    "spa",
+    "ttaug",
+)
 """Methods that draw random numbers, with three seeds."""
 _OF_BATCH_NORM = ("norm", "bn_alpha", "bn_ema")
 _DOCS = Path(__file__).parents[1] / "docs"

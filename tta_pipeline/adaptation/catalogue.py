@@ -149,6 +149,19 @@ class ZeroSiamHyperparameters(GradientHyperparameters):
     """Learning rate of the predictor over `lr`."""
 
 
+class SpaHyperparameters(GradientHyperparameters):
+    """What SPA can be told."""
+
+    predictor_lr_factor: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    """Learning rate of the predictor over `lr`."""
+    mask_region: float = Field(default=0.2, gt=0, le=1)
+    """Side of the region of low frequencies over that of the spectrum (alpha in the paper)."""
+    mask_ratio: float = Field(default=0.2, ge=0, le=1)
+    """Share of the amplitudes in this region that are masked (m in the paper)."""
+    noise_ratio: float = Field(default=0.4, ge=0, le=1)
+    """Share of the noise in the other view (gamma in the paper)."""
+
+
 class RemHyperparameters(GradientHyperparameters):
     """What REM can be told."""
 
@@ -169,6 +182,25 @@ class RemHyperparameters(GradientHyperparameters):
                 "expected (num_predictions - 1) * mask_ratio below 1, so that some patches are left"
             )
         return self
+
+
+class FoaHyperparameters(Hyperparameters):
+    """What FOA can be told."""
+
+    num_prompts: int = Field(default=3, ge=1, le=MOST)
+    """Number of prompt tokens."""
+    population_size: int = Field(default=28, ge=4, le=MOST)
+    """Number of candidates that predict each batch (K in the paper)."""
+    step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Standard deviation of the first candidates, in the units of a token."""
+    fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
+    """Weight of the discrepancy of activations for a batch of 64, in proportion for others; entropies are summed."""
+    source_size: int = Field(default=32, ge=1, le=MOST)
+    """Number of source images for the statistics of activations."""
+    shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Part of the way to the source's mean that features are shifted by (gamma in the paper)."""
+    shift_momentum: float = Field(default=0.1, gt=0, le=1)
+    """Weight of a batch in the moving average of the features (alpha in the paper)."""
 
 
 class LameHyperparameters(Hyperparameters):
@@ -526,10 +558,26 @@ METHODS: Mapping[str, MethodEntry] = {
         },
         lr_of_batch_size={"imagenet_vit": _lr_of_vit_five_times},
     ),
+    "spa": MethodEntry(
+        implementation="tta_pipeline.adaptation.spa:Spa",
+        summary="The prediction for an image teaches those for views without low frequencies and with noise.",
+        presets={
+            "imagenet": SpaHyperparameters(lr=2.5e-3),
+            "cifar": SpaHyperparameters(lr=2.5e-3),
+            "imagenet_vit": SpaHyperparameters(lr=1e-2),
+        },
+    ),
     "rem": MethodEntry(
         implementation="tta_pipeline.adaptation.rem:Rem",
         summary="Predictions of a ViT without its most attended patches agree with the whole, and are not surer.",
         presets=dict.fromkeys(PRESETS, RemHyperparameters(lr=1e-3, optimizer="adam")),
+        needs="vit",
+    ),
+    "foa": MethodEntry(
+        implementation="tta_pipeline.adaptation.foa:Foa",
+        summary="Prompts of a ViT found by forward passes alone, and features shifted back to the source's mean.",
+        presets=dict.fromkeys(PRESETS, FoaHyperparameters()),
+        source_data="required",
         needs="vit",
     ),
     "lame": MethodEntry(

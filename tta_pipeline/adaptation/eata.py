@@ -7,7 +7,6 @@ its authors call it. The constants for ImageNet are theirs, fisher_alpha for CIF
 et al.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,8 +16,6 @@ from torch.nn.utils import parameters_to_vector
 from tta_pipeline.adaptation.catalogue import EataHyperparameters
 from tta_pipeline.adaptation.eta import Eta
 from tta_pipeline.adaptation.fisher import diagonal_fisher
-from tta_pipeline.adaptation.method import SourceData
-from tta_pipeline.errors import AdaptationError
 
 
 class Eata(Eta):
@@ -32,20 +29,9 @@ class Eata(Eta):
         self._source = parameters_to_vector(self._parameters).detach()
         self._importance: torch.Tensor | None = None
         if self.source_data is not None:
-            clean = self._clean(self.source_data, hyperparameters.fisher_size)
+            clean = self._first_images(self.source_data, hyperparameters.fisher_size)
             fisher = diagonal_fisher(self.model, self._parameters, clean)
             self._importance = hyperparameters.fisher_alpha * fisher
-
-    def _clean(self, source_data: SourceData, num_samples: int) -> Iterator[torch.Tensor]:
-        """Yield batches of the first *num_samples* images, or of all if there are fewer."""
-        missing = num_samples
-        for images, _ in source_data:
-            yield images[:missing].to(self.device)
-            missing -= len(images)
-            if missing <= 0:
-                return
-        if missing == num_samples:
-            raise AdaptationError("source_data gave eata no image; expected clean batches, or None for no penalty")
 
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
         loss = super()._loss(logits)

@@ -9,8 +9,8 @@ What all methods share:
 - **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
   any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
   method uses it.
-- **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO and TTAug, and starts
-  from the seed; never the global generator.
+- **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
+  starts from the seed; never the global generator.
 - **State.** A method that keeps state between batches names it once, in `keeps` (`snapshot`). From this follow
   `state_dict()` and `load_state_dict()`, with which a killed run continues where it was, and `reset()`, which restores
   model, optimiser, memory and generator to the moment after building. A reset by the method itself (episodic, RDumb,
@@ -19,11 +19,12 @@ What all methods share:
   norm layers; one that adapts only on some samples selects them (`SelectiveMethod._reliable`); one with another kind of
   step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is the one before the update.
 - **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
-  of the last linear layer; `ema`: teacher; `memory_bank`: memories of the stream.
+  of the last linear layer; `predictor`: a learned layer before it; `ema`: teacher; `memory_bank`: memories of the
+  stream.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -173,6 +174,21 @@ class Method(Keeper, ABC):
                 "use a benchmark with a clean split, or another method"
             )
         return self.source_data
+
+    def _first_images(self, source_data: SourceData, num_samples: int) -> Iterator[torch.Tensor]:
+        """Yield batches of the first *num_samples* images, or of all if there are fewer, on the model's device.
+
+        Raises:
+            AdaptationError: there is none.
+        """
+        missing = num_samples
+        for images, _ in source_data:
+            yield images[:missing].to(self.device)
+            missing -= len(images)
+            if missing <= 0:
+                return
+        if missing == num_samples:
+            raise AdaptationError(f"source_data gave {self.name} no image; expected clean batches: use a clean split")
 
 
 class GradientMethod(Method):

@@ -1,12 +1,13 @@
-"""Tokens of a vision transformer: leaving out patches, and where its class token looks.
+"""Tokens of a vision transformer: leaving out patches, adding prompts, and what its class token is and looks at.
 
 Known are the ViT and DeiT of timm and the ViT of torchvision: a class token, at the first place, and patches that go
 through a list of blocks, each with a self-attention. The order of patches does not matter there, since their positions
 were added before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,12 +28,19 @@ class Tokens:
         self.blocks, self.num_prefix = _found(model, method)
         """Blocks, and number of tokens before the patches; the class token is the first of these."""
         self._kept: torch.Tensor | None = None
+        self._prompts: torch.Tensor | None = None
         self._latest: torch.Tensor | None = None
         last: Any = self.blocks[-1]
         self._attention: Any = last.attn if hasattr(last, "attn") else last.self_attention
         # Hooks are permanent, since compiled code ignores hooks added later.
-        self.blocks[0].register_forward_pre_hook(self._select)
+        self.blocks[0].register_forward_pre_hook(self._change)
         self._attention.register_forward_pre_hook(self._keep)
+
+    @property
+    def width(self) -> int:
+        """Size of a token."""
+        attention = self._attention
+        return int(attention.qkv.in_features if hasattr(attention, "qkv") else attention.embed_dim)
 
     @contextmanager
     def only(self, patches: torch.Tensor) -> Iterator[None]:
@@ -42,6 +50,15 @@ class Tokens:
             yield
         finally:
             self._kept = None
+
+    @contextmanager
+    def prompted(self, prompts: torch.Tensor) -> Iterator[None]:
+        """Let forward passes go on with *prompts*, (N, D), between the prefix and the patches of every image."""
+        self._prompts = prompts
+        try:
+            yield
+        finally:
+            self._prompts = None
 
     @torch.no_grad()
     def class_attention(self) -> torch.Tensor:
@@ -66,15 +83,34 @@ class Tokens:
         attended: torch.Tensor = scores.softmax(-1).mean(1)
         return attended[:, self.num_prefix :]
 
-    def _select(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+    def _change(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...] | None:
+        tokens, *others = inputs
+        if self._prompts is not None:
+            prompts = self._prompts.to(tokens.dtype).expand(len(tokens), -1, -1)
+            return torch.cat([tokens[:, : self.num_prefix], prompts, tokens[:, self.num_prefix :]], 1), *others
         if self._kept is None:
             return None
-        tokens, *others = inputs
         index = self._kept.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]) + self.num_prefix
         return torch.cat([tokens[:, : self.num_prefix], tokens.gather(1, index)], 1), *others
 
     def _keep(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         self._latest = inputs[0]
+
+
+class ClassTokens:
+    """Keeps what each of *blocks* makes of the class token in the latest forward pass."""
+
+    def __init__(self, blocks: Sequence[nn.Module]) -> None:
+        self._latest: list[torch.Tensor] = [torch.empty(0)] * len(blocks)
+        for number, block in enumerate(blocks):
+            block.register_forward_hook(partial(self._keep, number))
+
+    def latest(self) -> list[torch.Tensor]:
+        """Return the class token behind each block in the latest forward pass, (B, D) each."""
+        return list(self._latest)
+
+    def _keep(self, number: int, _block: nn.Module, _inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> None:
+        self._latest[number] = tokens[:, 0]
 
 
 def _found(model: nn.Module, method: str) -> tuple[list[nn.Module], int]:

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import linear
 
 from tta_pipeline.adaptation.catalogue import ZeroSiamHyperparameters
-from tta_pipeline.adaptation.features import Features, classifier
 from tta_pipeline.adaptation.losses import symmetric_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod
+from tta_pipeline.adaptation.predictor import Predictor
 
 
 class ZeroSiam(GradientMethod):
@@ -30,16 +29,12 @@ class ZeroSiam(GradientMethod):
 
     def __init__(self, model: nn.Module, hyperparameters: ZeroSiamHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
-        self._classifier = classifier(self.model, num_classes=self.num_classes, method=self.name)
-        self._features = Features(self._classifier)
-        size = self._classifier.in_features
-        self._predictor = nn.Linear(size, size, bias=False, device="meta").to_empty(device=self.device)
-        nn.init.eye_(self._predictor.weight)
-        self._optimizer.add_param_group(
-            {
-                "params": list(self._predictor.parameters()),
-                "lr": hyperparameters.predictor_lr_factor * hyperparameters.lr,
-            }
+        self._predictor = Predictor(
+            self.model,
+            self._optimizer,
+            num_classes=self.num_classes,
+            lr=hyperparameters.predictor_lr_factor * hyperparameters.lr,
+            method=self.name,
         )
 
     def _compiled(self) -> list[tuple[object, str]]:
@@ -47,9 +42,7 @@ class ZeroSiam(GradientMethod):
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
-        predicted = self._predictor(self._features.take())
-        online = linear(predicted, self._classifier.weight, self._classifier.bias)
-        self._step(self._asymmetric_loss(online, logits.detach()), num_samples=len(images))
+        self._step(self._asymmetric_loss(self._predictor.logits(), logits.detach()), num_samples=len(images))
         return logits
 
     def _asymmetric_loss(self, online: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

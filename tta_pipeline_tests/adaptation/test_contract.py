@@ -31,6 +31,7 @@ QUICK: dict[str, dict] = {
     "adacontrast": {"queue_size": 16, "min_seen": 6, "num_neighbors": 5, "teacher_momentum": 0.5, "lr": 0.1},
     "rmt": {"num_samples_warm_up": 24},
     "rdumb": {"reset_every": 2},
+    "foa": {"population_size": 6},
 }
 """What makes a slow method quick, and each thing that it does happen within a few small batches."""
 EAGER: dict[str, dict] = {

@@ -1,5 +1,7 @@
 """Each method does what its paper says, held against a plain second implementation."""
 
+import math
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -9,10 +11,19 @@ from torch.nn.functional import softmax
 from tta_pipeline.adaptation import METHODS, PRESETS, build
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.spa import low_frequencies_masked, with_noise
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import MODELS, NUM_CLASSES, batch_norm_model, batches, layer_norm_model
+from tta_pipeline_tests.adaptation.models import (
+    MODELS,
+    NUM_CLASSES,
+    batch_norm_model,
+    batches,
+    contrasts,
+    layer_norm_model,
+    surer,
+)
 
 
 def logits(method: str, model: nn.Module, images: list[torch.Tensor], **settings) -> list[torch.Tensor]:
@@ -89,6 +100,78 @@ def test_zerosiam_follows_its_formula(name: str):
 
     torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
     assert not torch.equal(predictor, torch.eye(len(predictor)))
+
+
+@pytest.mark.parametrize("name", ["bn", "ln"])
+def test_spa_follows_its_formula(name: str):
+    """Logits are those of the images, over updates by the views of them that are predicted less surely."""
+    model = surer(MODELS[name]()).train()
+    affine = [p for layer in model if isinstance(layer, NORM_LAYERS) for p in (layer.weight, layer.bias)]
+    predictor = torch.eye(model[-1].in_features, requires_grad=True)
+    steps = [torch.optim.SGD(affine, lr=0.05, momentum=0.9), torch.optim.SGD([predictor], lr=0.1, momentum=0.9)]
+    generator = torch.Generator().manual_seed(0)
+    expected, counts = [], []
+    for batch in contrasts():
+        prediction = model(batch).detach()
+        views = [
+            low_frequencies_masked(batch, generator, region=0.5, mask_ratio=0.3),
+            with_noise(batch, generator, noise_ratio=0.4),
+        ]
+        losses = []
+        for view in views:
+            rows = model[-1](model[:-1](view) @ predictor.T)
+            divergences = [
+                (p * (p / q).log()).sum()
+                for p, q in zip(softmax(prediction, 1), softmax(rows, 1), strict=True)
+                if p.max() > q.max()
+            ]
+            counts.append(len(divergences))
+            losses.append(sum(divergences) / max(1, len(divergences)))
+        model.zero_grad()
+        predictor.grad = None
+        if sum(counts[-2:]):
+            sum(losses).backward()
+            for step in steps:
+                step.step()
+        expected.append(prediction)
+
+    settings = {"mask_region": 0.5, "mask_ratio": 0.3, "lr": 0.05, "predictor_lr_factor": 2}
+    adapted = build("spa", surer(MODELS[name]()), num_classes=NUM_CLASSES, **settings)
+    torch.testing.assert_close(expected, [adapted.predict(batch) for batch in contrasts()], rtol=0, atol=1e-4)
+    num_steps = sum(any(pair) for pair in zip(counts[::2], counts[1::2], strict=True))
+    found = (adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples, adapted.num_updates)
+    assert (240, 32 * num_steps, sum(counts), num_steps) == found
+    assert 0 < sum(counts) < 32 * num_steps
+    assert not torch.equal(predictor, torch.eye(len(predictor)))
+
+
+@pytest.mark.parametrize("size", [(15, 16), (16, 15), (32, 32)])
+def test_low_frequencies_are_masked_and_no_others(size: tuple[int, int]):
+    """About a share of the amplitudes in the middle of the spectrum are zero, in pairs; all else stays."""
+    images = torch.rand(20, 3, *size, generator=torch.Generator().manual_seed(1))
+    masked = low_frequencies_masked(images, torch.Generator().manual_seed(2), region=0.4, mask_ratio=0.3)
+    before, after = (torch.fft.fft2(2 * each.double() - 1) for each in (images, masked))
+    is_zero = after.abs() < 1e-4
+    torch.testing.assert_close(before[~is_zero], after[~is_zero], rtol=0, atol=1e-4)
+
+    rows, columns = (range(-int(0.2 * side), int(0.2 * side) + 1) for side in size)
+    is_low = torch.zeros(size, dtype=torch.bool)
+    for row in rows:
+        for column in columns:
+            is_low[row, column] = True
+            assert torch.equal(is_zero[..., row, column], is_zero[..., -row, -column])
+    assert not is_zero[..., ~is_low].any()
+    assert 0.25 < is_zero[..., is_low].double().mean() < 0.35
+    assert 0.15 < is_zero[..., 0, 0].double().mean() < 0.45
+
+
+def test_noise_has_its_share():
+    """The rest of the image stays, and noise goes around the middle of its range."""
+    images = torch.full((1, 3, 200, 200), 0.2)
+    noisy = with_noise(images, torch.Generator().manual_seed(1), noise_ratio=0.1)
+
+    assert math.isclose(0.9 * 0.2 + 0.1 * 0.5, noisy.mean(), abs_tol=1e-3)
+    assert math.isclose(0.1 * 0.5, noisy.std(), abs_tol=1e-3)
 
 
 def test_episodic_tent_forgets_each_batch():

@@ -58,7 +58,7 @@ EASY: dict[str, dict[str, Any]] = {
     "deyo": {"deyo_margin": 1.0, "plpd_threshold": -1.0},
 }
 """What lets a method adapt on nearly any sample, and keep what it learned."""
-NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt", "petta", "zerosiam"}
+NEED_ONE_CLASSIFIER = {"lame", "t3a", "neo", "adacontrast", "rmt", "petta", "zerosiam", "spa", "foa"}
 LARGE = [
     "timm:vit_base_patch16_224", "timm:deit_base_patch16_224", "timm:swin_tiny_patch4_window7_224",
     "timm:convnext_tiny", "torchvision:vit_b_16", "torchvision:swin_t", "torchvision:convnext_tiny",

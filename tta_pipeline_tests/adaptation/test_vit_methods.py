@@ -8,9 +8,10 @@ from torch import nn
 from torchvision.models import VisionTransformer
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.cma_es import CmaEs
 from tta_pipeline.adaptation.tokens import Tokens
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES, contrasts, vit_model
+from tta_pipeline_tests.adaptation.models import NUM_CLASSES, contrasts, source_batches, vit_model
 from tta_pipeline_tests.adaptation.test_contract import predictions
 
 
@@ -139,6 +140,93 @@ def test_rem_without_patches_left_is_refused():
     """The error names both settings."""
     with pytest.raises(AdaptationError, match=r"num_predictions is 5, mask_ratio 0\.25; expected"):
         build("rem", vit_model(), num_classes=NUM_CLASSES, num_predictions=5, mask_ratio=0.25)
+
+
+def layers_of_class_token(model: VisionTransformer, images: torch.Tensor, prompts: torch.Tensor) -> list[torch.Tensor]:
+    """Return the class token behind each block, and in place of the last the features, (B, 16) each."""
+    first, *others = embedded(model, images).unbind(1)
+    tokens = torch.stack([first, *(each.expand_as(first) for each in prompts), *others], 1)
+    found = []
+    for block in model.encoder.layers:
+        tokens = block(tokens)
+        found.append(tokens[:, 0])
+    return [*found[:-1], model.encoder.ln(tokens)[:, 0]]
+
+
+def moments(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and standard deviation of *rows*."""
+    mean = sum(rows) / len(rows)
+    return mean, (sum((row - mean) ** 2 for row in rows) / len(rows)).sqrt()
+
+
+@torch.no_grad()
+def plain_foa(stream: list[torch.Tensor], *, weight: float, gamma: float, alpha: float) -> list[torch.Tensor]:
+    """Return logits for each batch; only the search is not written out, which has tests of its own."""
+    model = vit_model()
+    source = torch.cat([images for images, _ in source_batches()])[:20]
+    wanted = [moments(layer) for layer in layers_of_class_token(model, source, torch.zeros(0, 16))]
+    search = CmaEs(torch.zeros(32, dtype=torch.float64), step_size=0.5, population_size=6)
+    generator = torch.Generator().manual_seed(0)
+    average, predicted = None, []
+    for images in stream:
+        candidates = search.ask(generator)
+        values, features = [], []
+        for candidate in candidates:
+            layers = layers_of_class_token(model, images, candidate.float().view(2, 16))
+            value = sum(entropy(row) for row in model.heads(layers[-1]))
+            for layer, (mean, deviation) in zip(layers, wanted, strict=True):
+                own = moments(layer)
+                value += weight * len(images) / 64 * ((own[0] - mean).norm() + (own[1] - deviation).norm())
+            values.append(value.item())
+            features.append(layers[-1])
+        search.tell(candidates, torch.tensor(values))
+        best = features[values.index(min(values))]
+        average = best.mean(0) if average is None else alpha * best.mean(0) + (1 - alpha) * average
+        predicted.append(model.heads(best + gamma * (wanted[-1][0] - average)))
+    return predicted
+
+
+@pytest.mark.parametrize(("weight", "gamma", "alpha"), [(0.4, 1.0, 0.1), (5.0, 0.5, 0.5)])
+def test_foa_follows_its_formula(weight: float, gamma: float, alpha: float):
+    """The logits are those of the best candidate of each batch, shifted, and differ from those of the source model."""
+    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5, "source_size": 20}
+    settings |= {"fitness_lambda": weight, "shift_weight": gamma, "shift_momentum": alpha}
+    images = [*stream(), stream()[0][:1]]
+    adapted = build("foa", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), **settings)
+    expected = plain_foa(images, weight=weight, gamma=gamma, alpha=alpha)
+
+    torch.testing.assert_close(expected, predictions(adapted, images), rtol=0, atol=1e-4)
+    assert (vit_model()(stream()[3]) - expected[3]).abs().max() > 0.01
+    assert (6 * 25, 0, 0, 0) == (
+        adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples, adapted.num_updates
+    )  # fmt: skip
+
+
+def test_prompts_of_timm_stand_behind_the_prefix():
+    """The logits are those of the model on tokens with the prompts between, and after that those without."""
+    timm = pytest.importorskip("timm")
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, num_classes=NUM_CLASSES
+    ).eval()
+    before = model(stream()[0])
+    prompts = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
+    tokens = model._pos_embed(model.patch_embed(stream()[0]))
+    tokens = torch.cat([tokens[:, :1], prompts.expand(6, -1, -1), tokens[:, 1:]], 1)
+    expected = model.forward_head(model.norm(model.blocks(tokens)))
+    its_tokens = Tokens(model, "test")
+    with its_tokens.prompted(prompts):
+        found = model(stream()[0])
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(before, model(stream()[0]), rtol=0, atol=0)
+    assert (before - found).abs().max() > 1e-3
+    assert 16 == its_tokens.width
+
+
+def test_foa_without_a_source_image_is_refused():
+    """The error says what is missing."""
+    with pytest.raises(AdaptationError, match="source_data gave foa no image"):
+        build("foa", vit_model(), num_classes=NUM_CLASSES, source_data=[])
 
 
 def test_a_vit_without_a_class_token_is_refused():
