@@ -14,6 +14,7 @@ from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import (
     MODELS,
     NUM_CLASSES,
+    REFUSALS,
     batch_norm_model,
     batches,
     contrasts,
@@ -87,8 +88,8 @@ def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str)
         with pytest.raises(AdaptationError, match="no batch norm layer"):
             built(method, surer(MODELS[model]()))
         return
-    if METHODS[method].needs == "vit":
-        with pytest.raises(AdaptationError, match=f"no class token and patches; {method} expects a ViT"):
+    if (needs := METHODS[method].needs) != "any":
+        with pytest.raises(AdaptationError, match=REFUSALS[needs].format(method)):
             built(method, surer(MODELS[model]()))
         return
     adapted = built(method, surer(MODELS[model]()))
