@@ -65,7 +65,7 @@ def clip_model() -> ZeroShotClassifier:
     last = nn.Linear(8, 16)
     tower = nn.Sequential(*batch_norm_model()[:-1], last).eval()
     with torch.no_grad():
-        last.bias -= tower(torch.cat(contrasts(seed=9))).mean(0)  # so that directions differ
+        last.bias.sub_(tower(torch.cat(contrasts(seed=9))).mean(0))  # so that directions differ
     text_features = normalize(torch.randn(NUM_CLASSES, 16), dim=1)
     return ZeroShotClassifier(tower, text_features, scale=6.0).eval()
 
