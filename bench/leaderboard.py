@@ -235,6 +235,8 @@ def _why_not(name: str, board: Board) -> str:
         return "it needs batch norm"
     if board.name == "resnet" and METHODS[name].needs == "vit":
         return "it needs a ViT"
+    if METHODS[name].needs == "clip":
+        return "it needs a CLIP"
     return ""
 
 

@@ -165,6 +165,8 @@ NOT_COMPARED: Mapping[str, str] = {
     "petta": "held against its formula only",
     "rem": "needs a ViT; held against its formula only",
     "spa": "code not free; held against its formula only",
+    "tda": "needs a CLIP; held against its formula only",
+    "zero_shot": "the model as it is",
     "zerosiam": "held against its formula only",
 }
 """Methods that no comparison is written for yet, with what holds instead."""

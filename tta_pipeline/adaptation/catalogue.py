@@ -344,6 +344,31 @@ class AdaContrastHyperparameters(GradientHyperparameters):
     """Weight of the key model before a step."""
 
 
+class TdaHyperparameters(Hyperparameters):
+    """What TDA can be told."""
+
+    positive_size: int = Field(default=3, ge=1, le=MOST)
+    """Number of images of each class in the positive cache."""
+    positive_alpha: float = Field(default=2.0, ge=0, allow_inf_nan=False)
+    """Weight of the positive cache's votes, in logits."""
+    positive_beta: float = Field(default=5.0, ge=0, allow_inf_nan=False)
+    """How fast a vote for a class falls with the distance of the image: exp(-beta (1 - cosine))."""
+    negative_size: int = Field(default=2, ge=1, le=MOST)
+    """Number of images of each class in the negative cache."""
+    negative_alpha: float = Field(default=0.117, ge=0, allow_inf_nan=False)
+    """Weight of the negative cache's votes, in logits."""
+    negative_beta: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """How fast a vote against a class falls with the distance of the image."""
+    entropy_lower: float = Field(default=0.2, ge=0, allow_inf_nan=False)
+    """Entropy above which an image enters the negative cache, in nats divided by log2 K."""
+    entropy_upper: float = Field(default=0.5, ge=0, allow_inf_nan=False)
+    """Entropy below which an image enters the negative cache, in nats divided by log2 K."""
+    mask_lower: float = Field(default=0.03, ge=0, le=1)
+    """Probability above which an image of the negative cache votes against a class."""
+    mask_upper: float = Field(default=1.0, ge=0, le=1)
+    """Probability below which an image of the negative cache votes against a class."""
+
+
 class RmtHyperparameters(ViewHyperparameters):
     """What RMT can be told."""
 
@@ -375,8 +400,8 @@ class MethodEntry:
     """Settings of the authors by benchmark family."""
     source_data: Literal["unused", "optional", "required"] = "unused"
     """Whether the method reads clean batches while it is built."""
-    needs: Literal["any", "vit"] = "any"
-    """Kind of model that the method needs: any with the layers that it adapts or reads, or a ViT."""
+    needs: Literal["any", "vit", "clip"] = "any"
+    """Kind of model that the method needs: any with the layers that it adapts or reads, a ViT, or a CLIP."""
     min_batch_size: int = 1
     """Smallest batch size of a stream that is accepted; the last batch may be smaller."""
     lr_of_batch_size: Mapping[str, Callable[[int], float]] = field(default_factory=dict)
@@ -674,6 +699,18 @@ METHODS: Mapping[str, MethodEntry] = {
             "cifar": RmtHyperparameters(lr=1e-3, optimizer="adam"),
         },
         source_data="required",
+    ),
+    "zero_shot": MethodEntry(
+        implementation="tta_pipeline.adaptation.zero_shot:ZeroShot",
+        summary="The zero-shot classifier of a CLIP as it is, without adaptation.",
+        presets=_NEVER_ANYTHING_TO_SET,
+        needs="clip",
+    ),
+    "tda": MethodEntry(
+        implementation="tta_pipeline.adaptation.tda:Tda",
+        summary="The zero-shot prediction of a CLIP corrected by caches of sure and of unsure images.",
+        presets=dict.fromkeys(PRESETS, TdaHyperparameters()),
+        needs="clip",
     ),
 }
 

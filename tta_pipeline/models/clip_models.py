@@ -31,6 +31,8 @@ _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
 class ZeroShotClassifier(nn.Module):
     """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
 
+    Methods for a CLIP know it by `tower`, `head` and `scale`.
+
     Args:
         tower: Maps normalised images (B, 3, H, W) to features (B, D).
         text_features: One row of length 1 for each class, (K, D).
@@ -40,6 +42,7 @@ class ZeroShotClassifier(nn.Module):
     def __init__(self, tower: nn.Module, text_features: torch.Tensor, *, scale: float) -> None:
         super().__init__()
         self.tower = tower
+        self.scale = scale
         num_classes, width = text_features.shape
         self.head = nn.Linear(width, num_classes, bias=False)
         self.head.weight = nn.Parameter(scale * text_features)

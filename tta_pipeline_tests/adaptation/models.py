@@ -1,10 +1,14 @@
 """Small models for tests of methods."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 from torchvision.models import VisionTransformer
 
 from tta_pipeline.adaptation import METHODS
+from tta_pipeline.models.clip_models import ZeroShotClassifier
 
 NUM_CLASSES = 5
 ADDED = ("lora", "adapters")
@@ -57,6 +61,17 @@ def vit_model() -> VisionTransformer:
     return model.eval()
 
 
+def clip_model() -> ZeroShotClassifier:
+    """Return a zero-shot classifier of random towers that is sure of some images and not of others."""
+    torch.manual_seed(0)
+    last = nn.Linear(8, 16)
+    tower = nn.Sequential(*batch_norm_model()[:-1], last).eval()
+    with torch.no_grad():
+        last.bias.sub_(tower(torch.cat(contrasts(seed=9))).mean(0))  # so that directions differ
+    text_features = normalize(torch.randn(NUM_CLASSES, 16), dim=1)
+    return ZeroShotClassifier(tower, text_features, scale=6.0).eval()
+
+
 MODELS = {"bn": batch_norm_model, "ln": layer_norm_model, "gn": group_norm_model}
 
 
@@ -70,9 +85,19 @@ def surer(model: nn.Sequential, *, factor: float = 8.0) -> nn.Sequential:
     return model
 
 
+SUITED: dict[str, Callable[[], nn.Module]] = {
+    "any": lambda: surer(batch_norm_model()),
+    "vit": vit_model,
+    "clip": clip_model,
+}
+"""A model of each kind that a method can need."""
+REFUSALS = {"vit": "no class token and patches; {} expects a ViT", "clip": "no image tower .*; {} needs a CLIP model"}
+"""What a method that needs a kind of model says of others."""
+
+
 def suited(method: str) -> nn.Module:
-    """Return a model that *method* can use: a ViT if it needs one, else one with batch norm."""
-    return vit_model() if METHODS[method].needs == "vit" else surer(batch_norm_model())
+    """Return a model of the kind that *method* needs; any is one with batch norm."""
+    return SUITED[METHODS[method].needs]()
 
 
 def batches(*, seed: int = 1, num_batches: int = 4, batch_size: int = 12) -> list[torch.Tensor]:

@@ -15,6 +15,7 @@ from tta_pipeline_tests.adaptation.models import (
     ADDED,
     MODELS,
     NUM_CLASSES,
+    REFUSALS,
     batch_norm_model,
     batches,
     contrasts,
@@ -89,8 +90,8 @@ def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str)
         with pytest.raises(AdaptationError, match="no batch norm layer"):
             built(method, surer(MODELS[model]()))
         return
-    if METHODS[method].needs == "vit":
-        with pytest.raises(AdaptationError, match=f"no class token and patches; {method} expects a ViT"):
+    if (needs := METHODS[method].needs) != "any":
+        with pytest.raises(AdaptationError, match=REFUSALS[needs].format(method)):
             built(method, surer(MODELS[model]()))
         return
     adapted = built(method, surer(MODELS[model]()))

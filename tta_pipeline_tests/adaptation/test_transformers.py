@@ -15,7 +15,7 @@ from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
 from tta_pipeline.adaptation.selection import affine_parameters
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline_tests.adaptation.models import ADDED, NUM_CLASSES
+from tta_pipeline_tests.adaptation.models import ADDED, NUM_CLASSES, REFUSALS
 from tta_pipeline_tests.adaptation.test_contract import NEED_BATCH_NORM, QUICK
 
 timm = pytest.importorskip("timm")
@@ -106,8 +106,9 @@ def test_every_method_runs_on_a_transformer_or_refuses_it_by_name(name: str, met
         with pytest.raises(AdaptationError, match=f"has no batch norm layer; {method} expects one"):
             built(method, small(name))
         return
-    if METHODS[method].needs == "vit" and not any(kind in name for kind in ("ViT", "DeiT")):
-        with pytest.raises(AdaptationError, match=f"no class token and patches; {method} expects a ViT"):
+    needs = METHODS[method].needs
+    if needs == "clip" or (needs == "vit" and not any(kind in name for kind in ("ViT", "DeiT"))):
+        with pytest.raises(AdaptationError, match=REFUSALS[needs].format(method)):
             built(method, small(name))
         return
     if name == "timm distilled DeiT" and method in NEED_ONE_CLASSIFIER:

@@ -170,7 +170,8 @@ def test_a_record_of_before_counts_as_unfinished(data: Locations):
     old = {name: value for name, value in row.items() if name not in unknown_then}
     old |= {f"first_{name}": value for name, value in old.pop("first_samples").items()}
     batches = old.pop("batches")
-    old["batches"] = [dict(zip(batches, values, strict=True)) for values in zip(*batches.values(), strict=True)]
+    known_then = {name: values for name, values in batches.items() if values is not None}
+    old["batches"] = [dict(zip(known_then, values, strict=True)) for values in zip(*known_then.values(), strict=True)]
     content = {"version": 1, "kind": "evaluations", "run_id": "r", "started_at": "2026-01-01T00:00:00+00:00"}
     path.write_text(json.dumps({**content, "versions": {}, "facts": old}))
 

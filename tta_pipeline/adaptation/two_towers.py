@@ -1,0 +1,50 @@
+"""The two towers of a CLIP: features of images, and those of the classes' texts.
+
+A zero-shot classifier is the image tower `tower`, a linear layer `head` without bias whose rows are the text features
+times `scale`, and `scale` itself. Its features are directions: image and text features have length 1.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.adaptation.features import Features
+from tta_pipeline.errors import AdaptationError
+
+
+class TwoTowers:
+    """What a zero-shot classifier within *model* makes of images and of classes.
+
+    Raises:
+        AdaptationError: *model* is no CLIP.
+    """
+
+    def __init__(self, model: nn.Module, method: str) -> None:
+        self._classifier = _found(model, method)
+        self._features = Features(self._classifier.head)
+
+    @property
+    def scale(self) -> float:
+        """What the cosine of image and text is multiplied with."""
+        return float(self._classifier.scale)
+
+    @property
+    def text_features(self) -> torch.Tensor:
+        """One row of length 1 for each class, float32 (K, D)."""
+        weight: torch.Tensor = self._classifier.head.weight
+        return weight.detach().float() / self.scale
+
+    def take_image_features(self) -> torch.Tensor:
+        """Return the features of the latest forward pass, float32 (B, D), rows of length 1, and release them."""
+        return self._features.take().float()
+
+
+def _found(model: nn.Module, method: str) -> Any:
+    for layer in model.modules():
+        if all(hasattr(layer, name) for name in ("tower", "head", "scale")):
+            return layer
+    raise AdaptationError(
+        f"{type(model).__name__} has no image tower with text features; {method} needs a CLIP model: use one of kind "
+        "open_clip, or another method"
+    )
