@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from bench.parity.__main__ import run
 from bench.parity.adapters import tent
+from bench.parity.cifar import vit
 from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
 from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
 from bench.parity.table import document
@@ -84,6 +86,24 @@ def test_a_second_implementation_is_equal(scene: Scene, authors):
     assert found.logit_difference < 1e-4
     assert 0.3 < found.our_error == found.their_error < 1
     assert [] == unexplained({"tent": found}, [PLAIN])
+
+
+def test_a_comparison_may_have_a_network_of_its_own(scene: Scene, authors):
+    """Both sides get it, and not that of the scene, which the method would refuse."""
+    own = replace(PLAIN, network=lambda: surer(batch_norm_model()))
+    without_norm = replace(scene, network=nn.Flatten())
+
+    assert run([own], without_norm, authors("1"))["tent"].is_equal
+
+
+def test_the_vit_is_the_same_each_time():
+    """Its weights do not depend on what was drawn before, nor does making it change what is drawn next."""
+    torch.manual_seed(1)
+    first, following = vit(), torch.rand(1)
+    torch.manual_seed(1)
+
+    assert following == torch.rand(1)
+    torch.testing.assert_close(first.state_dict(), vit().state_dict(), rtol=0, atol=0)
 
 
 def test_another_step_is_found(scene: Scene, authors):

@@ -6,6 +6,7 @@ for CIFAR; where a method has a repository of its own that can be imported, that
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,10 +17,12 @@ import torch
 from torch import nn
 from torchvision import transforms
 
+from bench.parity.cifar import VIT
 from bench.parity.clones import imported, module, package
 from bench.parity.comparing import SEED, Predict, Setting
 from tta_pipeline.adaptation.augmentations import augmix_views, moco_view, weak_view
 from tta_pipeline.adaptation.memory_bank import BalancedBank
+from tta_pipeline.adaptation.petta import Petta
 
 _RandomAffine = transforms.RandomAffine
 NOMINAL = 1000
@@ -55,6 +58,12 @@ class _Features(nn.Module):
         with self.last.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])):
             self.network(images)
         return kept[0]
+
+
+def _parts(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
+    """Return what stands for the authors' function that splits a network by its name."""
+    features = _Features(network)
+    return features, features.last
 
 
 # The repositories of single methods.
@@ -199,6 +208,113 @@ def neo(at: Setting) -> Predict:
     return torch.no_grad()(made.forward)
 
 
+class _Forked(nn.Module):
+    """A network whose parts are called as those of a ResNet of timm."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.forward_features = _Features(network)
+        self.fc = self.forward_features.last
+        self.forward_head = self.fc
+
+
+def zerosiam(at: Setting) -> Predict:
+    """Make ZeroSiam on the two parts of a network."""
+    settings = _any(at)
+    stand_ins = {"models": package(at.clone / "models"), "tta_library": package(at.clone / "tta_library")}
+    code = imported(at.clone, "tta_library.zerosiam", stand_ins)
+    network = code.configure_model(code.BYOLWrapper(_Forked(at.network), ""))
+    rates = (settings.lr, settings.lr * settings.predictor_lr_factor)
+    adapted = (code.collect_params(network)[0], list(network.predictor.parameters()))
+    optimizers = [
+        torch.optim.SGD(parameters, lr=lr, momentum=settings.momentum)
+        for parameters, lr in zip(adapted, rates, strict=True)
+    ]
+    made: Predict = code.ZeroSiam(network, *optimizers)
+    return made
+
+
+def rem(at: Setting) -> Predict:
+    """Make REM."""
+    return _rem(at, lambda network: network)
+
+
+def rem_of_script(at: Setting) -> Predict:
+    """Make REM as its script does, which wraps the network before parameters are chosen by name."""
+    return _rem(at, nn.DataParallel)
+
+
+def _rem(at: Setting, wrapped: Callable[[nn.Module], nn.Module]) -> Predict:
+    scripts, settings = at.clone / "cifar", _any(at)
+    code = imported(scripts, "rem", {"cv2": module("cv2")})
+    zoo = scripts / "robustbench"
+    stand_ins = {"robustbench": package(zoo), "robustbench.model_zoo": package(zoo / "model_zoo")}
+    with patch("timm.models.registry.register_model", lambda make: make):  # its models have the names of timm's
+        models = imported(scripts, "robustbench.model_zoo.rem_vit", stand_ins)
+    network = models.rem_vit(**VIT)
+    network.load_state_dict(at.network.state_dict())
+    num_patches = network.patch_embed.num_patches
+    network, parameters = _prepared(replace(at, network=wrapped(network)), code)
+    made: Predict = code.REM(
+        network, _optimizer(at, parameters), m=settings.mask_ratio, n=settings.num_predictions,
+        lamb=settings.lambda_rank, margin=settings.margin,
+    )  # fmt: skip
+    made.tokens = num_patches  # type: ignore[attr-defined] # theirs is that of 384 pixels
+    return made
+
+
+def _made_petta(at: Setting) -> Any:
+    settings = _any(at)
+    absent = module("src.model.resnet_domainnet126", ResNetDomainNet126=type("Absent", (), {}))
+    parts = module("src.utils.petta_utils", split_up_model=_parts, get_source_loader=lambda **_: (None, at.source_data))
+    stand_ins = {"src.model": package(at.clone / "src" / "model"), absent.__name__: absent, parts.__name__: parts}
+    code = imported(at.clone, "src.adapter.petta", stand_ins)
+    shared = SimpleNamespace(
+        MEMORY_SIZE=settings.memory_size, UPDATE_FREQUENCY=settings.update_frequency, ALPHA=settings.alpha,
+        LAMBDA_T=settings.lambda_t, LAMBDA_U=settings.lambda_u,
+    )  # fmt: skip
+    own = SimpleNamespace(
+        ALPHA_0=settings.nu, LAMBDA_0=settings.lambda_0, AL_WGT=settings.anchor_weight, REGULARIZER="cosine",
+        ADAPTIVE_LAMBDA=True, ADAPTIVE_ALPHA=True, NORM_LAYER="rbn", LOSS_FUNC="sce" if settings.symmetric else "ce",
+        PERCENTAGE=1.0, NUM_WORKERS=0,
+    )  # fmt: skip
+    cfg = SimpleNamespace(
+        ADAPTER=SimpleNamespace(NAME="petta", RoTTA=shared, PETTA=own),
+        CORRUPTION=SimpleNamespace(DATASET="cifar10c", NUM_CLASS=at.num_classes),
+        OPTIM=SimpleNamespace(STEPS=settings.steps),
+        MODEL=SimpleNamespace(ARCH=""),
+        INPUT=SimpleNamespace(SIZE=(32, 32)),
+        CKPT_DIR=str(at.scratch),
+        CKPT_PATH="",
+        SRC_DATA_DIR="",
+    )
+    return code.PeTTA(cfg, at.network, partial(_optimizer, at))
+
+
+def petta(at: Setting) -> Predict:
+    """Make PeTTA; the labels that it wants with the images are only counted there."""
+    made = _made_petta(at)
+    return lambda images: made(images, torch.zeros(len(images)))
+
+
+def petta_with_divergence_of_each_class(at: Setting) -> Predict:
+    """Make PeTTA with our moments of the source's features, and the mean of the divergences of classes."""
+    made, ours = _made_petta(at), at.ours
+    means, variances = ours._source_means, ours._scales  # type: ignore[attr-defined] # noqa: SLF001 - by label
+    made.proto_mem.mem_proto.copy_(means)
+    made.divg_score.src_proto.copy_(means)
+    made.divg_score.src_proto_cov.copy_(variances - 1e-6)
+    of_classes = made.divg_score.forward
+
+    def divergence(feats: torch.Tensor, pseudo_lbls: torch.Tensor) -> torch.Tensor:
+        """Return what gives the mean of 1 - exp(-distance) where theirs puts the mean distance."""
+        rows = zip(torch.split(feats, 1), torch.split(pseudo_lbls, 1), strict=True)
+        return -torch.stack([(-of_classes(row, label)).exp() for row, label in rows]).mean().log()
+
+    made.divg_score.forward = divergence
+    return lambda images: made(images, torch.zeros(len(images)))
+
+
 def _algorithm(self: Any, _shape: object, _num_classes: object, _num_domains: object, options: object) -> None:
     nn.Module.__init__(self)
     self.hparams = options
@@ -211,6 +327,15 @@ def by_class(bank: BalancedBank) -> torch.Tensor:
     """Return the images of *bank* by their classes, the order of theirs; it stays the order of the bank."""
     bank._entries.sort(key=lambda entry: entry.label)  # noqa: SLF001 - an experiment
     return _images_of_bank(bank)
+
+
+_view_of_petta = Petta._view  # noqa: SLF001 - an experiment
+
+
+def view_after_images(method: Petta, images: torch.Tensor) -> torch.Tensor:
+    """Return a view of *images*, which the student of *method* has seen before."""
+    method._forward(images)  # noqa: SLF001 - an experiment
+    return _view_of_petta(method, images)
 
 
 # MD.
@@ -258,14 +383,10 @@ def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
 def _stand_ins(at: Setting, folder: Path) -> dict[str, ModuleType]:
     """Return what MD's methods import of its models and data: two parts of ours, and batches of ours."""
 
-    def split_up_model(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
-        features = _Features(network)
-        return features, features.last
-
     class BaseModel(nn.Module):
         def __init__(self, network: nn.Module, *_: object) -> None:
             super().__init__()
-            self.features, self.last = split_up_model(network)
+            self.features, self.last = _parts(network)
             self.output_dim, self.num_classes = self.last.in_features, at.num_classes
 
         def forward(self, images: torch.Tensor, *, return_feats: bool = False) -> object:
@@ -273,7 +394,7 @@ def _stand_ins(at: Setting, folder: Path) -> dict[str, ModuleType]:
             logits = self.last(features)
             return (features, logits) if return_feats else logits
 
-    models = module("models.model", ResNetDomainNet126=type("Absent", (), {}), split_up_model=split_up_model)
+    models = module("models.model", ResNetDomainNet126=type("Absent", (), {}), split_up_model=_parts)
     models.BaseModel = BaseModel  # type: ignore[attr-defined]
     source = _SourceLoader(at.source_data, at.batch_size)
     return {

@@ -1,4 +1,4 @@
-"""A continual stream of four shifts of CIFAR-10, and a ResNet-20, from a folder.
+"""A continual stream of four shifts of CIFAR-10, and a ResNet-20, from a folder; a ViT with random weights.
 
 The folder has `test.tar.gz` and `train.tar.gz` with members `<split>/<class>/<name>.jpg`, and `resnet.py` with
 `resnet20-12fca82f.th` of akamaster/pytorch_resnet_cifar10.
@@ -25,6 +25,8 @@ SHIFTS = ("gaussian_noise", "defocus_blur", "fog", "contrast")
 SEVERITY = 5
 BATCH_SIZE = 200
 NUM_SOURCE_IMAGES = 2000
+VIT = {"img_size": 32, "patch_size": 4, "embed_dim": 48, "depth": 12, "num_heads": 3, "num_classes": len(CLASSES)}
+"""The ViT, by names of timm; it has the depth of a ViT-B, by which authors name the blocks that adapt."""
 _SEED = 0
 
 
@@ -77,3 +79,16 @@ def _network(folder: Path) -> nn.Module:
     weights = torch.load(folder / "resnet20-12fca82f.th", map_location="cpu", weights_only=True)["state_dict"]
     network.load_state_dict({name.removeprefix("module."): value for name, value in weights.items()})
     return Normalized(network, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)).eval()
+
+
+def vit() -> nn.Module:
+    """Return a ViT with random weights, the same each time; large ones, so that it attends to some patches more."""
+    from timm.models.vision_transformer import VisionTransformer
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        network = VisionTransformer(**VIT)
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=0.1)
+    return network.eval()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -99,6 +99,8 @@ class Comparison:
     """Title of the comparison without the reason, which must be equal."""
     as_theirs: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits
     """What makes of our logits what their code returns."""
+    network: Callable[[], nn.Module] | None = None
+    """What makes the network, for a method that cannot adapt the scene's; None for that of the scene."""
     num_outputs: int | None = None
     """Outputs that their code expects; None for as many as there are classes."""
     num_images: int | None = None
@@ -144,6 +146,8 @@ def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
 
     Both start from the same seed: our method draws from its own generator, the authors' code from the global one.
     """
+    if comparison.network is not None:
+        scene = replace(scene, network=comparison.network())
     if comparison.num_outputs is not None:
         scene = scene.widened(comparison.num_outputs)
     if comparison.num_images is not None:

@@ -1,6 +1,7 @@
 """What is compared with what, and why some of it differs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +20,11 @@ from bench.parity.adapters import (
     lame,
     neo,
     of_md,
+    petta,
+    petta_with_divergence_of_each_class,
     rdumb,
+    rem,
+    rem_of_script,
     rmt,
     rotta,
     sar_of_come,
@@ -27,9 +32,13 @@ from bench.parity.adapters import (
     t3a,
     tent,
     tent_of_come,
+    view_after_images,
+    zerosiam,
 )
+from bench.parity.cifar import vit
 from bench.parity.comparing import Comparison
 from tta_pipeline.adaptation.memory_bank import BalancedBank
+from tta_pipeline.adaptation.petta import Petta
 
 MD = "mariodoebler/test-time-adaptation"
 
@@ -55,6 +64,20 @@ _AS_THEIRS = {"draws": "batch"}
 _ROID_AS_THEIRS = {**_AS_THEIRS, "prior_correction": "logits"}
 _FEW_VIEWS = {"num_augmentations": 4}
 _SHORT_WARM_UP = {"num_samples_warm_up": 2000}
+_DIVERGENCE = (
+    "the divergence is the mean over classes, and source moments go by label; theirs takes the exponential of the mean "
+    "distance, and moments by prediction"
+)
+_ONCE_A_BATCH = {"update_frequency": 200}
+_NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
+"""A teacher that follows so fast that what the student learns shows in the predictions."""
+
+
+@contextmanager
+def _memory_by_class_and_images_passed() -> Iterator[None]:
+    with patch.object(BalancedBank, "images", by_class), patch.object(Petta, "_view", view_after_images):
+        yield
+
 
 COMPARISONS: Sequence[Comparison] = (
     Comparison(title="source", method="source", repository=MD, theirs=of_md("source", "Source")),
@@ -100,6 +123,13 @@ COMPARISONS: Sequence[Comparison] = (
             },
         ),
     ),
+    Comparison(title="zerosiam", method="zerosiam", repository="Cascol-Chen/ZeroSiam", theirs=zerosiam),
+    Comparison(
+        title="rem", method="rem", repository="pilsHan/rem", theirs=rem_of_script, network=vit,
+        reason="theirs wraps the network before it leaves out the norm layer behind the blocks by name, so this adapts",
+        shown_by="rem, not wrapped",
+    ),
+    Comparison(title="rem, not wrapped", method="rem", repository="pilsHan/rem", theirs=rem, network=vit),
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
     Comparison(title="t3a", method="t3a", repository="matsuolab/T3A", theirs=t3a),
     Comparison(title="neo", method="neo", repository="awesomealex1/NEO", theirs=neo),
@@ -123,6 +153,27 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(
         title="rotta, draws: batch, memory by class", method="rotta", repository="BIT-DA/RoTTA", theirs=rotta,
         changes=_AS_THEIRS, within=partial(patch.object, BalancedBank, "images", by_class),
+    ),
+    Comparison(
+        title="petta", method="petta", repository="hthieu166/petta", theirs=petta, changes=_ONCE_A_BATCH,
+        reason=f"{_PER_IMAGE}; {_NOISE}; {_DIVERGENCE}", shown_by="petta, draws: batch, memory and divergence by class",
+    ),
+    Comparison(
+        title="petta, draws: batch, memory and divergence by class", method="petta", repository="hthieu166/petta",
+        theirs=petta_with_divergence_of_each_class, changes=_NO_SMALL_DIFFERENCE,
+        within=partial(patch.object, BalancedBank, "images", by_class),
+    ),
+    Comparison(
+        title="petta, not symmetric", method="petta", repository="hthieu166/petta",
+        theirs=petta_with_divergence_of_each_class, changes={**_NO_SMALL_DIFFERENCE, "symmetric": False},
+        within=partial(patch.object, BalancedBank, "images", by_class),
+        reason="the student of theirs also passes the images without a view, for nothing but its statistics",
+        shown_by="petta, not symmetric, images passed",
+    ),
+    Comparison(
+        title="petta, not symmetric, images passed", method="petta", repository="hthieu166/petta",
+        theirs=petta_with_divergence_of_each_class, changes={**_NO_SMALL_DIFFERENCE, "symmetric": False},
+        within=_memory_by_class_and_images_passed,
     ),
     Comparison(
         title="roid", method="roid", repository=MD, theirs=ROID,
@@ -162,11 +213,8 @@ COMPARISONS: Sequence[Comparison] = (
 
 NOT_COMPARED: Mapping[str, str] = {
     "foa": "code not free; needs a ViT; held against its formula only",
-    "petta": "held against its formula only",
-    "rem": "needs a ViT; held against its formula only",
     "spa": "code not free; held against its formula only",
     "tda": "needs a CLIP; held against its formula only",
     "zero_shot": "the model as it is",
-    "zerosiam": "held against its formula only",
 }
 """Methods that no comparison is written for yet, with what holds instead."""

@@ -26,7 +26,8 @@ Both sides have the hyperparameters of the preset `cifar`, with the changes that
 same seed. The authors' code runs as it is cloned; only what it imports to read data and to build models has a stand-in,
 RoTTA's arguments of torchvision have the names of today, and where code asks for CUDA by name it gets the CPU.
 mariodoebler/test-time-adaptation stands for repositories that cannot be imported or have no settings for CIFAR. Views
-that a loader makes there, those of AdaContrast, MEMO and TTAug, are ours on both sides.
+that a loader makes there, those of AdaContrast, MEMO and TTAug, are ours on both sides. REM needs a ViT: both sides
+have a small one with random weights, whose error means nothing.
 
 *Equal*: in the first {first} batches no logit differs by more than {bound:g} of the largest, some thousand times the
 rounding of float32, and over the stream at most {share:.1%} of the predictions differ, since updates enlarge rounding.

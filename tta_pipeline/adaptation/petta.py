@@ -77,9 +77,9 @@ class Petta(Rotta):
         with torch.no_grad():
             target = self._forward(images, self._teacher)
             anchor = self._forward(images, self._source_model)
-        seen = [self._forward(self._view(images))]
-        if self._persistence.symmetric:
-            seen.append(self._forward(images))
+        # The student's statistics follow first the images and then the view, as in the authors' code.
+        seen = [self._forward(images)] if self._persistence.symmetric else []
+        seen.append(self._forward(self._view(images)))
         follow_statistics(*models, follows=False)
         loss = self._persistent_loss(seen, target, anchor)
         self._step(loss, num_samples=len(seen) * len(images), num_adapted=len(images))
@@ -87,7 +87,7 @@ class Petta(Rotta):
         follow(self._teacher, self.model, momentum=1 - self._persistence.nu * (1 - divergence))
 
     def _persistent_loss(self, seen: list[torch.Tensor], target: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
-        """Return the loss of the student's logits, of the views and then of the images if both enter, each (M, K)."""
+        """Return the loss of the student's logits, of the images if they enter and then of the views, each (M, K)."""
         cross_entropy = symmetric_cross_entropy if self._persistence.symmetric else soft_cross_entropy
         taught = torch.stack([cross_entropy(logits, target) for logits in seen]).mean()
         cosines = [
@@ -95,5 +95,5 @@ class Petta(Rotta):
             for now, start in zip(self._adapted, self._start_values, strict=True)
         ]
         held = -self._divergence * torch.stack(cosines).mean()
-        anchored = soft_cross_entropy(seen[0], anchor).mean()
+        anchored = soft_cross_entropy(seen[-1], anchor).mean()
         return taught + self._persistence.lambda_0 * held + self._persistence.anchor_weight * anchored
