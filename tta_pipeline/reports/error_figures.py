@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, PercentFormatter
 
 from tta_pipeline.partitions import Cell
 from tta_pipeline.reports.drawing import COLOURS, HATCHES, colours_of, without_frame
@@ -197,7 +197,7 @@ def _cost_panel(axis: Axes, points: Sequence[tuple[str, float, float]]) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("ms per image")
     axis.set_ylabel("mean top-1 error")
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axis.yaxis.set_major_formatter(PercentFormatter(1))
     axis.legend(
         frameon=False, loc="upper left", bbox_to_anchor=(1, 1.02), handlelength=0.6, labelspacing=0.25,
         prop={"family": "monospace", "size": 7},
