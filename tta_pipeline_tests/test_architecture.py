@@ -32,7 +32,7 @@ BELOW = {
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
-    "publishing": ("shards", "shifts"),
+    "publishing": ("shards", "shifts", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
     "resources": ("cluster", "evaluation", "records", "metrics"),
@@ -46,6 +46,7 @@ BELOW = {
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
         "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
+        "publishing",
     ),
 }  # fmt: skip
 """What each room may import."""

@@ -56,11 +56,6 @@ class DataSet:
             + (f" {GENERATED}" if self.is_generated else "")
         )
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether each sample of each cell has a member with its label."""
-        return all(cell.has_labels for cell in self.cells)
-
 
 def generated(cells: Sequence[PublishedCell]) -> bool:
     """Return whether this project made the images of any of *cells*."""

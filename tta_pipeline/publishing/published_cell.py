@@ -13,6 +13,7 @@ from tta_pipeline.shards.verification import shard_problems
 
 SHARDS = PurePosixPath("shards")
 _LABEL_TYPE = ".cls"
+_ARRAY_TYPE = ".npy"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,11 @@ def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
     first = shard_set.manifest.shards[:1]
     extensions = _extensions(folder / first[0].name) if first else frozenset[str]()
     images = tuple(sorted(each for each in extensions if each.lower() not in (_LABEL_TYPE, ".json")))
+    if _ARRAY_TYPE in images:
+        raise ManifestError(
+            f"the shards of {folder} hold arrays ({_ARRAY_TYPE}); expected image files, which other programs show as "
+            "images: make shards of image files"
+        )
     return PublishedCell(
         shard_set=shard_set,
         image_types=tuple(each.removeprefix(".") for each in images),

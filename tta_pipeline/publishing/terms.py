@@ -26,14 +26,19 @@ class Terms:
     """What the user must settle before the folder goes to others; empty: the licence allows it."""
 
     @property
+    def is_known(self) -> bool:
+        """Whether the licence is one that allows redistribution, as far as this project knows."""
+        return self.licence in _KNOWN
+
+    @property
     def hub_name(self) -> str:
         """The Hub's name of the licence; `unknown` if none is stated, `other` if it has no name there."""
-        return _KNOWN[self.licence][0] if self.licence in _KNOWN else "other" if self.licence else "unknown"
+        return _KNOWN[self.licence][0] if self.is_known else "other" if self.licence else "unknown"
 
     @property
     def address(self) -> str:
         """Address of the licence's text, or else the licence as stated."""
-        return _KNOWN[self.licence][1] if self.licence in _KNOWN else self.licence
+        return _KNOWN[self.licence][1] if self.is_known else self.licence
 
 
 def terms_of(shift_set: ShiftSet | None, *, is_generated: bool, stated: str | None) -> Terms:

@@ -1,0 +1,94 @@
+"""The verb `publish-data`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, require_no_pipes, say, with_reporter
+from tta_pipeline.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from tta_pipeline.console import ConsoleReporter
+
+
+@click.command()
+@click.argument("names", metavar="[BENCHMARK] OUT", nargs=-1, required=True)
+@click.option(
+    "--shards", metavar="DIR", type=click.Path(path_type=Path, exists=True), help="Shard sets here, not a benchmark's."
+)
+@click.option("--cell", "keys", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
+@click.option("--shift-set", metavar="SET", help="With --shards: the set whose licence and citation hold.")
+@click.option("--licence", metavar="TEXT", help="What the owner of the images allows, such as 'CC BY 4.0'.")
+@click.option("--title", metavar="TEXT", help="Title of the data set; else that of the benchmark.")
+@plain_errors
+@with_reporter
+def publish_data(
+    names: tuple[str, ...],
+    *,
+    shards: Path | None,
+    keys: tuple[str, ...],
+    shift_set: str | None,
+    licence: str | None,
+    title: str | None,
+    reporter: "ConsoleReporter",
+) -> None:
+    r"""Write the shards of a benchmark as a data set for others: OUT, a new folder that describes itself.
+
+    It has all cells, the clean images if there are shards of them, and beside them a card for the Hugging Face Hub with
+    a configuration for each cell, Croissant, a preview, the classes and the sha256 of every file. Each shard is hashed
+    first. Shards with a label beside each image get a second name where the file system allows it, and take no room;
+    others are written anew with labels. Nothing is uploaded: the command that does it is printed.
+
+    \b
+    Examples:
+      tta-pipeline publish-data digits_c published
+      tta-pipeline publish-data imagenet_c published --cell 'fog|5' --cell 'fog|3'
+      tta-pipeline publish-data --shards shards/fog published --shift-set imagenet_c --title 'Fog'
+    """
+    from datetime import UTC, datetime
+
+    from tta_pipeline import __version__
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.partitions import CLEAN, parse_key
+    from tta_pipeline.publishing.data_set import DataSet, generated, require_one_data_set
+    from tta_pipeline.publishing.finding import cells_below, cells_of_benchmark
+    from tta_pipeline.publishing.folder import publish, require_absent
+    from tta_pipeline.publishing.terms import terms_of
+    from tta_pipeline.shifts.loading import find_shift_set
+
+    if len(names) != (2 if shards is None else 1):
+        raise click.UsageError(f"found {' '.join(names)!r}; expected BENCHMARK OUT, or OUT with --shards")
+    target = Path(names[-1])
+    require_absent(target)
+    locations = Locations.from_environment()
+    if shards is not None:
+        require_no_pipes(shards)
+        found = find_shift_set(shift_set, locations.benchmark_files) if shift_set else None
+        cells = cells_below(shards, keys, reporter)
+    else:
+        described = load_all(locations).benchmark(names[0])
+        found, title = described.shift_set, title or described.title
+        has_clean = locations.shards(described.name, CLEAN).exists()
+        wanted = ((CLEAN,) if has_clean else ()) + described.cells
+        known = (CLEAN, *described.cells, *described.held_out_cells)
+        cells = cells_of_benchmark(
+            locations, described.name, [parse_key(key, known) for key in keys] or wanted, reporter
+        )
+    require_one_data_set(cells, shards or names[0])
+    data_set = DataSet(
+        name=target.name,
+        title=title or target.name,
+        terms=terms_of(found, is_generated=generated(cells), stated=licence),
+        cells=cells,
+        code_version=__version__,
+    )
+    data_set = publish(data_set, target, datetime.now(UTC).date(), reporter)
+    size = f"{len(cells)} cells, {data_set.num_samples:,} samples, {data_set.shard_bytes / 1e6:,.1f} MB"
+    facts: JsonObject = {"folder": str(target), "num_cells": len(cells), "num_samples": data_set.num_samples,
+             "shard_bytes": data_set.shard_bytes, "licence": data_set.terms.licence}  # fmt: skip
+    reporter.done(f"{target}: {size}", facts, number=1, total=1, what="data sets")
+    if data_set.terms.warning:
+        say(f"Before you publish it: {data_set.terms.warning}")
+    say(f"To upload it: hf upload-large-folder --repo-type dataset <user>/{target.name} {target}")
