@@ -51,8 +51,8 @@ class DataSet:
         """The set in two or three sentences."""
         corruptions = dict.fromkeys(cell.shard_set.manifest.corruption for cell in self.cells)
         return (
-            f"{self.title}: {self.num_samples:,} images of {len(self.classes)} classes in {len(self.cells)} cells, "
-            f"each one shift at one severity ({', '.join(corruptions)})."
+            f"{self.title}: {self.num_samples:,} images of {len(self.classes)} classes. "
+            f"Each cell is one shift at one severity: {', '.join(corruptions)}."
             + (f" {GENERATED}" if self.is_generated else "")
         )
 

@@ -30,9 +30,9 @@ rows = [[row[f"fog_5/{name}"] for name in names] + [row["fog_5/image"].size] for
 print(json.dumps([[key.decode(), label, shift.decode(), severity, size] for key, label, shift, severity, size in rows]))
 """
 HUB = """
-import datasets, json
+import datasets, json, os
 
-rows = datasets.load_dataset(".", "fog_5", split="test")
+rows = datasets.load_dataset(os.getcwd(), "fog_5", split="test")
 print(json.dumps([[row["__key__"], row["cls"], "fog", 5, row["JPEG"].size] for row in rows]))
 """
 
