@@ -32,7 +32,7 @@ BELOW = {
     "metrics": ("records", "shifts"),
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
-    "publishing": ("shards", "shifts", "streaming"),
+    "publishing": ("benchmarks", "shards", "shifts", "streaming"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
     "resources": ("cluster", "evaluation", "records", "metrics"),
