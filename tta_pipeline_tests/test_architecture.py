@@ -33,6 +33,7 @@ BELOW = {
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "publishing": ("benchmarks", "shards", "shifts", "streaming"),
+    "significance": ("benchmarks", "evaluation", "records", "shards"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
     "resources": ("cluster", "evaluation", "records", "metrics"),
@@ -46,7 +47,7 @@ BELOW = {
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
         "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
-        "publishing",
+        "publishing", "significance",
     ),
 }  # fmt: skip
 """What each room may import."""

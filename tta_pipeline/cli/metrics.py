@@ -25,6 +25,8 @@ _ROWS_FOR_PEOPLE = 1_000
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
 @click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="The cells that two runs share, side by side; the "
               "beginning of a run's id is enough.")  # fmt: skip
+@click.option("--versus", nargs=2, metavar="EXPERIMENT EXPERIMENT", help="Two experiments on the same samples: is one "
+              "better by more than chance? Over all cells and cell by cell.")  # fmt: skip
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
               default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
@@ -36,6 +38,7 @@ def metrics(
     *,
     by: str | None,
     runs: tuple[str, str] | None,
+    versus: tuple[str, str] | None,
     sql: str | None,
     form: str,
     output: Path | None,
@@ -52,6 +55,7 @@ def metrics(
       tta-pipeline metrics
       tta-pipeline metrics --by corruption --format latex --output table.tex
       tta-pipeline metrics --compare 5a0c2f51 91be7d30
+      tta-pipeline metrics --versus tent norm
       tta-pipeline metrics --format parquet --output leaderboard.parquet
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
@@ -59,11 +63,14 @@ def metrics(
     from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current_schema
     from tta_pipeline.progress import log_reporter
 
-    if sum(question is not None for question in (by, runs, sql)) > 1:
-        raise click.UsageError("expected one of --by, --compare and --sql")
+    if sum(question is not None for question in (by, runs, versus, sql)) > 1:
+        raise click.UsageError("expected one of --by, --compare, --versus and --sql")
     if form == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE, since no terminal shows it")
     locations = Locations.from_environment()
+    if versus is not None:
+        _tell_versus(locations, versus, form, output, limit)
+        return
     for note in require_current_schema(locations, log_reporter(say)):
         say(note)
     try:
@@ -74,6 +81,44 @@ def metrics(
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
     _end_with(records_set_aside(locations))
+
+
+def _tell_versus(
+    locations: Locations, names: tuple[str, str], form: str, output: Path | None, limit: int | None
+) -> None:
+    """Compare two experiments in each benchmark that has both."""
+    from dataclasses import asdict, fields
+
+    import duckdb
+    import pyarrow as pa
+
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.progress import log_reporter
+    from tta_pipeline.reports.answers import Answer
+    from tta_pipeline.reports.tables import GENERATED_NOTE
+    from tta_pipeline.significance.judged import recorded_places
+    from tta_pipeline.significance.versus import Comparison, versus
+
+    both = [each for each in load_all(locations).benchmarks.values() if set(names) <= set(each.experiments)]
+    pairs = [
+        [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
+        for each in both
+    ]
+    evaluated = [(a, b) for a, b in pairs if recorded_places(a).keys() & recorded_places(b).keys()]
+    if not evaluated:
+        raise click.UsageError(
+            f"found {len(both)} benchmarks with experiments {names[0]} and {names[1]}, and in none a stream and seed "
+            "with results of both; expected one: evaluate both on the same cells"
+        )
+    rows = [asdict(row) for a, b in evaluated for row in versus(a, b, log_reporter(say))]
+    if any(row["generated"] for row in rows):
+        say(f"generated: {GENERATED_NOTE}")
+    columns = {field.name: [row[field.name] for row in rows] for field in fields(Comparison)}
+    with duckdb.connect() as connection:
+        connection.register("comparisons", pa.table(columns))
+        with Answer(connection, "FROM comparisons") as answer:
+            _tell(answer, form, output, limit=limit, is_own_question=False)
 
 
 def _end_with(set_aside: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[
     return Table(columns=columns, rows=tuple(result.fetchall()))
 
 
+_CHANGE = ("change", "change_low", "change_high")
 _PERCENT = ("error", "error_at_5", "error_a", "error_b", "ece", "share")
 
 
@@ -45,7 +46,7 @@ def formatted(column: str, value: object) -> str:
 def _formatted_float(column: str, value: float) -> str:
     if column.endswith(_PERCENT):
         return f"{value:.1%}"
-    if column.endswith("change"):
+    if column.endswith(_CHANGE):
         return f"{value:+.1%}"
     if column.endswith("_s") and not column.endswith("_per_s"):
         return f"{value:,.2f}"

@@ -1,0 +1,102 @@
+"""Two experiments are compared on what was kept of both, sample by sample."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.cli import main
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import SMALL_CELLS, UNPUBLISHED, Project
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(sweep: Project) -> Ask:
+    """Return a function that compares two experiments of the small benchmark."""
+
+    def ask(*arguments: str) -> Result:
+        environment = {"TTA_DATA_ROOT": str(sweep.locations.root)}
+        return CliRunner().invoke(main, ["metrics", "--versus", *arguments], env=environment)
+
+    return ask
+
+
+def wrong_of(project: Project, name: str, number: int) -> dict[str, bool]:
+    """Return, by key, whether each sample of a cell was predicted wrongly, read from the files alone."""
+    benchmark = load_all(project.locations).benchmark("small")
+    results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=project.locations)
+    cell = SMALL_CELLS[number]
+    (place,) = results.places(cell)
+    path = next(results.samples_path(results.record_name(place), "x").parent.glob("*.parquet"))
+    kept = SamplePredictions.read(path, sha256=path.stem)
+    index = ShardSet.open(results.folder(cell)).index
+    return {
+        index.keys[at]: bool(index.labels[at] != prediction)
+        for at, prediction in zip(kept.positions, kept.predictions, strict=True)
+    }
+
+
+def test_each_cell_counts_who_alone_is_wrong(sweep: Project, ask: Ask):
+    """And the mean is over the images, each with all its corruptions."""
+    finished = ask("norm", "source", "--format", "json")
+    mean, *cells = json.loads(finished.stdout)
+
+    for number, cell in enumerate(cells[: len(SMALL_CELLS)]):
+        norm, source = (wrong_of(sweep, name, number) for name in ("norm", "source"))
+        assert sum(norm[key] and not source[key] for key in norm) == cell["only_a_wrong"]
+        assert sum(source[key] and not norm[key] for key in norm) == cell["only_b_wrong"]
+        assert np.mean(list(source.values())) - np.mean(list(norm.values())) == pytest.approx(cell["error_change"])
+    assert "mean" == mean["corruption"]
+    assert "norm" == mean["better"]
+    assert mean["error_change_low"] < mean["error_change"] < mean["error_change_high"]
+
+
+def test_the_other_way_round_is_the_same_with_another_sign(ask: Ask):
+    """Which of the two is named first decides no verdict."""
+    one, other = (
+        json.loads(ask(*names, "--format", "json").stdout) for names in (("norm", "source"), ("source", "norm"))
+    )
+
+    assert [(row["better"], row["p_holm"], -row["error_change"]) for row in one[1:]] == [
+        (row["better"], row["p_holm"], row["error_change"]) for row in other[1:]
+    ]
+    assert one[0]["better"] == other[0]["better"]
+
+
+def test_an_experiment_is_not_better_than_itself(ask: Ask):
+    """No sample tells one from the other."""
+    rows = json.loads(ask("tent", "tent", "--format", "json").stdout)
+
+    assert {(0.0, 0.0, 1.0, None)} == {
+        (row["error_change_low"], row["error_change_high"], row["p_holm"], row["better"]) for row in rows
+    }
+
+
+def test_predictions_that_were_changed_are_refused(sweep: Project, tmp_path: Path):
+    """The record says what their hash is."""
+    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
+    (path, *_) = sorted((tmp_path / "data" / "small" / "predictions" / "tent").rglob("*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1])
+
+    environment = {"TTA_DATA_ROOT": str(tmp_path / "data")}
+    refused = CliRunner().invoke(main, ["metrics", "--versus", "tent", "norm"], env=environment)
+
+    assert 1 == refused.exit_code
+    assert f"{path} hashes to" in refused.output
+
+
+def test_experiments_without_common_results_are_refused(ask: Ask):
+    """By name."""
+    refused = ask("tent", "nothing")
+
+    assert 2 == refused.exit_code
+    assert "expected one: evaluate both" in refused.output
