@@ -74,9 +74,23 @@ def augmix_views(
 
     They are those that `augmix_view` would draw for one image after the other, however images are grouped.
     """
+    yield from _views_of_each(images, num_views, lambda copies: augmix_view(copies, generator, crop=crop))
+
+
+def crop_views(images: torch.Tensor, generator: torch.Generator, *, num_views: int) -> Iterator[torch.Tensor]:
+    """Yield the *num_views* crops (V, 3, H, W) of each image, for which *generator* is the host's.
+
+    They are those that `crop_view` would draw for one image after the other, however images are grouped.
+    """
+    yield from _views_of_each(images, num_views, lambda copies: crop_view(copies, generator))
+
+
+def _views_of_each(
+    images: torch.Tensor, num_views: int, view: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[torch.Tensor]:
     for group in torch.split(images, _group_size(num_views * images[0].numel())):
         copies = group.unsqueeze(1).expand(-1, num_views, -1, -1, -1).flatten(0, 1)
-        yield from torch.split(augmix_view(copies, generator, crop=crop), num_views)
+        yield from torch.split(view(copies), num_views)
 
 
 def cotta_views(images: torch.Tensor, generator: torch.Generator, *, num_views: int) -> Iterator[torch.Tensor]:
@@ -141,6 +155,17 @@ def augmix_view(images: torch.Tensor, generator: torch.Generator, *, crop: Crop)
         chains.index_copy_(0, its_rows, part.operation(chains.index_select(0, its_rows), its_settings))
     chains *= weights
     return chains.view(_AUGMIX_CHAINS, *original.shape).sum(0).addcmul_(share, original)
+
+
+@in_float32
+def crop_view(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a crop of at least 8 % of the area, resized to the image, and a flip, as methods for a CLIP use it.
+
+    *generator* is the host's, so that views are the same on every device.
+    """
+    numbers = torch.rand(len(images), 5, generator=generator)
+    (maps,) = sent([_flipped(_resized_crop(numbers, min_area=0.08), numbers[:, 4])], images.device)
+    return warp(images, maps, padding="border")
 
 
 @in_float32

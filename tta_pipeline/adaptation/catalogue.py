@@ -369,6 +369,15 @@ class TdaHyperparameters(Hyperparameters):
     """Probability below which an image of the negative cache votes against a class."""
 
 
+class ZeroHyperparameters(Hyperparameters):
+    """What ZERO can be told."""
+
+    num_views: int = Field(default=64, ge=2, le=MOST)
+    """Number of views of each image, the image itself among them."""
+    kept_share: float = Field(default=0.3, gt=0, le=1)
+    """Share of the views, the surest, that vote (gamma in the paper)."""
+
+
 class RmtHyperparameters(ViewHyperparameters):
     """What RMT can be told."""
 
@@ -710,6 +719,12 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.tda:Tda",
         summary="The zero-shot prediction of a CLIP corrected by caches of sure and of unsure images.",
         presets=dict.fromkeys(PRESETS, TdaHyperparameters()),
+        needs="clip",
+    ),
+    "zero": MethodEntry(
+        implementation="tta_pipeline.adaptation.zero:Zero",
+        summary="A vote of the surest of many views of an image, under a CLIP; nothing is adapted.",
+        presets=dict.fromkeys(PRESETS, ZeroHyperparameters()),
         needs="clip",
     ),
 }

@@ -1,11 +1,17 @@
 """The methods for a CLIP follow their papers."""
 
 import math
+from collections import Counter
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn.functional import normalize, one_hot
 
 from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation.augmentations import crop_views
+from tta_pipeline.adaptation.catalogue import ZeroHyperparameters
+from tta_pipeline.adaptation.zero import Zero
 from tta_pipeline_tests.adaptation.models import NUM_CLASSES, clip_model, contrasts
 
 
@@ -59,3 +65,51 @@ def test_the_batch_size_changes_nothing_for_tda():
 
     found = torch.cat([single.predict(image[None]) for image in images])
     torch.testing.assert_close(whole.predict(images), found, rtol=0, atol=1e-4)
+
+
+def elected(logits: list[list[float]], num_kept: int) -> int:
+    """Return the class that ZERO elects, vote by vote."""
+
+    def doubt(row: list[float]) -> float:
+        shares = [math.exp(value) for value in row]
+        return -sum(share / sum(shares) * math.log(share / sum(shares)) for share in shares)
+
+    def label(row: list[float]) -> int:
+        return row.index(max(row))
+
+    counts = Counter(label(row) for row in sorted(logits, key=doubt)[:num_kept])
+    tied = [each for each, count in counts.items() if count == max(counts.values())]
+    if len(tied) > 1:
+        for row in logits[num_kept:]:
+            if label(row) in tied:
+                return label(row)
+        return max(tied, key=lambda each: logits[num_kept][each])
+    return tied[0]
+
+
+def test_zero_follows_its_algorithm():
+    """The surest views vote, and ties are broken by the views that come after."""
+    (images,) = contrasts(num_batches=1)
+    model, generator = clip_model(), torch.Generator().manual_seed(5)
+    settings = {"num_views": 12, "kept_share": 0.34}
+    views = crop_views(images, generator, num_views=11)
+    with torch.no_grad():
+        expected = [
+            elected(model(torch.cat([image[None], of_it])).tolist(), 4)
+            for image, of_it in zip(images, views, strict=True)
+        ]
+    found = build("zero", clip_model(), num_classes=NUM_CLASSES, seed=5, **settings).predict(images)
+
+    assert expected == found.argmax(1).tolist()
+    torch.testing.assert_close(found.exp().sum(1), torch.ones(len(images)), rtol=0, atol=1e-5)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 9), st.integers(1, 9), st.integers(2, 4))
+def test_a_tie_is_broken_by_the_views_that_follow(seed: int, num_views: int, num_kept: int, num_classes: int):
+    """However many views there are and are kept, the class elected is that of a count by hand."""
+    num_kept = min(num_kept, num_views - 1)
+    logits = torch.randn(num_views, num_classes, generator=torch.Generator().manual_seed(seed))
+    settings = ZeroHyperparameters(num_views=num_views, kept_share=(num_kept + 0.5) / num_views)
+    method = Zero(clip_model(), settings, num_classes=num_classes)
+
+    assert elected(logits.tolist(), num_kept) == int(method._voted(logits).argmax())

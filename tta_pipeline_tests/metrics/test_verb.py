@@ -321,7 +321,9 @@ def test_an_answer_is_shown_as_it_was_asked_for(ask):
 
 def test_only_one_question_at_a_time(ask):
     """Two are refused, with the names of all."""
-    assert "expected one of --by, --compare, --versus and --sql" in ask("--by", "corruption", "--sql", "SELECT 1").stderr
+    assert (
+        "expected one of --by, --compare, --versus and --sql" in ask("--by", "corruption", "--sql", "SELECT 1").stderr
+    )
 
 
 def test_an_older_database_is_made_anew_before_the_answer(tmp_path: Path):
