@@ -147,6 +147,7 @@ def checks(project: Project) -> dict[str, set[str]]:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_weights")
 def test_a_shard_replaced_after_adoption_is_noticed_and_adopted_by_the_next_run(theirs: Project, tmp_path: Path):
     """Evaluation refuses it, the checks fail, and materializing again takes it as it is."""

@@ -43,6 +43,7 @@ def recorded(project: Project) -> TrainingRun:
     return TrainingRun.from_facts(json.loads(record.read_text())["record"]["facts"])
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_the_training_of_one(untrained: Project, sweep: Project):
     """They see every sample once an epoch, and learn as much as one process with batches of the same size."""
 

@@ -267,6 +267,7 @@ def test_clean_images_are_not_seen(copy: Project):
     assert set(HELD_OUT) == seen(copy.locations)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_recipe_work(copy: Project):
     """As they stand, but for names of benchmark and model, and cells that the small benchmark has."""
     section = HOW_TO.partition("## Choose a learning rate without cheating")[2].partition("\n## ")[0]

@@ -251,9 +251,12 @@ with runner.ExperimentRunner(own, machine=Machine(device="cpu"), run_id="killed"
 @pytest.mark.parametrize(
     "settings",
     [
-        {"protocol": "gradual", "method": "tent"},
+        pytest.param({"protocol": "gradual", "method": "tent"}, marks=pytest.mark.slow),
         {"protocol": "gradual", "method": "rotta"},
-        {"protocol": {"shift": "gradual", "window": 8}, "batch_size": 1, "subset": {"first": 20}},
+        pytest.param(
+            {"protocol": {"shift": "gradual", "window": 8}, "batch_size": 1, "subset": {"first": 20}},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["tent", "rotta", "window"],
 )

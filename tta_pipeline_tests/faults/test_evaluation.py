@@ -75,7 +75,9 @@ def members(session: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("config", [IN_PROCESS, LAUNCHED], ids=["in process", "torchrun"])
+@pytest.mark.parametrize(
+    "config", [IN_PROCESS, pytest.param(LAUNCHED, marks=pytest.mark.slow)], ids=["in process", "torchrun"]
+)
 def test_an_interrupted_evaluation_leaves_whole_results_and_no_process(slow: Project, config: str):
     """After Ctrl-C in the middle of a range, the next run does what is missing and nothing twice."""
     with start(slow, config) as run:
@@ -147,6 +149,7 @@ def rows_in(environment: dict[str, str], folder: Path, sweep: Project) -> list[d
     return rows
 
 
+@pytest.mark.slow
 def test_a_hostile_environment_changes_nothing(sweep: Project, tmp_path: Path):
     """A process that begins with it sees the same samples in the same order, predicts the same, and says so."""
     plain, hostile = rows_in(PLAIN, tmp_path / "plain", sweep), rows_in(HOSTILE, tmp_path / "hostile", sweep)
@@ -170,6 +173,7 @@ def test_a_path_is_a_path(tmp_path: Path, root: str):
     assert not (tmp_path / "came").exists()
 
 
+@pytest.mark.slow
 def test_the_clock_of_the_wall_times_nothing(slow: Project):
     """A time zone far away changes no duration, and records are ordered by number."""
     environment = {**slow.environment, "TZ": "Pacific/Kiritimati"}

@@ -100,6 +100,7 @@ def state(folder: Path) -> dict[str, tuple[int, str]]:
     }
 
 
+@pytest.mark.slow
 def test_two_users_evaluate_on_one_store_at_once(people: tuple[Person, Person]):
     """Both get the same predictions as files of their own, nothing of the store changes, and no verb touches it."""
     ada, ben = people

@@ -109,6 +109,7 @@ def test_records_of_one_cell_are_all_there(mounts: tuple[Path, Path]):
     assert list(range(1, len(expected) + 1)) == sorted(record.sequence for record in records)
 
 
+@pytest.mark.slow
 def test_publishing_at_both_mounts_never_breaks_the_database(mounts: tuple[Path, Path]):
     """While both publish at once, readers always find a whole database; one publication at the end has everything."""
     here, there = (Locations(root=mount / "data") for mount in mounts)
@@ -143,6 +144,7 @@ def test_a_folder_that_both_mounts_replace_is_whole(mounts: tuple[Path, Path]):
     assert [mounts[0] / "cell"] == list(mounts[0].iterdir())
 
 
+@pytest.mark.slow
 def test_a_cell_that_both_mounts_shard_is_whole(mounts: tuple[Path, Path]):
     """Of four commands for the same cell at once, one may find it away and say so; after one more it is whole."""
     write_tree(mounts[0] / "tree" / "fog" / "5", classes={"n01": 30, "n02": 30})
@@ -160,6 +162,7 @@ def test_a_cell_that_both_mounts_shard_is_whole(mounts: tuple[Path, Path]):
         time.sleep(1.5)  # until the other mount has forgotten what it has seen
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_written_at_one_mount_is_not_removed_at_the_other(mounts: tuple[Path, Path]):
     """However long it takes, a living process keeps its folder; what a killed one left is removed, at either mount."""
 

@@ -188,6 +188,7 @@ def own_sweep(folder: Path, sweep: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bucket")
 def test_two_machines_evaluate_and_the_user_has_everything(
     tmp_path: Path, sweep: Project, monkeypatch: pytest.MonkeyPatch

@@ -92,6 +92,7 @@ def test_a_full_disk_costs_checkpoints_and_not_the_training(data: Locations):
     assert facts.weights_sha256 == trained(data, checkpoint_s=300).weights_sha256
 
 
+@pytest.mark.slow
 def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Locations):
     """Half of the samples would come twice; with as many, the weights are those of an uninterrupted training."""
 

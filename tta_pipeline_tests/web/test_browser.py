@@ -115,7 +115,10 @@ def test_a_check_says_what_it_found_and_in_which_cells(
 
 @pytest.mark.parametrize(
     ("benchmark", "status", "says"),
-    [("small", "SUCCESS", ""), ("slow", "FAILURE", "found no partition of slow/shard_manifest that is materialized")],
+    [
+        pytest.param("small", "SUCCESS", "", marks=pytest.mark.slow),
+        ("slow", "FAILURE", "found no partition of slow/shard_manifest that is materialized"),
+    ],
 )
 def test_checks_on_their_own_are_of_all_that_was_made(
     server: WebServer, browser: webdriver.Chrome, benchmark: str, status: str, says: str

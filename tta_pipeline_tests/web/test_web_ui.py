@@ -118,7 +118,9 @@ def test_only_this_machine_can_reach_the_server(server: WebServer):
     [
         # An asset without partitioned inputs reaches our own check; otherwise Dagster looks for the inputs' first.
         ("small/source_split", f"PartitionKeyError: found partition key '{HOSTILE_KEY}'; expected"),
-        ("small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']"),
+        pytest.param(
+            "small/tar_shards", "Nonexistent partition keys:\\n                ['../../x']", marks=pytest.mark.slow
+        ),
     ],
     ids=["source_split", "tar_shards"],
 )
@@ -142,6 +144,7 @@ def test_a_partition_can_be_materialized_from_the_web_ui(server: WebServer):
     assert run.run_id == newest["runId"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cancelled_ends_soon_and_leaves_nothing_half_done(server: WebServer):
     """In the middle of adaptation: no result, no unpublished file, no process, and the web UI says so."""
     run_id = server.start("slow/evaluation/tent", "contrast|5")
