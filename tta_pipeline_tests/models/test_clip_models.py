@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
 from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.cli import main
 from tta_pipeline.errors import AdaptationError, EvaluationError
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.loading import load_model
+from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline_tests.conftest import write_tree
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -142,3 +146,27 @@ def test_the_same_from_python(spec: OpenClipModel):
         tta.load_model(section, mean=(0.5, 0.5, 0.5))
     with pytest.raises(EvaluationError, match="has 3 outputs; expected 5"):
         tta.load_model(section, num_classes=5)
+
+
+def test_a_set_without_severities_from_images_to_results(spec: OpenClipModel, tmp_path: Path):
+    """ImageNet-R in its published layout: class folders of 200 classes, shards, and methods for a CLIP over them."""
+    classes = shipped_classes("imagenet_r")
+    write_tree(tmp_path / "imagenet-r", classes=dict.fromkeys(classes, 1))
+    target = str(tmp_path / "shards" / "imagenet_r" / "0")
+    options = ["--group-depth", "0", "--shift-set", "imagenet_r", "--class-map", "imagenet_r", "--num-shards", "2"]
+    written = CliRunner().invoke(main, ["shard", str(tmp_path / "imagenet-r"), target, *options, "--quiet"])
+    assert 0 == written.exit_code, written.output
+    shards = tta.open_shards(target)
+    assert ("imagenet_r", 0, 200) == (shards.manifest.corruption, shards.manifest.severity, len(shards))
+
+    words = [open_clip.IMAGENET_CLASSNAMES[shipped_classes("imagenet").index(wnid)] for wnid in shards.classes]
+    section = spec.model_dump(exclude_defaults=True) | {"class_names": words, "templates": ["a photo of a {}."]}
+
+    def result(method: str) -> Evaluation:
+        model = tta.load_model(section, num_classes=200)
+        return tta.evaluate(tta.build(method, model, num_classes=200), shards, batch_size=50)
+
+    control, unchanged, adapted = map(result, ("zero_shot", "source", "tda"))
+    assert control.predictions_sha256 == unchanged.predictions_sha256
+    assert control.predictions_sha256 != adapted.predictions_sha256
+    assert {200} == {each.num_samples for each in (control, adapted)}
