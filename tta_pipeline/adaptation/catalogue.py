@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,9 +20,14 @@ from tta_pipeline.source_code import source_sha256
 class Hyperparameters(Section):
     """Hyperparameters of a method; a method without any uses this class itself."""
 
+    takes_gradients: ClassVar[bool] = False
+    """Whether the method takes gradients, which would vanish in fp16."""
+
 
 class GradientHyperparameters(Hyperparameters):
-    """Hyperparameters of every method with a gradient step."""
+    """Hyperparameters of every method with a gradient step on the network."""
+
+    takes_gradients: ClassVar[bool] = True
 
     lr: float = Field(gt=0, allow_inf_nan=False)
     """Learning rate."""
@@ -378,6 +383,23 @@ class ZeroHyperparameters(Hyperparameters):
     """Share of the views, the surest, that vote (gamma in the paper)."""
 
 
+class TptHyperparameters(Hyperparameters):
+    """What TPT can be told."""
+
+    takes_gradients: ClassVar[bool] = True
+
+    lr: float = Field(default=5e-3, gt=0, allow_inf_nan=False)
+    """Learning rate of AdamW on the context."""
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    """Weight decay of the context."""
+    steps: int = Field(default=1, ge=1, le=MOST)
+    """Number of updates for each image."""
+    num_views: int = Field(default=64, ge=2, le=MOST)
+    """Number of views of each image, the image itself among them."""
+    kept_share: float = Field(default=0.1, gt=0, le=1)
+    """Share of the views, the surest, that enter the loss."""
+
+
 class RmtHyperparameters(ViewHyperparameters):
     """What RMT can be told."""
 
@@ -725,6 +747,12 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.zero:Zero",
         summary="A vote of the surest of many views of an image, under a CLIP; nothing is adapted.",
         presets=dict.fromkeys(PRESETS, ZeroHyperparameters()),
+        needs="clip",
+    ),
+    "tpt": MethodEntry(
+        implementation="tta_pipeline.adaptation.tpt:Tpt",
+        summary="The context of a CLIP's prompts, tuned to each image so that views of it agree.",
+        presets=dict.fromkeys(PRESETS, TptHyperparameters()),
         needs="clip",
     ),
 }

@@ -9,6 +9,12 @@ def entropy(logits: torch.Tensor) -> torch.Tensor:
     return -(log_probabilities.exp() * log_probabilities).sum(1)
 
 
+def marginal_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy, in nats, of the mean probabilities of *logits* (N, K), a scalar."""
+    total = logits.log_softmax(1).logsumexp(0, keepdim=True)  # logits of the mean, up to a constant
+    return entropy(total).sum()
+
+
 def soft_cross_entropy(logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
     """Return -sum_k t_k log p_k, shape (B,), with p and t the softmax of *logits* and *target_logits*, both (B, K)."""
     return -(target_logits.softmax(1) * logits.log_softmax(1)).sum(1)

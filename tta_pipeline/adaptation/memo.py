@@ -16,7 +16,7 @@ from torch import nn
 
 from tta_pipeline.adaptation.augmentations import augmix_views
 from tta_pipeline.adaptation.catalogue import MemoHyperparameters
-from tta_pipeline.adaptation.losses import entropy
+from tta_pipeline.adaptation.losses import marginal_entropy
 from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import use_mixed_statistics
 
@@ -48,13 +48,7 @@ class Memo(GradientMethod):
             self._start_over()
         with torch.enable_grad():
             for of_step in torch.split(views, self._settings.num_augmentations):
-                loss = _marginal_entropy(self._forward(of_step))
+                loss = marginal_entropy(self._forward(of_step))
                 self._step(loss, num_samples=len(of_step), num_adapted=1)
         with torch.no_grad():
             return self._forward(image)
-
-
-def _marginal_entropy(logits: torch.Tensor) -> torch.Tensor:
-    """Return the entropy of the mean probabilities of *logits* (N, K), a scalar."""
-    total = logits.log_softmax(1).logsumexp(0, keepdim=True)  # logits of the mean, up to a constant
-    return entropy(total).sum()

@@ -92,14 +92,15 @@ class Experiment(Section):
                 "imagefolder, or order stored without seeds, since webdataset reads shards front to back"
             )
         try:
-            if self.precision == "fp16" and isinstance(self.configured(), GradientHyperparameters):
+            if self.precision == "fp16" and self.configured().takes_gradients:
                 raise ValueError(
                     f"found precision fp16 with {self.method}, whose gradients would vanish in it; expected bf16, tf32 "
                     "or fp32"
                 )
             if self.compile == "step" and not isinstance(self.configured(), GradientHyperparameters):
                 raise ValueError(
-                    f"found compile step with {self.method}, which takes no gradient step; expected reduce-overhead"
+                    f"found compile step with {self.method}, which takes no gradient step on the network; "
+                    "expected reduce-overhead"
                 )
             self.entry.require_batch_size(self.method_batch_size)
             self.configured()

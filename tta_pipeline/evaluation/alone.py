@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.adaptation.catalogue import METHODS, GradientHyperparameters
+from tta_pipeline.adaptation.catalogue import METHODS
 from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
@@ -71,7 +71,7 @@ def evaluate(
         EvaluationError: not every sample was seen exactly once, the device is out of memory, or the method's code was
             edited after its import.
     """
-    if precision == "fp16" and isinstance(method.hyperparameters, GradientHyperparameters):
+    if precision == "fp16" and method.hyperparameters.takes_gradients:
         raise EvaluationError(
             f"found precision fp16 with {method.name}, whose gradients would vanish in it; expected bf16, tf32 or fp32"
         )

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,24 +29,85 @@ _NO_WORD = re.compile(r"[0-9]*|n[0-9]{8}")
 """Names of classes that say nothing to a text tower: numbers and WordNet ids."""
 
 
+_CONTEXT = "a photo of a"
+"""Words before the class's name in a prompt that is tuned, as in TPT's and CoOp's code."""
+
+
+class Prompts(nn.Module):
+    """The text features of the classes as a function of the context, the words before each class's name.
+
+    Zhou et al. 2022, "Learning to prompt for vision-language models" (CoOp), section 3.2: one context for all classes.
+
+    Args:
+        clip: A CLIP of open_clip, whose image tower is not used.
+        texts: Tokens of `a photo of a <class>.` for each class, (K, L).
+        num_words: Number N of tokens of the context; they come after the token that begins a text.
+    """
+
+    context: torch.Tensor
+    """Embeddings of the words, (N, W)."""
+
+    def __init__(self, clip: Any, texts: torch.Tensor, *, num_words: int) -> None:
+        super().__init__()
+        self._clip = clip
+        self._words = slice(1, 1 + num_words)
+        self.register_buffer("_texts", texts)
+        with torch.no_grad():
+            self.register_buffer("context", clip.token_embedding(texts[0, self._words]))
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return text features of length 1, (K, D), with *context* (N, W) in each text."""
+
+        def with_context(_: nn.Module, __: object, embedded: torch.Tensor) -> torch.Tensor:
+            words = context.to(embedded.dtype).expand(len(embedded), -1, -1)
+            return torch.cat([embedded[:, :1], words, embedded[:, self._words.stop :]], 1)
+
+        handle = self._clip.token_embedding.register_forward_hook(with_context)
+        try:
+            features: torch.Tensor = self._clip.encode_text(self._texts, normalize=True)
+        finally:
+            handle.remove()
+        return features
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What copies of a classifier share, since nothing changes it."""
+
+    prompts: nn.Module | None
+
+    def __deepcopy__(self, _: object) -> "_Shared":
+        return self
+
+
 class ZeroShotClassifier(nn.Module):
     """The image tower of a CLIP, and a last linear layer whose rows are the text features of the classes.
 
-    Methods for a CLIP know it by `tower`, `head` and `scale`.
+    Methods for a CLIP know it by `tower`, `head`, `scale` and `prompts`.
 
     Args:
         tower: Maps normalised images (B, 3, H, W) to features (B, D).
         text_features: One row of length 1 for each class, (K, D).
         scale: What the cosine of image and text is multiplied with.
+        prompts: Maps a context to text features, such as `Prompts`; None: they cannot be tuned.
     """
 
-    def __init__(self, tower: nn.Module, text_features: torch.Tensor, *, scale: float) -> None:
+    def __init__(
+        self, tower: nn.Module, text_features: torch.Tensor, *, scale: float, prompts: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.tower = tower
         self.scale = scale
+        # Not a part: the text tower does not follow to the device, and is not among the parameters that adapt.
+        self._shared = _Shared(prompts)
         num_classes, width = text_features.shape
         self.head = nn.Linear(width, num_classes, bias=False)
         self.head.weight = nn.Parameter(scale * text_features)
+
+    @property
+    def prompts(self) -> nn.Module | None:
+        """What maps a context to text features, on the host and shared by all copies: copy it before a change."""
+        return self._shared.prompts
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for normalised *images*."""
@@ -65,21 +127,26 @@ def clip_model(
     open_clip = _imported_open_clip()
     class_names, templates = _class_names(spec, classes, open_clip), _templates(spec, open_clip)
     clip = _made(open_clip, spec)
+    weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
+    settings = open_clip.get_model_preprocess_cfg(clip)
+    tokenizer = _tokenizer(open_clip, spec)
+    features = open_clip.build_zero_shot_classifier(clip, tokenizer, class_names, templates).T.contiguous()
+    tower, clip.visual = clip.visual, None
     network = ZeroShotClassifier(
-        clip.visual,
-        _text_features(open_clip, spec, clip, class_names, templates),
+        tower,
+        features,
         scale=clip.logit_scale.detach().exp().item(),
+        prompts=_prompts(open_clip, clip, tokenizer, class_names),
     ).eval()
     if image_size is not None:
         called = f"model {name}, open_clip's {spec.architecture},"
         require_outputs(network, num_classes=len(classes), image_size=image_size, called=called)
-    settings = open_clip.get_model_preprocess_cfg(clip)
     return LoadedModel(
         name=name,
         make_network=lambda: deepcopy(network),
         num_classes=len(classes),
         weights=spec.weights.name if spec.weights else f"open_clip {spec.architecture} {spec.pretrained}",
-        weights_sha256=spec.sha256 or state_sha256(clip.state_dict()),
+        weights_sha256=weights_sha256,
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
         architecture=f"open_clip {spec.architecture}",
@@ -130,23 +197,22 @@ def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
-def _text_features(
-    open_clip: Any,
-    spec: OpenClipModel,
-    clip: nn.Module,
-    class_names: Sequence[str],
-    templates: Sequence[Callable[[str], str]],
-) -> torch.Tensor:
-    """Return the mean of the features of a class's texts, each and the mean of length 1, (K, D)."""
+def _tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:
     try:
-        tokenizer = open_clip.get_tokenizer(spec.architecture)
+        return open_clip.get_tokenizer(spec.architecture)
     except Exception as error:  # some are fetched from the hub, whose client raises errors of any kind
         raise EvaluationError(
             f"open_clip has no tokenizer for {spec.architecture} ({first_line(error)}); expected a connection or its "
             "files in the cache of huggingface_hub"
         ) from error
-    features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, class_names, templates)
-    return features.T.contiguous()
+
+
+def _prompts(open_clip: Any, clip: Any, tokenizer: Any, class_names: Sequence[str]) -> Prompts | None:
+    """Return the prompts of *clip*, or None if texts are not made of its own tokens and embeddings."""
+    if not (isinstance(clip, open_clip.CLIP) and isinstance(tokenizer, open_clip.SimpleTokenizer)):
+        return None
+    num_words = len(tokenizer.encode(_CONTEXT))
+    return Prompts(clip, tokenizer([f"{_CONTEXT} {name}." for name in class_names]), num_words=num_words)
 
 
 def _made(open_clip: Any, spec: OpenClipModel) -> Any:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.augmentations import crop_views
 from tta_pipeline.adaptation.catalogue import ZeroHyperparameters
 from tta_pipeline.adaptation.zero import Zero
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.models.clip_models import ZeroShotClassifier
 from tta_pipeline_tests.adaptation.models import NUM_CLASSES, clip_model, contrasts
 
 
@@ -113,3 +116,55 @@ def test_a_tie_is_broken_by_the_views_that_follow(seed: int, num_views: int, num
     method = Zero(clip_model(), settings, num_classes=num_classes)
 
     assert elected(logits.tolist(), num_kept) == int(method._voted(logits).argmax())
+
+
+def test_tpt_follows_its_formula():
+    """One step of AdamW by hand on the context, on the entropy of the mean of the surest views."""
+    (images,) = contrasts(num_batches=1)
+    model, generator = clip_model(), torch.Generator().manual_seed(3)
+    prompts = model.prompts
+    assert prompts is not None
+    expected = []
+    for image, crops in zip(images, crop_views(images, generator, num_views=11), strict=True):
+        with torch.no_grad():
+            features = normalize(model.tower(torch.cat([image[None], crops])), dim=1)
+        context = prompts.get_buffer("context").clone().requires_grad_()
+        shares = (6 * features @ prompts(context).T).softmax(1)
+        surest = sorted(range(12), key=(-(shares * shares.log()).sum(1)).tolist().__getitem__)[:3]
+        mean = shares[surest].mean(0)
+        (gradient,) = torch.autograd.grad(-(mean * mean.log()).sum(), context)
+        # The first step of Adam has the size of the learning rate, in the direction of each sign.
+        tuned = context * (1 - 0.02 * 0.1) - 0.02 * gradient / (gradient.abs() + 1e-8)
+        expected.append(6 * features[0] @ prompts(tuned).T)
+
+    adapted = build(
+        "tpt", clip_model(), num_classes=NUM_CLASSES, seed=3, num_views=12, kept_share=0.25, lr=0.02, weight_decay=0.1
+    )
+    found = adapted.predict(images)
+    torch.testing.assert_close(torch.stack(expected).detach(), found, rtol=0, atol=1e-4)
+    assert (12 * len(images), 3 * len(images), len(images)) == (
+        adapted.num_forwards, adapted.num_backwards, adapted.num_updates,
+    )  # fmt: skip
+
+
+def test_tpt_tunes_each_image_anew():
+    """Images one by one have the logits that they have in one batch, and the model's own prompts stay."""
+    (images,) = contrasts(num_batches=1)
+    model = clip_model()
+    assert model.prompts is not None
+    before = model.prompts.get_buffer("context").clone()
+    whole, single = (build("tpt", each, num_classes=NUM_CLASSES) for each in (model, clip_model()))
+
+    found = torch.cat([single.predict(image[None]) for image in images])
+    torch.testing.assert_close(whole.predict(images), found, rtol=0, atol=1e-4)
+    assert torch.equal(before, model.prompts.get_buffer("context"))
+
+
+def test_a_clip_without_prompts_is_refused():
+    """By name; other methods use it."""
+    model = clip_model()
+    bare = ZeroShotClassifier(model.tower, model.head.weight.detach() / 6, scale=6.0)
+
+    with pytest.raises(AdaptationError, match="no prompts with a context; tpt expects"):
+        build("tpt", bare, num_classes=NUM_CLASSES)
+    build("tda", bare, num_classes=NUM_CLASSES)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
     assert ("open_clip tiny", "tiny.pt", spec.sha256) == (model.architecture, model.weights, model.weights_sha256)
 
 
-@pytest.mark.parametrize("method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "zero"])
+@pytest.mark.parametrize("method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "zero", "tpt"])
 def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
     """And the layer norms of its transformer."""
     predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
@@ -146,6 +147,29 @@ def test_the_same_from_python(spec: OpenClipModel):
         tta.load_model(section, mean=(0.5, 0.5, 0.5))
     with pytest.raises(EvaluationError, match="has 3 outputs; expected 5"):
         tta.load_model(section, num_classes=5)
+
+
+def test_prompts_are_texts_with_another_context(spec: OpenClipModel, clip: nn.Module):
+    """With the context they begin with, their features are those of the texts; with another, those of other words."""
+    prompts = loaded(spec).make_network().prompts
+    tokenizer = open_clip.get_tokenizer("tiny")
+    other = clip.token_embedding(torch.tensor(tokenizer.encode("some bad big drawing")))
+
+    with torch.no_grad():
+        for context, words in ((prompts.context, "a photo of a"), (other, "some bad big drawing")):
+            texts = tokenizer([f"{words} {name}." for name in ("cat", "polar bear", "owl")])
+            torch.testing.assert_close(clip.encode_text(texts, normalize=True), prompts(context), rtol=0, atol=1e-5)
+
+
+def test_the_text_tower_is_no_part_of_the_classifier(spec: OpenClipModel):
+    """It is not among what adapts, is shared by copies, and its image tower is not kept twice."""
+    one, other = (loaded(spec).make_network() for _ in range(2))
+    text = {name for name, _ in one.prompts.named_parameters()}
+
+    assert {"tower", "head"} == {name.partition(".")[0] for name, _ in one.named_parameters()}
+    assert deepcopy(one).prompts is one.prompts
+    assert not any("visual" in name for name in text)
+    assert other.prompts is not one.prompts
 
 
 def test_a_set_without_severities_from_images_to_results(spec: OpenClipModel, tmp_path: Path):
