@@ -215,6 +215,7 @@ NOT_COMPARED: Mapping[str, str] = {
     "foa": "code not free; needs a ViT; held against its formula only",
     "spa": "code not free; held against its formula only",
     "tda": "needs a CLIP; held against its formula only",
+    "bca": "needs a CLIP; held against its formula only, from summaries",
     "tpt": "needs a CLIP; held against its formula only",
     "zero": "needs a CLIP; held against its algorithm only",
     "zero_shot": "the model as it is",

@@ -374,6 +374,19 @@ class TdaHyperparameters(Hyperparameters):
     """Probability below which an image of the negative cache votes against a class."""
 
 
+class BcaHyperparameters(Hyperparameters):
+    """What BCA can be told."""
+
+    embedding_threshold: float = Field(default=0.05, ge=0, le=1)
+    """Probability of the nearest class embedding above which the image moves it."""
+    embedding_count: float = Field(default=20_000.0, gt=0, allow_inf_nan=False)
+    """Number of images that the text counts for in the mean of a class embedding."""
+    prior_threshold: float = Field(default=0.65, ge=0, le=1)
+    """Probability of the nearest class embedding above which the prediction changes its prior."""
+    prior_count: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Number of predictions that the prior counts for at the beginning."""
+
+
 class ZeroHyperparameters(Hyperparameters):
     """What ZERO can be told."""
 
@@ -741,6 +754,12 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.tda:Tda",
         summary="The zero-shot prediction of a CLIP corrected by caches of sure and of unsure images.",
         presets=dict.fromkeys(PRESETS, TdaHyperparameters()),
+        needs="clip",
+    ),
+    "bca": MethodEntry(
+        implementation="tta_pipeline.adaptation.bca:Bca",
+        summary="Class embeddings of a CLIP, and what each says of the class, become running means.",
+        presets=dict.fromkeys(PRESETS, BcaHyperparameters()),
         needs="clip",
     ),
     "zero": MethodEntry(

@@ -61,13 +61,43 @@ def test_tda_follows_its_formula():
     torch.testing.assert_close(torch.stack(expected), found, rtol=0, atol=1e-4)
 
 
-def test_the_batch_size_changes_nothing_for_tda():
+@pytest.mark.parametrize("method", ["tda", "bca"])
+def test_the_batch_size_changes_nothing(method: str):
     """Images one by one have the logits that they have in one batch."""
     (images,) = contrasts(num_batches=1)
-    whole, single = (build("tda", clip_model(), num_classes=NUM_CLASSES) for _ in range(2))
+    whole, single = (build(method, clip_model(), num_classes=NUM_CLASSES) for _ in range(2))
 
     found = torch.cat([single.predict(image[None]) for image in images])
     torch.testing.assert_close(whole.predict(images), found, rtol=0, atol=1e-4)
+
+
+def test_bca_follows_its_formula():
+    """Lists of what entered each mean, averaged anew for every image."""
+    model = clip_model()
+    texts = normalize(model.head.weight.detach(), dim=1)
+    embeddings, priors = list(texts), list(torch.eye(NUM_CLASSES))
+    num_moved, entered = [4.0] * NUM_CLASSES, [[prior, prior] for prior in priors]
+    expected, num_entered = [], 0
+    for image in torch.cat(contrasts()):
+        with torch.no_grad():
+            feature = normalize(model.tower(image[None]), dim=1)[0]
+        likelihoods = torch.stack([6 * embedding @ feature for embedding in embeddings]).softmax(0)
+        posterior = sum(likelihood * prior for likelihood, prior in zip(likelihoods, priors, strict=True))
+        nearest = int(likelihoods.argmax())
+        if likelihoods[nearest] > 0.45:
+            mean = (num_moved[nearest] * embeddings[nearest] + feature) / (num_moved[nearest] + 1)
+            embeddings[nearest], num_moved[nearest] = normalize(mean, dim=0), num_moved[nearest] + 1
+        if likelihoods[nearest] > 0.6:
+            entered[nearest].append(posterior)
+            priors[nearest] = torch.stack(entered[nearest]).mean(0)
+            num_entered += 1
+        expected.append(posterior)
+    assert 0 < num_entered < sum(num_moved) - 4 * NUM_CLASSES < len(expected)
+
+    settings = {"embedding_threshold": 0.45, "embedding_count": 4.0, "prior_threshold": 0.6, "prior_count": 2.0}
+    adapted = build("bca", clip_model(), num_classes=NUM_CLASSES, **settings)
+    found = torch.cat([adapted.predict(images) for images in contrasts()])
+    torch.testing.assert_close(torch.stack(expected), found.exp(), rtol=0, atol=1e-4)
 
 
 def elected(logits: list[list[float]], num_kept: int) -> int:

@@ -73,7 +73,9 @@ def test_it_gives_the_logits_of_its_authors(spec: OpenClipModel, clip: nn.Module
     assert ("open_clip tiny", "tiny.pt", spec.sha256) == (model.architecture, model.weights, model.weights_sha256)
 
 
-@pytest.mark.parametrize("method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "zero", "tpt"])
+@pytest.mark.parametrize(
+    "method", ["source", "t3a", "lame", "tent", "sar", "cotta", "zero_shot", "tda", "bca", "zero", "tpt"]
+)
 def test_methods_find_its_linear_head(spec: OpenClipModel, method: str):
     """And the layer norms of its transformer."""
     predicted = build(method, loaded(spec).make(), num_classes=3, batch_size=4).predict(torch.rand(4, 3, 32, 32))
