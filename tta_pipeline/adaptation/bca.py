@@ -29,7 +29,7 @@ class Bca(Method):
     def __init__(self, model: nn.Module, hyperparameters: BcaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
-        self._towers = TwoTowers(model, self.name)
+        self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
         self._embeddings = self._towers.text_features.clone()
         num_embeddings = len(self._embeddings)
         self._embedding_counts = self._embeddings.new_full((num_embeddings,), hyperparameters.embedding_count)

@@ -30,7 +30,7 @@ class Tda(Method):
     def __init__(self, model: nn.Module, hyperparameters: TdaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
-        self._towers = TwoTowers(model, self.name)
+        self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
         num_classes, width = self._towers.text_features.shape
         positive, negative = (num_classes, hyperparameters.positive_size), (num_classes, hyperparameters.negative_size)
         # Free places have infinite entropy, so that any image is preferred to them.

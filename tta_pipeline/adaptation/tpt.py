@@ -28,7 +28,7 @@ class Tpt(Method):
     def __init__(self, model: nn.Module, hyperparameters: TptHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
-        self._towers = TwoTowers(model, self.name)
+        self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
         self._prompts = self._towers.prompts(self.device)
         self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
         self.generator = torch.Generator().manual_seed(self.seed)  # views are drawn on the host

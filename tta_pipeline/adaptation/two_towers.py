@@ -20,13 +20,18 @@ class TwoTowers:
     """What a zero-shot classifier within *model* makes of images and of classes.
 
     Raises:
-        AdaptationError: *model* is no CLIP.
+        AdaptationError: *model* is no CLIP, or has not *num_classes* classes.
     """
 
-    def __init__(self, model: nn.Module, method: str) -> None:
+    def __init__(self, model: nn.Module, method: str, *, num_classes: int) -> None:
         self._method = method
         self._classifier = _found(model, method)
         self._features = Features(self._classifier.head)
+        if (found := len(self._classifier.head.weight)) != num_classes:
+            raise AdaptationError(
+                f"the CLIP has text features of {found} classes; {method} expects {num_classes}, as it was told: load "
+                "the model with a name for each class"
+            )
 
     @property
     def scale(self) -> float:

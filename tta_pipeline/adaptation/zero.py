@@ -2,8 +2,8 @@
 
 Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language models", algorithm 1: an image and
 random crops of it are predicted; of these views those of least entropy are kept; at a temperature of zero each kept
-view has a vote, and the class with most votes wins. Where several have most, the first view that votes for one of them
-decides, beginning after as many views as are kept, in the order of drawing, as in the authors' code.
+view has a vote, and the class with most votes wins. Where several have most, the surest of the other views that votes
+for one of them decides.
 
 Views of many images are drawn at once, by a generator on the host.
 """
@@ -26,8 +26,8 @@ class Zero(Method):
     name = "zero"
 
     def __init__(self, model: nn.Module, hyperparameters: ZeroHyperparameters, **kwargs: Any) -> None:
-        TwoTowers(model, self.name)
         super().__init__(model, hyperparameters, **kwargs)
+        TwoTowers(model, self.name, num_classes=self.num_classes)
         self._num_crops = hyperparameters.num_views - 1
         self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
         self.generator = torch.Generator().manual_seed(self.seed)  # views are drawn on the host
@@ -41,12 +41,12 @@ class Zero(Method):
     def _voted(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logarithms (K,) of the shares of votes of views with *logits* (V, K)."""
         logits = logits.float()
-        labels = logits.argmax(1)
-        kept = entropy(logits).argsort(stable=True)[: self._num_kept]
+        logits = logits[entropy(logits).argsort(stable=True)]
+        kept, others = logits.argmax(1).tensor_split((self._num_kept,))
         votes = logits.new_zeros(logits.shape[1])
-        votes.index_add_(0, labels[kept], torch.ones_like(kept, dtype=votes.dtype))
+        votes.index_add_(0, kept, torch.ones_like(kept, dtype=votes.dtype))
         is_tied = votes == votes.max()
-        winner = _first_of(is_tied, logits[self._num_kept :], labels[self._num_kept :])
+        winner = _first_of(is_tied, logits[self._num_kept :], others)
         votes.index_add_(0, winner, (is_tied.sum(0, keepdim=True) > 1).to(votes.dtype))
         shares = (votes / votes.sum()).clamp(min=torch.finfo(votes.dtype).eps)
         return shares.log().where(logits.isfinite().all(), torch.nan)  # a vote would hide it

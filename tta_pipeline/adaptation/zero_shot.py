@@ -16,5 +16,5 @@ class ZeroShot(Source):
     reads_only_features = False  # what takes the place of images has no towers
 
     def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
-        TwoTowers(model, self.name)
         super().__init__(model, hyperparameters, **kwargs)
+        TwoTowers(model, self.name, num_classes=self.num_classes)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import normalize, one_hot
 
-from tta_pipeline.adaptation import build
+from tta_pipeline.adaptation import METHODS, build
 from tta_pipeline.adaptation.augmentations import crop_views
 from tta_pipeline.adaptation.catalogue import ZeroHyperparameters
 from tta_pipeline.adaptation.zero import Zero
@@ -110,7 +110,8 @@ def elected(logits: list[list[float]], num_kept: int) -> int:
     def label(row: list[float]) -> int:
         return row.index(max(row))
 
-    counts = Counter(label(row) for row in sorted(logits, key=doubt)[:num_kept])
+    logits = sorted(logits, key=doubt)
+    counts = Counter(label(row) for row in logits[:num_kept])
     tied = [each for each, count in counts.items() if count == max(counts.values())]
     if len(tied) > 1:
         for row in logits[num_kept:]:
@@ -121,7 +122,7 @@ def elected(logits: list[list[float]], num_kept: int) -> int:
 
 
 def test_zero_follows_its_algorithm():
-    """The surest views vote, and ties are broken by the views that come after."""
+    """The surest views vote, and ties are broken by the surest of the others."""
     (images,) = contrasts(num_batches=1)
     model, generator = clip_model(), torch.Generator().manual_seed(5)
     settings = {"num_views": 12, "kept_share": 0.34}
@@ -138,12 +139,12 @@ def test_zero_follows_its_algorithm():
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9), st.integers(1, 9), st.integers(2, 4))
-def test_a_tie_is_broken_by_the_views_that_follow(seed: int, num_views: int, num_kept: int, num_classes: int):
+def test_a_tie_is_broken_by_the_surest_of_the_other_views(seed: int, num_views: int, num_kept: int, num_classes: int):
     """However many views there are and are kept, the class elected is that of a count by hand."""
     num_kept = min(num_kept, num_views - 1)
     logits = torch.randn(num_views, num_classes, generator=torch.Generator().manual_seed(seed))
     settings = ZeroHyperparameters(num_views=num_views, kept_share=(num_kept + 0.5) / num_views)
-    method = Zero(clip_model(), settings, num_classes=num_classes)
+    method = Zero(clip_model(), settings, num_classes=NUM_CLASSES)
 
     assert elected(logits.tolist(), num_kept) == int(method._voted(logits).argmax())
 
@@ -198,3 +199,12 @@ def test_a_clip_without_prompts_is_refused():
     with pytest.raises(AdaptationError, match="no prompts with a context; tpt expects"):
         build("tpt", bare, num_classes=NUM_CLASSES)
     build("tda", bare, num_classes=NUM_CLASSES)
+
+
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.needs == "clip"])
+def test_another_number_of_classes_is_refused(method: str):
+    """Thresholds in shares of the largest entropy would be wrong."""
+    with pytest.raises(
+        AdaptationError, match=f"text features of {NUM_CLASSES} classes; {method} expects {NUM_CLASSES + 3}"
+    ):
+        build(method, clip_model(), num_classes=NUM_CLASSES + 3)
