@@ -20,6 +20,7 @@ from torchvision import transforms
 from bench.parity.cifar import VIT
 from bench.parity.clones import imported, module, package
 from bench.parity.comparing import SEED, Predict, Setting
+from bench.parity.features import FeaturesOf
 from tta_pipeline.adaptation.augmentations import augmix_views, moco_view, weak_view
 from tta_pipeline.adaptation.memory_bank import BalancedBank
 from tta_pipeline.adaptation.petta import Petta
@@ -45,24 +46,9 @@ def _prepared(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Paramet
     return network, code.collect_params(network)[0]
 
 
-class _Features(nn.Module):
-    """A network without its last linear layer, which is the other part."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-        self.last: nn.Linear = [each for each in network.modules() if isinstance(each, nn.Linear)][-1]
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        kept: list[torch.Tensor] = []
-        with self.last.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])):
-            self.network(images)
-        return kept[0]
-
-
 def _parts(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
     """Return what stands for the authors' function that splits a network by its name."""
-    features = _Features(network)
+    features = FeaturesOf(network)
     return features, features.last
 
 
@@ -175,7 +161,7 @@ def t3a(at: Setting) -> Predict:
     base = type("Algorithm", (nn.Module,), {"__init__": _algorithm})
     stand_ins = {"domainbed.algorithms": module("domainbed.algorithms", Algorithm=base)}
     code = imported(at.clone, "domainbed.adapt_algorithms", stand_ins)
-    features = _Features(at.network.eval())
+    features = FeaturesOf(at.network.eval())
     parts = SimpleNamespace(featurizer=features, classifier=features.last)
     options = {"filter_K": _any(at).filter_k, "cached_loader": False}
     made = code.T3A(None, at.num_classes, None, options, parts)
@@ -187,7 +173,7 @@ class _Headed(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.features = _Features(network.eval())
+        self.features = FeaturesOf(network.eval())
         self.head: nn.Module = self.features.last
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -213,7 +199,7 @@ class _Forked(nn.Module):
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.forward_features = _Features(network)
+        self.forward_features = FeaturesOf(network)
         self.fc = self.forward_features.last
         self.forward_head = self.fc
 

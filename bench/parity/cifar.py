@@ -81,7 +81,7 @@ def _network(folder: Path) -> nn.Module:
     return Normalized(network, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)).eval()
 
 
-def vit() -> nn.Module:
+def vit(_: nn.Module) -> nn.Module:
     """Return a ViT with random weights, the same each time; large ones, so that it attends to some patches more."""
     from timm.models.vision_transformer import VisionTransformer
 

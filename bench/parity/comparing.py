@@ -99,8 +99,8 @@ class Comparison:
     """Title of the comparison without the reason, which must be equal."""
     as_theirs: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits
     """What makes of our logits what their code returns."""
-    network: Callable[[], nn.Module] | None = None
-    """What makes the network, for a method that cannot adapt the scene's; None for that of the scene."""
+    network: Callable[[nn.Module], nn.Module] = lambda network: network
+    """What makes the network from that of the scene, for a method that cannot adapt it as it is."""
     num_outputs: int | None = None
     """Outputs that their code expects; None for as many as there are classes."""
     num_images: int | None = None
@@ -146,8 +146,7 @@ def compare(comparison: Comparison, scene: Scene, clone: Path) -> Agreement:
 
     Both start from the same seed: our method draws from its own generator, the authors' code from the global one.
     """
-    if comparison.network is not None:
-        scene = replace(scene, network=comparison.network())
+    scene = replace(scene, network=comparison.network(scene.network))
     if comparison.num_outputs is not None:
         scene = scene.widened(comparison.num_outputs)
     if comparison.num_images is not None:

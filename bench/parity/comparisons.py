@@ -36,6 +36,7 @@ from bench.parity.adapters import (
     zerosiam,
 )
 from bench.parity.cifar import vit
+from bench.parity.clip import as_clip, tda, tpt, zero
 from bench.parity.comparing import Comparison
 from tta_pipeline.adaptation.memory_bank import BalancedBank
 from tta_pipeline.adaptation.petta import Petta
@@ -133,6 +134,20 @@ COMPARISONS: Sequence[Comparison] = (
     Comparison(title="lame", method="lame", repository=MD, theirs=lame, as_theirs=torch.exp),
     Comparison(title="t3a", method="t3a", repository="matsuolab/T3A", theirs=t3a),
     Comparison(title="neo", method="neo", repository="awesomealex1/NEO", theirs=neo),
+    Comparison(title="tda", method="tda", repository="kdiAAA/TDA", theirs=tda, network=as_clip),
+    Comparison(
+        title="zero", method="zero", repository="FarinaMatteo/zero", theirs=zero, network=as_clip,
+        num_images=400,
+    ),
+    Comparison(
+        title="tpt", method="tpt", repository="azshue/TPT", theirs=tpt, network=as_clip, num_images=400,
+        reason="the first step of AdamW has the size of its rate also where a sure image's gradient is but rounding",
+        shown_by="tpt, less sure",
+    ),
+    Comparison(
+        title="tpt, less sure", method="tpt", repository="azshue/TPT", theirs=tpt, network=partial(as_clip, scale=10.0),
+        num_images=400,
+    ),
     Comparison(title="ttaug", method="ttaug", repository=MD, theirs=image_by_image("ttaug", "TTAug"), num_images=100),
     Comparison(title="memo", method="memo", repository=MD, theirs=image_by_image("memo", "MEMO"), num_images=100),
     Comparison(
@@ -214,10 +229,7 @@ COMPARISONS: Sequence[Comparison] = (
 NOT_COMPARED: Mapping[str, str] = {
     "foa": "code not free; needs a ViT; held against its formula only",
     "spa": "code not free; held against its formula only",
-    "tda": "needs a CLIP; held against its formula only",
     "bca": "needs a CLIP; held against its formula only, from summaries",
-    "tpt": "needs a CLIP; held against its formula only",
-    "zero": "needs a CLIP; held against its algorithm only",
     "zero_shot": "the model as it is",
 }
 """Methods that no comparison is written for yet, with what holds instead."""

@@ -27,7 +27,8 @@ same seed. The authors' code runs as it is cloned; only what it imports to read 
 RoTTA's arguments of torchvision have the names of today, and where code asks for CUDA by name it gets the CPU.
 mariodoebler/test-time-adaptation stands for repositories that cannot be imported or have no settings for CIFAR. Views
 that a loader makes there, those of AdaContrast, MEMO and TTAug, are ours on both sides. REM needs a ViT: both sides
-have a small one with random weights, whose error means nothing.
+have a small one with random weights, whose error means nothing. Methods for a CLIP have the ResNet-20 as an image
+tower, and the rows of its last layer as text features; on both sides in float32.
 
 *Equal*: in the first {first} batches no logit differs by more than {bound:g} of the largest, some thousand times the
 rounding of float32, and over the stream at most {share:.1%} of the predictions differ, since updates enlarge rounding.

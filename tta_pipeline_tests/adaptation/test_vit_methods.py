@@ -1,6 +1,7 @@
 """Methods that need a ViT, held against second implementations that know its parts."""
 
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -200,6 +201,37 @@ def test_foa_follows_its_formula(weight: float, gamma: float, alpha: float):
     assert (6 * 25, 0, 0, 0) == (
         adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples, adapted.num_updates
     )  # fmt: skip
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with weights of eight bits and one scale for each output; it has no parameter to adapt."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        scales = layer.weight.detach().abs().amax(1, keepdim=True) / 127
+        self.register_buffer("scales", scales)
+        self.register_buffer("weight", (layer.weight.detach() / scales).round().to(torch.int8))
+        self.register_buffer("bias", layer.bias.detach().clone())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs in float32."""
+        return nn.functional.linear(inputs, self.get_buffer("weight") * self.get_buffer("scales"), self.bias)
+
+
+def test_foa_adapts_a_quantised_vit():
+    """It takes forward passes alone, so that weights may be integers; the classifier stays a linear layer."""
+    model = vit_model()
+    for block in model.encoder.layers:
+        block.mlp[0], block.mlp[3] = Int8Linear(block.mlp[0]), Int8Linear(block.mlp[3])
+    source = predictions(build("source", deepcopy(model), num_classes=NUM_CLASSES), stream())
+    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5, "source_size": 20}
+
+    adapted = build("foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), **settings)
+    found = predictions(adapted, stream())
+
+    assert all(each.isfinite().all() for each in found)
+    assert max(float((one - other).abs().max()) for one, other in zip(source, found, strict=True)) > 0.01
+    assert torch.int8 == model.encoder.layers[0].mlp[0].weight.dtype
 
 
 def test_prompts_of_timm_stand_behind_the_prefix():

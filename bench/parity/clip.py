@@ -1,0 +1,198 @@
+"""Methods for a CLIP: a zero-shot classifier made of the network at hand, and what makes the authors' objects.
+
+The classifier's image tower is the network without its last layer, and its text features are the rows of that layer.
+Words before the names of the classes move these rows, by random weights: a CLIP without a download.
+"""
+
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from bench.parity.clones import imported, module, package
+from bench.parity.comparing import SEED, Predict, Setting
+from bench.parity.features import FeaturesOf
+from tta_pipeline.adaptation.augmentations import crop_views
+from tta_pipeline.models.clip_models import ZeroShotClassifier
+
+_SCALE = 100.0  # written in TDA's code
+_NUM_WORDS = 4
+
+
+class _Words(nn.Module):
+    """Text features, (K, D), as a function of a context, (N, D)."""
+
+    context: torch.Tensor
+
+    def __init__(self, text_features: torch.Tensor) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(SEED)
+        num_classes, width = text_features.shape
+        self.register_buffer("_texts", text_features)
+        self.register_buffer("_gates", torch.randn(num_classes, width, generator=generator))
+        self.register_buffer("context", torch.randn(_NUM_WORDS, width, generator=generator) * 0.1)
+
+    def forward(self, context: torch.Tensor) -> torch.Tensor:
+        """Return text features of length 1."""
+        return normalize(self.get_buffer("_texts") + context.tanh().mean(0) * self.get_buffer("_gates"), dim=1)
+
+
+def as_clip(network: nn.Module, *, scale: float = _SCALE) -> nn.Module:
+    """Return the zero-shot classifier within *network*, whose cosines are multiplied with *scale*."""
+    features = FeaturesOf(network)
+    text_features = normalize(features.last.weight.detach(), dim=1)
+    return ZeroShotClassifier(features, text_features, scale=scale, prompts=_Words(text_features)).eval()
+
+
+def _tower(at: Setting) -> Any:
+    network: Any = at.network
+    return network
+
+
+def _image_features(at: Setting, images: torch.Tensor) -> torch.Tensor:
+    return normalize(_tower(at).tower(images), dim=1)
+
+
+def _text_features(at: Setting) -> torch.Tensor:
+    features: torch.Tensor = _tower(at).head.weight.detach() / _tower(at).scale
+    return features
+
+
+def tda(at: Setting) -> Predict:
+    """Make TDA, in float32; its loop takes a whole stream, so that each batch begins with all images before it."""
+    absent = ("wandb", "clip", "datasets", "datasets.imagenet", "datasets.utils")
+    stand_ins = {name: module(name, log=lambda *_, **__: None) for name in absent}
+    stand_ins["datasets"].build_dataset = None  # type: ignore[attr-defined]
+    stand_ins["datasets.imagenet"].ImageNet = None  # type: ignore[attr-defined]
+    vars(stand_ins["datasets.utils"]).update(build_data_loader=None, AugMixAugmenter=None)
+    code, settings = imported(at.clone, "tda_runner", stand_ins), _any(at)
+    positive = {
+        "enabled": True, "shot_capacity": settings.positive_size, "alpha": settings.positive_alpha,
+        "beta": settings.positive_beta,
+    }  # fmt: skip
+    negative = {
+        "enabled": True, "shot_capacity": settings.negative_size, "alpha": settings.negative_alpha,
+        "beta": settings.negative_beta,
+        "entropy_threshold": {"lower": settings.entropy_lower, "upper": settings.entropy_upper},
+        "mask_threshold": {"lower": settings.mask_lower, "upper": settings.mask_upper},
+    }  # fmt: skip
+    clip = SimpleNamespace(encode_image=_tower(at).tower)
+    seen: list[torch.Tensor] = []
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        seen.extend(torch.split(images, 1))
+        found: list[torch.Tensor] = []
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(torch.Tensor, "half", torch.Tensor.float))
+            stack.enter_context(patch.object(code, "cls_acc", lambda logits, _: found.append(logits) or 0.0))
+            stack.enter_context(patch.object(code, "tqdm", lambda loader, **_: loader))
+            stack.enter_context(patch.object(code, "print", lambda *_: None, create=True))
+            stream = [(image, torch.zeros(1)) for image in seen]
+            code.run_test_tda(positive, negative, stream, clip, _text_features(at).T)
+        return torch.cat(found[-len(images) :])
+
+    return predict
+
+
+class _TowersOfZero(nn.Module):
+    """What ZERO asks a CLIP for."""
+
+    def __init__(self, at: Setting) -> None:
+        super().__init__()
+        self._at = at
+        self.temp = 1 / _tower(at).scale
+
+    def get_text_features(self) -> torch.Tensor:
+        """Return text features (K, D)."""
+        return _text_features(self._at)
+
+    def get_image_features(self, images: torch.Tensor) -> torch.Tensor:
+        """Return image features (B, D)."""
+        return _image_features(self._at, images)
+
+
+def zero(at: Setting) -> Predict:
+    """Make ZERO with the views that our method draws; its counts of votes become logits as ours do."""
+    settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+    names = ("caltech101", "pets", "flower102", "food101", "aircraft", "dtd", "cars", "sun397", "ucf101", "eurosat")
+    stand_ins = {
+        "ttas": package(at.clone / "ttas"),
+        "clip": module("clip"),
+        "clip.custom_clip": module("clip.custom_clip", get_clip=lambda *_, **__: _TowersOfZero(at)),
+        "data": module("data"),
+        "data.datautils": module("data.datautils", prepare_imagenet_classnames=None),
+        "data.imagenet_prompts": module("data.imagenet_prompts", imagenet_classes=()),
+        "data.cls_to_names": module("data.cls_to_names", **{f"{name}_classes": () for name in names}),
+        "pandas": module("pandas"),
+    }
+    made = imported(at.clone, "ttas.zero", stand_ins).Zero(model="clip")
+    made.gamma = settings.kept_share
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        views = crop_views(images, generator, num_views=settings.num_views - 1)
+        pairs = zip(images, views, strict=True)
+        votes = torch.cat([made(torch.cat([image[None], of_it])) for image, of_it in pairs])
+        return (votes / votes.sum(1, keepdim=True)).clamp(min=torch.finfo(votes.dtype).eps).log()
+
+    return predict
+
+
+class _TunedByTpt(nn.Module):
+    """What TPT tunes: the context of prompts over an image tower."""
+
+    def __init__(self, at: Setting) -> None:
+        super().__init__()
+        self._at, self._prompts = at, _tower(at).prompts
+        self.context = nn.Parameter(self._prompts.context.clone())
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K)."""
+        with torch.no_grad():
+            features = _image_features(self._at, images)
+        logits: torch.Tensor = _tower(self._at).scale * features @ self._prompts(self.context).T
+        return logits
+
+
+def tpt(at: Setting) -> Predict:
+    """Make what TPT does with each image, in float32; views are those that our method draws."""
+    settings, generator = _any(at), torch.Generator().manual_seed(SEED)
+    contents = {
+        "clip.custom_clip": ("get_coop",),
+        "clip.cocoop": ("get_cocoop",),
+        "data.imagnet_prompts": ("imagenet_classes",),
+        "data.datautils": ("AugMixAugmenter", "build_dataset"),
+        "utils.tools": (
+            "Summary", "AverageMeter", "ProgressMeter", "accuracy", "load_model_weight", "set_random_seed",
+        ),
+        "data.cls_to_names": (),
+        "data.fewshot_datasets": ("fewshot_datasets",),
+        "data.imagenet_variants": ("thousand_k_to_200", "imagenet_a_mask", "imagenet_r_mask", "imagenet_v_mask"),
+    }  # fmt: skip
+    stand_ins = {name: module(name, **dict.fromkeys(names)) for name, names in contents.items()}
+    stand_ins |= {name: module(name) for name in ("clip", "data", "utils")}
+    code = imported(at.clone, "tpt_classification", stand_ins)
+    told = SimpleNamespace(cocoop=False, tta_steps=settings.steps, selection_p=settings.kept_share)
+
+    def predict_one(views: torch.Tensor) -> torch.Tensor:
+        tuned = _TunedByTpt(at)
+        optimizer = torch.optim.AdamW([tuned.context], settings.lr)
+        code.test_time_tuning(tuned, views, optimizer, torch.amp.GradScaler("cpu", enabled=False), told)
+        with torch.no_grad():
+            logits: torch.Tensor = tuned(views[:1])
+        return logits
+
+    def predict(images: torch.Tensor) -> torch.Tensor:
+        views = crop_views(images, generator, num_views=settings.num_views - 1)
+        pairs = zip(images, views, strict=True)
+        with patch.object(torch.cuda.amp, "autocast", ExitStack):
+            return torch.cat([predict_one(torch.cat([image[None], of_it])) for image, of_it in pairs])
+
+    return predict
+
+
+def _any(at: Setting) -> Any:
+    return at.settings
