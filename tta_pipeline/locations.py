@@ -101,6 +101,11 @@ class Locations:
         """The DuckDB database."""
         return self.root / "metrics.duckdb"
 
+    @property
+    def text_features(self) -> Path:
+        """Folder of the text features of CLIPs, which several benchmarks can share."""
+        return self.root / "text_features"
+
     def class_map(self, benchmark_name: str) -> Path:
         """File of the pinned class map."""
         file, _, part = benchmark_name.partition("/")

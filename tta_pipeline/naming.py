@@ -12,11 +12,11 @@ NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 PART_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,99}(/[A-Za-z][A-Za-z0-9_]{0,99})?$"
 """Names of benchmarks: that of the file, or `<file>/<shift set>` for one of several sets in it."""
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=LONGEST_NAME)]
-_RESERVED_NAMES = {"benchmarks", *map(str.lower, keyword.kwlist)} | {
+_RESERVED_NAMES = {"benchmarks", "text_features", *map(str.lower, keyword.kwlist)} | {
     "context", "conf", "config", "meta", "arg_dict", "dict", "input_arg_dict", "output_arg_dict", "int", "str", "float",
     "bool", "input", "output", "type",
 }  # fmt: skip
-"""Reserved names: the first is a folder of the data root; Dagster accepts none of the others as a group name."""
+"""Reserved names: the first two are folders of the data root; Dagster accepts none of the others as a group name."""
 
 
 def is_name(text: str) -> bool:

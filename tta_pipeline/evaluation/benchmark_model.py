@@ -29,4 +29,11 @@ def benchmark_model(
         require_trained_so(source_model, manifest, spec, image_size=benchmark.image_size)
     class_map = benchmark_class_map(benchmark, locations)
     size = image_size or benchmark.image_size
-    return load_model(name, spec, source_model=source_model, classes=class_map.classes, image_size=size)
+    return load_model(
+        name,
+        spec,
+        source_model=source_model,
+        classes=class_map.classes,
+        image_size=size,
+        text_features=locations.text_features,
+    )

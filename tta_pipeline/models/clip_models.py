@@ -22,6 +22,7 @@ from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.loaded import LoadedModel
+from tta_pipeline.models.text_features import text_features
 from tta_pipeline.models.trial import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256
 
@@ -116,9 +117,16 @@ class ZeroShotClassifier(nn.Module):
 
 
 def clip_model(
-    name: str, spec: OpenClipModel, *, classes: tuple[str, ...], image_size: int | None = None
+    name: str,
+    spec: OpenClipModel,
+    *,
+    classes: tuple[str, ...],
+    image_size: int | None = None,
+    kept_features: Path | None = None,
 ) -> LoadedModel:
     """Return the zero-shot classifier of *classes* that *spec* describes.
+
+    Text features are kept in the folder *kept_features*, if there is one.
 
     Raises:
         EvaluationError: open_clip is not installed; the weights are missing, changed, or of another architecture; a
@@ -130,7 +138,15 @@ def clip_model(
     weights_sha256 = spec.sha256 or state_sha256(clip.state_dict())
     settings = open_clip.get_model_preprocess_cfg(clip)
     tokenizer = _tokenizer(open_clip, spec)
-    features = open_clip.build_zero_shot_classifier(clip, tokenizer, class_names, templates).T.contiguous()
+    texts_sha256 = _texts_sha256(class_names, templates)
+    features = text_features(
+        kept_features,
+        {
+            "architecture": spec.architecture, "weights": weights_sha256, "texts": texts_sha256,
+            "open_clip": version("open_clip_torch"), "torch": torch.__version__,
+        },
+        lambda: _computed(open_clip, clip, tokenizer, class_names, templates),
+    )  # fmt: skip
     tower, clip.visual = clip.visual, None
     network = ZeroShotClassifier(
         tower,
@@ -151,7 +167,7 @@ def clip_model(
         std=tuple(settings["std"]),
         architecture=f"open_clip {spec.architecture}",
         # The texts and not their features, whose last bits differ between machines.
-        code={"texts_sha256": _texts_sha256(class_names, templates)},
+        code={"texts_sha256": texts_sha256},
     )
 
 
@@ -195,6 +211,14 @@ def _templates(spec: OpenClipModel, open_clip: Any) -> tuple[Callable[[str], str
 def _texts_sha256(class_names: Sequence[str], templates: Sequence[Callable[[str], str]]) -> str:
     texts = [[template(name) for template in templates] for name in class_names]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def _computed(
+    open_clip: Any, clip: nn.Module, tokenizer: Any, names: Sequence[str], templates: Sequence[Callable[[str], str]]
+) -> torch.Tensor:
+    """Return the mean of the features of a class's texts, each and the mean of length 1, (K, D)."""
+    features: torch.Tensor = open_clip.build_zero_shot_classifier(clip, tokenizer, names, templates)
+    return features.T.contiguous()
 
 
 def _tokenizer(open_clip: Any, spec: OpenClipModel) -> Any:

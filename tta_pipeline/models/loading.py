@@ -28,7 +28,13 @@ from tta_pipeline.models.trial import require_outputs
 
 
 def load_model(
-    name: str, spec: AnyModel, *, source_model: Path, classes: tuple[str, ...], image_size: int | None = None
+    name: str,
+    spec: AnyModel,
+    *,
+    source_model: Path,
+    classes: tuple[str, ...],
+    image_size: int | None = None,
+    text_features: Path | None = None,
 ) -> LoadedModel:
     """Load the model that *spec* describes.
 
@@ -39,6 +45,7 @@ def load_model(
         classes: Classes of the class map.
         image_size: Height and width of the images in pixels, with which a network of the user's code is tried; None:
             it is not tried.
+        text_features: Folder in which a CLIP's text features are kept; None: they are not.
 
     Raises:
         EvaluationError: the weights are missing, unknown or not the expected ones, or do not predict *classes*, those
@@ -47,7 +54,7 @@ def load_model(
     if isinstance(spec, TrainedModel):
         model = trained_model(name, source_model)
     elif isinstance(spec, OpenClipModel):
-        model = clip_model(name, spec, classes=classes, image_size=image_size)
+        model = clip_model(name, spec, classes=classes, image_size=image_size, kept_features=text_features)
     else:
         of_own = read_classes(spec.classes) if spec.classes else classes
         model = loaded_model(name, spec, num_classes=len(of_own), image_size=image_size)

@@ -151,6 +151,30 @@ def test_the_same_from_python(spec: OpenClipModel):
         tta.load_model(section, num_classes=5)
 
 
+def test_text_features_are_kept(spec: OpenClipModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Once for all that decides them; a damaged file is written anew, and other texts have a file of their own."""
+    computed, compute = [], open_clip.build_zero_shot_classifier
+    monkeypatch.setattr(open_clip, "build_zero_shot_classifier", lambda *all_: computed.append(1) or compute(*all_))
+
+    def head(**changes: object) -> torch.Tensor:
+        changed = OpenClipModel.model_validate({**spec.model_dump(), **changes})
+        model = load_model("clip", changed, source_model=Path(), classes=ANIMALS, text_features=tmp_path / "kept")
+        return model.make_network().head.weight
+
+    first = head()
+    (path,) = (tmp_path / "kept").iterdir()
+    assert torch.equal(first, head())
+    assert [1] == computed
+
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert torch.equal(first, head())
+    assert (data, [1, 1]) == (path.read_bytes(), computed)
+
+    assert not torch.equal(first, head(templates=["a sketch of a {}."]))
+    assert 2 == len(list((tmp_path / "kept").iterdir()))
+
+
 def test_prompts_are_texts_with_another_context(spec: OpenClipModel, clip: nn.Module):
     """With the context they begin with, their features are those of the texts; with another, those of other words."""
     prompts = loaded(spec).make_network().prompts
