@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import normalize
 
 from bench.parity.__main__ import run
 from bench.parity.adapters import tent
 from bench.parity.cifar import vit
+from bench.parity.clip import as_clip
 from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
 from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
 from bench.parity.table import document
@@ -90,10 +92,19 @@ def test_a_second_implementation_is_equal(scene: Scene, authors):
 
 def test_a_comparison_may_have_a_network_of_its_own(scene: Scene, authors):
     """Both sides get it, and not that of the scene, which the method would refuse."""
-    own = replace(PLAIN, network=lambda: surer(batch_norm_model()))
+    own = replace(PLAIN, network=lambda _: surer(batch_norm_model()))
     without_norm = replace(scene, network=nn.Flatten())
 
     assert run([own], without_norm, authors("1"))["tent"].is_equal
+
+
+def test_a_clip_is_made_of_the_network():
+    """Its features are those before the last layer, and its classes the rows of that layer, as directions."""
+    network, (images,) = batch_norm_model().eval(), contrasts(num_batches=1)
+    clip = as_clip(network, scale=7.0)
+    directions = normalize(network[:-1](images), dim=1), normalize(network[-1].weight, dim=1)
+
+    torch.testing.assert_close(7 * directions[0] @ directions[1].T, clip(images), rtol=0, atol=1e-5)
 
 
 def test_the_vit_is_the_same_each_time():
