@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +10,30 @@ import numpy.typing as npt
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place
 from tta_pipeline.evaluation.samples import SamplePredictions
+from tta_pipeline.partitions import Cell
 from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.manifest import ShardSet, keys_sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellSamples:
+    """The samples of a cell's shards: opened and sorted once, for several experiments."""
+
+    shard_set: ShardSet
+    rank: npt.NDArray[np.int64]
+    """Place of each sample of the index among its keys in alphabetical order, (N,)."""
+
+    @classmethod
+    def open(cls, results: ExperimentResults, cell: Cell) -> Self:
+        """Read manifest and index of the shards of *cell* that the experiment of *results* reads.
+
+        Raises:
+            ManifestError: they cannot be read, or belong to something else.
+        """
+        shard_set = ShardSet.open(results.folder(cell), results.belonging(cell))
+        rank = np.empty(len(shard_set.index), np.int64)
+        rank[np.argsort(np.array(shard_set.index.keys), kind="stable")] = np.arange(len(rank))
+        return cls(shard_set=shard_set, rank=rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +41,14 @@ class JudgedCell:
     """The samples of a cell in one stream, sorted by key."""
 
     row: Evaluation
-    keys: npt.NDArray[np.str_]
-    """Key of each sample, (N,)."""
+    keys_sha256: str
+    """sha256 of the keys of these samples, in this order."""
+    positions: npt.NDArray[np.int64]
+    """Position of each sample in the index of the shard set, (N,)."""
+    predictions: npt.NDArray[np.int64]
+    """Predicted label of each, (N,)."""
+    confidences: npt.NDArray[np.float32]
+    """Probability of the predicted class of each, (N,); NaN where the model gave NaN."""
     is_wrong: npt.NDArray[np.bool_]
     """Whether each was predicted as another class than its label, (N,)."""
 
@@ -31,8 +60,13 @@ def recorded_places(results: ExperimentResults) -> Mapping[tuple[str, int, int, 
     return {(place.plan.key.key, place.plan.seed, place.segment.position, place.cell.key): place for place in places}
 
 
-def judged(results: ExperimentResults, place: Place) -> JudgedCell:
+def judged(results: ExperimentResults, place: Place, samples: CellSamples | None = None) -> JudgedCell:
     """Return which samples of *place* were wrong; they are recounted and compared with the record.
+
+    Args:
+        results: The experiment.
+        place: The cell, in one of its streams.
+        samples: The samples of the cell, if they were opened before.
 
     Raises:
         RecordError: the record or its predictions are missing, damaged, were not kept, are of other shards than lie
@@ -48,7 +82,8 @@ def judged(results: ExperimentResults, place: Place) -> JudgedCell:
     kept = SamplePredictions.read(
         results.samples_path(results.record_name(place), row.samples_sha256), sha256=row.samples_sha256
     )
-    shard_set = ShardSet.open(results.folder(place.cell), results.belonging(place.cell))
+    samples = samples or CellSamples.open(results, place.cell)
+    shard_set = samples.shard_set
     if shard_set.manifest.sha256 != row.manifest_sha256:
         raise RecordError(
             f"{called} was evaluated on shards with manifest {row.manifest_sha256}, and {shard_set.folder} has "
@@ -61,6 +96,14 @@ def judged(results: ExperimentResults, place: Place) -> JudgedCell:
             f"{row.num_samples - row.num_correct}, and their hash, as its record says: evaluate it again with "
             "`remeasure`"
         )
-    keys = np.array(shard_set.index.keys)[kept.positions]
-    order = np.argsort(keys, kind="stable")
-    return JudgedCell(row=row, keys=keys[order], is_wrong=is_wrong[order])
+    order = np.argsort(samples.rank[kept.positions], kind="stable")
+    positions = kept.positions[order]
+    keys = shard_set.index.keys
+    return JudgedCell(
+        row=row,
+        keys_sha256=keys_sha256([keys[position] for position in positions]),
+        positions=positions,
+        predictions=kept.predictions[order],
+        confidences=kept.confidences[order],
+        is_wrong=is_wrong[order],
+    )

@@ -1,6 +1,7 @@
 """Paired tests: two experiments on the same samples."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -8,19 +9,21 @@ import numpy.typing as npt
 NUM_DRAWS = 10_000
 LEVEL = 0.05
 """Largest p-value that counts as more than chance, and what an interval leaves out."""
+_SEED = 0
+"""Of the resampling: the same results give the same intervals."""
 
 
-def mcnemar(only_a: int, only_b: int) -> float:
-    """Return the exact two-sided p-value that as many samples are wrong in A alone as in B alone.
+def mcnemar(only_a: npt.ArrayLike, only_b: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Return the exact two-sided p-values that as many samples are wrong in A alone as in B alone, shape (M,).
 
     McNemar 1947, "Note on the sampling error of the difference between correlated proportions or percentages": samples
     that both have right, or both wrong, say nothing, and the others are tosses of a fair coin.
     """
-    from scipy.stats import binomtest  # takes half a second to import
+    from scipy.stats import binom  # takes half a second to import
 
-    if only_a + only_b == 0:
-        return 1.0
-    return float(binomtest(only_a, only_a + only_b).pvalue)
+    fewer, together = np.minimum(only_a, only_b), np.add(only_a, only_b)
+    p_values: npt.NDArray[np.float64] = np.minimum(1.0, 2 * binom.cdf(fewer, together, 0.5))
+    return p_values
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -45,6 +48,36 @@ def bootstrapped(values: npt.NDArray[np.float64], generator: np.random.Generator
     drawn = generator.multinomial(len(values), counts / len(values), size=NUM_DRAWS)
     means: npt.NDArray[np.float64] = drawn @ distinct / len(values)
     return means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over cells, of an error or of a change of error, and how far chance moves it."""
+
+    mean: float
+    low: float
+    """Where the 95 % interval begins, by the bootstrap over images."""
+    high: float
+    p_value: float
+    """Two-sided, that the mean is 0."""
+
+
+def estimate(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> Estimate:
+    """Estimate the mean over *cells* of the means of their values.
+
+    Args:
+        cells: Values of the samples of each cell, each of shape (N,).
+        same_images: Whether each cell has the same images in the same order. Such an image is drawn with all its
+            corruptions, since they are no independent images.
+    """
+    generator = np.random.default_rng(_SEED)
+    if same_images:
+        means = bootstrapped(np.mean(cells, axis=0), generator)
+    else:
+        means = np.mean([bootstrapped(cell, generator) for cell in cells], axis=0)
+    low, high = interval(means)
+    mean = float(np.mean([cell.mean() for cell in cells]))
+    return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means))
 
 
 def interval(means: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -10,12 +10,11 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.progress import Reporter
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.significance.judged import JudgedCell, judged, recorded_places
-from tta_pipeline.significance.paired import LEVEL, bootstrap_p, bootstrapped, holm, interval, mcnemar
+from tta_pipeline.significance.paired import LEVEL, estimate, holm, mcnemar
 
 MEAN = "mean"
-_SEED = 0
-"""Of the resampling: the same results give the same intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +55,22 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class _Pair:
-    a: JudgedCell
-    b: JudgedCell
+    a: Evaluation
+    b: Evaluation
+    keys_sha256: str
+    differences: npt.NDArray[np.float64]
+    """1 where B alone is wrong, -1 where A alone is, else 0; (N,)."""
 
     @property
-    def differences(self) -> npt.NDArray[np.float64]:
-        """1 where B alone is wrong, -1 where A alone is, else 0."""
-        return self.b.is_wrong.astype(float) - self.a.is_wrong
+    def only(self) -> tuple[int, int]:
+        """Samples that A alone has wrong, and that B alone has."""
+        return int((self.differences < 0).sum()), int((self.differences > 0).sum())
 
     def better(self, change: float, p_value: float) -> str | None:
         """Return the experiment that has less error, if *p_value* says so."""
         if p_value > LEVEL:
             return None
-        return self.a.row.experiment if change > 0 else self.b.row.experiment
+        return self.a.experiment if change > 0 else self.b.experiment
 
 
 def versus(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tuple[Comparison, ...]:
@@ -81,97 +83,80 @@ def versus(a: ExperimentResults, b: ExperimentResults, reporter: Reporter) -> tu
     places_a, places_b = recorded_places(a), recorded_places(b)
     common = [where for where in places_a if where in places_b]
     progress = reporter("comparing", len(common), unit="cells")
-    generator = np.random.default_rng(_SEED)
     pairs = []
     for where in common:
-        pairs.append(pair := _Pair(a=judged(a, places_a[where]), b=judged(b, places_b[where])))
-        _require_same_samples(pair, a.experiment_name, b.experiment_name)
+        pairs.append(_pair(judged(a, places_a[where]), judged(b, places_b[where])))
         progress.advance(1)
-    corrected = holm([_mcnemar(pair) for pair in pairs])
-    cells = [_of_cell(pair, p_holm, generator) for pair, p_holm in zip(pairs, corrected, strict=True)]
-    reported = [pair for pair in pairs if pair.a.row.in_mean is not False and pair.a.row.corruption != CLEAN.corruption]
-    return (*([_of_all(reported, generator)] if len(reported) > 1 else []), *cells)
+    p_values = mcnemar(*zip(*(pair.only for pair in pairs), strict=True)).tolist() if pairs else []
+    cells = [_of_cell(*each) for each in zip(pairs, p_values, holm(p_values), strict=True)]
+    reported = [pair for pair in pairs if pair.a.in_mean is not False and pair.a.corruption != CLEAN.corruption]
+    return (*([_of_all(reported)] if len(reported) > 1 else []), *cells)
 
 
-def _require_same_samples(pair: _Pair, name_a: str, name_b: str) -> None:
-    if not np.array_equal(pair.a.keys, pair.b.keys) or pair.a.row.manifest_sha256 != pair.b.row.manifest_sha256:
+def _pair(a: JudgedCell, b: JudgedCell) -> _Pair:
+    if a.keys_sha256 != b.keys_sha256 or a.row.manifest_sha256 != b.row.manifest_sha256:
         raise EvaluationError(
-            f"{name_a} has {len(pair.a.keys):,} samples of {pair.a.row.corruption}|{pair.a.row.severity} ("
-            f"{pair.a.row.subset}), and {name_b} {len(pair.b.keys):,} ({pair.b.row.subset}), which are not the same; "
+            f"{a.row.experiment} has {len(a.is_wrong):,} samples of {a.row.corruption}|{a.row.severity} ("
+            f"{a.row.subset}), and {b.row.experiment} {len(b.is_wrong):,} ({b.row.subset}), which are not the same; "
             "expected one subset of one shard set: evaluate both on it"
         )
+    return _Pair(a=a.row, b=b.row, keys_sha256=a.keys_sha256, differences=b.is_wrong.astype(float) - a.is_wrong)
 
 
-def _mcnemar(pair: _Pair) -> float:
-    return mcnemar(*_only(pair))
-
-
-def _only(pair: _Pair) -> tuple[int, int]:
-    differences = pair.differences
-    return int((differences < 0).sum()), int((differences > 0).sum())
-
-
-def _of_cell(pair: _Pair, p_holm: float, generator: np.random.Generator) -> Comparison:
-    row = pair.a.row
-    low, high = interval(bootstrapped(pair.differences, generator))
-    only_a, only_b = _only(pair)
+def _of_cell(pair: _Pair, p_value: float, p_holm: float) -> Comparison:
+    row, found = pair.a, estimate([pair.differences], same_images=True)
+    only_a, only_b = pair.only
     return Comparison(
         benchmark=row.benchmark,
         shift_set=row.shift_set,
         generated=row.generated,
         experiment_a=row.experiment,
-        experiment_b=pair.b.row.experiment,
+        experiment_b=pair.b.experiment,
         stream=None if row.stream == f"{row.corruption}|{row.severity}" else row.stream,
         corruption=row.corruption,
         severity=row.severity,
         seed=row.seed,
         num_samples=row.num_samples,
         error_a=row.error,
-        error_b=pair.b.row.error,
-        error_change=pair.b.row.error - row.error,
-        error_change_low=low,
-        error_change_high=high,
+        error_b=pair.b.error,
+        error_change=pair.b.error - row.error,
+        error_change_low=found.low,
+        error_change_high=found.high,
         only_a_wrong=only_a,
         only_b_wrong=only_b,
-        p_value=_mcnemar(pair),
+        p_value=p_value,
         p_holm=p_holm,
-        same_order=row.order_hash == pair.b.row.order_hash,
-        better=pair.better(pair.b.row.error - row.error, p_holm),
+        same_order=row.order_hash == pair.b.order_hash,
+        better=pair.better(pair.b.error - row.error, p_holm),
     )
 
 
-def _of_all(pairs: Sequence[_Pair], generator: np.random.Generator) -> Comparison:
-    """Compare the means over cells and seeds; an image that is in each cell is resampled with all its corruptions."""
+def _of_all(pairs: Sequence[_Pair]) -> Comparison:
+    """Compare the means over cells and seeds."""
     first = pairs[0].a
-    if all(np.array_equal(pair.a.keys, first.keys) for pair in pairs):
-        means = bootstrapped(np.mean([pair.differences for pair in pairs], axis=0), generator)
-    else:
-        means = np.mean([bootstrapped(pair.differences, generator) for pair in pairs], axis=0)
-    low, high = interval(means)
-    error_a = float(np.mean([pair.a.row.error for pair in pairs]))
-    error_b = float(np.mean([pair.b.row.error for pair in pairs]))
-    p_value = bootstrap_p(means)
-    only_a, only_b = np.sum([_only(pair) for pair in pairs], axis=0).tolist()
+    same_images = len({pair.keys_sha256 for pair in pairs}) == 1
+    found = estimate([pair.differences for pair in pairs], same_images=same_images)
+    only_a, only_b = (sum(counts) for counts in zip(*(pair.only for pair in pairs), strict=True))
     return Comparison(
-        benchmark=first.row.benchmark,
-        shift_set=first.row.shift_set,
-        generated=any(pair.a.row.generated for pair in pairs),
-        experiment_a=first.row.experiment,
-        experiment_b=pairs[0].b.row.experiment,
+        benchmark=first.benchmark,
+        shift_set=first.shift_set,
+        generated=any(pair.a.generated for pair in pairs),
+        experiment_a=first.experiment,
+        experiment_b=pairs[0].b.experiment,
         stream=None,
         corruption=MEAN,
         severity=None,
         seed=None,
-        num_samples=sum(pair.a.row.num_samples for pair in pairs),
-        error_a=error_a,
-        error_b=error_b,
-        error_change=error_b - error_a,
-        error_change_low=low,
-        error_change_high=high,
+        num_samples=sum(pair.a.num_samples for pair in pairs),
+        error_a=float(np.mean([pair.a.error for pair in pairs])),
+        error_b=float(np.mean([pair.b.error for pair in pairs])),
+        error_change=found.mean,
+        error_change_low=found.low,
+        error_change_high=found.high,
         only_a_wrong=only_a,
         only_b_wrong=only_b,
-        p_value=p_value,
-        p_holm=p_value,
-        same_order=all(pair.a.row.order_hash == pair.b.row.order_hash for pair in pairs),
-        better=pairs[0].better(error_b - error_a, p_value),
+        p_value=found.p_value,
+        p_holm=found.p_value,
+        same_order=all(pair.a.order_hash == pair.b.order_hash for pair in pairs),
+        better=pairs[0].better(found.mean, found.p_value),
     )
