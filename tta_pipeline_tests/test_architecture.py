@@ -33,6 +33,9 @@ BELOW = {
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "publishing": ("benchmarks", "shards", "shifts", "streaming"),
+    "pages": (
+        "benchmarks", "evaluation", "metrics", "records", "reports", "shards", "significance", "streaming",
+    ),
     "significance": ("benchmarks", "evaluation", "records", "shards"),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
@@ -42,7 +45,7 @@ BELOW = {
     ),
     "assets": (
         "benchmarks", "cluster", "labels", "models", "sources", "shards", "training", "evaluation", "records",
-        "tuning", "metrics", "reports", "loader_bench", "resources",
+        "tuning", "metrics", "pages", "loader_bench", "reports", "resources",
     ),
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",

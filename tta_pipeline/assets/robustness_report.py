@@ -28,11 +28,12 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> dg.MaterializeResult[None]:
-        from tta_pipeline.reports.report import write_report
+        from tta_pipeline.pages.report import write_report
+        from tta_pipeline.progress import log_reporter
 
         set_aside = metrics.publish_now(context.log)  # it is what comes at the end, and reads the database
         benchmark = scope.benchmark
-        report = write_report(store.locations, benchmark, set_aside=set_aside)
+        report = write_report(store.locations, benchmark, reporter=log_reporter(context.log.info), set_aside=set_aside)
         context.log.info(f"report in {report.path}")
         if set_aside:
             raise dg.Failure(

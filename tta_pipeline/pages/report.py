@@ -1,12 +1,11 @@
-"""The report of one benchmark: one self-contained HTML file, with its figures and tables beside it."""
+"""The report of one benchmark: its first page, with its sections, figures and tables."""
 
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 from PIL.Image import Image
 
@@ -16,7 +15,12 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.files import published_folder
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.pages.cell_pages import write_cells
+from tta_pipeline.pages.comparison import as_script, mean_errors
+from tta_pipeline.pages.leaderboard import leaderboard_html
+from tta_pipeline.pages.rendering import STATIC, rendered, shade
 from tta_pipeline.partitions import Cell
+from tta_pipeline.progress import Reporter
 from tta_pipeline.reports import queries
 from tta_pipeline.reports.drawing import as_png, as_svg, with_note
 from tta_pipeline.reports.error_figures import (
@@ -32,6 +36,7 @@ from tta_pipeline.reports.progress_figures import progress_lines
 from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markdown, formatted, query, without_obvious
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
+from tta_pipeline.significance.standing import pairs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,12 +236,15 @@ def with_values(sql: str, *values: str | int) -> str:
     return sql.strip()
 
 
-def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Sequence[str] = ()) -> Report:
-    """Write `index.html`, `figures/` and `tables/` of *benchmark* from the database, atomically.
+def write_report(
+    locations: Locations, benchmark: Benchmark, *, reporter: Reporter, set_aside: Sequence[str] = ()
+) -> Report:
+    """Write the pages of *benchmark*, with `figures/` and `tables/`, atomically.
 
     Args:
-        locations: Paths of the database, the shards and the report.
+        locations: Paths of the database, the records, the shards and the report.
         benchmark: The benchmark to report.
+        reporter: Told how many cells are done.
         set_aside: Lines about records that the database leaves out, for the page.
 
     Raises:
@@ -252,14 +260,21 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
         )
     folder = locations.report(benchmark.name)
     with published_folder(folder) as beside:
-        for name in ("figures", "tables"):
+        for name in ("figures", "tables", "cells"):
             (beside / name).mkdir()
+        shutil.copytree(STATIC, beside / "static")
+        gathered = write_cells(locations, benchmark, beside / "cells", reporter)
+        compared, means = pairs(gathered.standings()), mean_errors(gathered)
+        (beside / "comparison.js").write_text(as_script(gathered, compared, means))
+        (beside / "compare.html").write_text(rendered("compare.html.j2", benchmark=benchmark))
         wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
         shown = [_written(section, found, beside) for section in wanted]
-        samples = _written_samples(found, locations, beside)
-        page = _environment().get_template("report.html.j2").render(
-            benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found), sections=shown,
-            samples=samples, set_aside=set_aside,
+        has_samples = _wrote_samples(found, locations, beside)
+        page = rendered(
+            "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
+            sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
+            maps=_maps(found), sample_cells=_sample_cells(found), has_samples=has_samples, set_aside=set_aside,
+            best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
         )  # fmt: skip
         (beside / "index.html").write_text(page)
     return Report(
@@ -269,6 +284,33 @@ def write_report(locations: Locations, benchmark: Benchmark, *, set_aside: Seque
         num_experiments=len(found.errors),
         num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
     )
+
+
+def _maps(found: Findings) -> Sequence[Mapping[str, object]]:
+    """Return what the heat map of each experiment shows: a row for each corruption, with the severities in it."""
+    benchmark = found.benchmark
+    return [
+        {
+            "experiment": experiment,
+            "mean": formatted("error", _mean(errors.values())),
+            "rows": [
+                (name, [_map_cell(Cell(corruption=name, severity=each), errors) for each in benchmark.severities])
+                for name in benchmark.corruptions
+            ],
+        }
+        for experiment, errors in found.errors.items()
+    ]
+
+
+def _map_cell(cell: Cell, errors: Mapping[Cell, float]) -> Mapping[str, object] | None:
+    error = errors.get(cell)
+    if error is None:
+        return None
+    background, ink = shade(error)
+    return {
+        "page": f"{cell.corruption}-{cell.severity}", "severity": cell.severity, "error": f"{100 * error:.0f}",
+        "whole": error, "background": background, "ink": ink,
+    }  # fmt: skip
 
 
 def _findings(connection: duckdb.DuckDBPyConnection, benchmark: Benchmark) -> Findings:
@@ -319,25 +361,32 @@ def _written(section: ReportSection, found: Findings, folder: Path) -> Mapping[s
     table = found.tables[section.name]
     (folder / "tables" / f"{section.name}.csv").write_text(as_csv(table) + "\n")
     figure = section.draw(found, table) if section.draw else None
-    svg = ""
     if figure:
         if found.benchmark.is_generated:
             with_note(figure, f"{found.benchmark.name}: {GENERATED_NOTE}")
-        svg = as_svg(figure)
-        (folder / "figures" / f"{section.name}.svg").write_text(svg)
+        (folder / "figures" / f"{section.name}.svg").write_text(as_svg(figure))
         (folder / "figures" / f"{section.name}.png").write_bytes(as_png(figure))
     return {
         "name": section.name,
         "title": section.title,
         "text": section.text,
-        "html": as_html(without_obvious(table)) if section.has_table else "",
-        "figure": Markup(svg),  # noqa: S704 - made by matplotlib just now
+        "html": as_html(without_obvious(table), name=f"{section.name}_table", caption=section.title)
+        if section.has_table
+        else "",
+        "figure": figure is not None,
         "expects_figure": section.draw is not None,
         "sql": section.sql_of(found.benchmark),
     }
 
 
-def _written_samples(found: Findings, locations: Locations, folder: Path) -> Mapping[str, object]:
+def _sample_cells(found: Findings) -> Mapping[str, object]:
+    """Return which cells the sheet of samples shows, and the query for them."""
+    best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
+    sql = with_values(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
+    return {"experiment": best, "severity": severity, "sql": sql}
+
+
+def _wrote_samples(found: Findings, locations: Locations, folder: Path) -> bool:
     """Write the first samples of each corruption at the highest severity, with the predictions of the best experiment.
 
     Cells whose shards no longer exist are left out, and streams over several cells have none.
@@ -345,13 +394,9 @@ def _written_samples(found: Findings, locations: Locations, folder: Path) -> Map
     best, severity = found.best, max(cell.severity for cell in found.errors[found.best])
     results = ExperimentResults(benchmark=found.benchmark, experiment_name=best, locations=locations)
     rows = dict(_sample_rows(results, [cell for cell in found.errors[best] if cell.severity == severity]))
-    uri = ""
     if rows:
-        png = picture_png(sample_sheet(rows))
-        (folder / "figures" / "samples.png").write_bytes(png)
-        uri = as_data_uri(png)
-    sql = with_values(queries.SAMPLES, found.benchmark.file, found.benchmark.shift_set.name, best, severity)
-    return {"experiment": best, "severity": severity, "uri": uri, "sql": sql}
+        (folder / "figures" / "samples.png").write_bytes(picture_png(sample_sheet(rows)))
+    return bool(rows)
 
 
 def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[tuple[str, Image]]:
@@ -367,7 +412,3 @@ def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[
 
 def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values)
-
-
-def _environment() -> Environment:
-    return Environment(loader=PackageLoader(__package__, ""), autoescape=True, undefined=StrictUndefined)

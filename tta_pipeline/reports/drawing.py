@@ -1,14 +1,17 @@
 """Shared by all charts: encoding and colours."""
 
 import io
+import re
 from collections.abc import Sequence
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from PIL import Image
 
 COLOURS = "cividis"  # perceptually uniform: readable in print and by colour-blind readers
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo")
+# Of lines: dots and circles take a hundred kilobytes each in an SVG.
+HATCHES = ("", "///", "xxx", "\\\\\\", "---", "+++")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -29,15 +32,17 @@ def with_note(figure: Figure, text: str) -> None:
 
 def as_png(figure: Figure, *, dots_per_inch: int = 120) -> bytes:
     """Return *figure* as PNG bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    drawn, buffer = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=dots_per_inch)
+    with Image.open(drawn) as image:  # 256 colours are enough for a chart, and take a third of the bytes
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
 
 
 def as_svg(figure: Figure) -> str:
-    """Return *figure* as an SVG element for HTML or a file; text stays text."""
+    """Return *figure* as an SVG file; text stays text, and places are rounded to hundredths of a point."""
     buffer = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.family": "sans-serif"}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tta_pipeline", "font.sans-serif": ["DejaVu Sans"]}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
+    text = re.sub(r"(\d\.\d\d)\d+", r"\1", buffer.getvalue())
     return text[text.index("<svg") :].replace("<svg ", '<svg style="white-space: pre" ', 1)

@@ -1,6 +1,6 @@
 """Rows of the database as readable tables."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[
 
 
 _CHANGE = ("change", "change_low", "change_high")
-_PERCENT = ("error", "error_at_5", "error_a", "error_b", "ece", "share")
+_PERCENT = ("error", "error_at_5", "error_a", "error_b", "error_low", "error_high", "ece", "share")
 
 
 def formatted(column: str, value: object) -> str:
@@ -112,28 +112,55 @@ def without_obvious(table: Table) -> Table:
     )
 
 
-def as_html(table: Table) -> Markup:
-    """Return *table* as HTML, with the best of each column in bold and columns of words in class `text`."""
+def as_html(table: Table, *, name: str, caption: str, leading: Collection[int] = (), is_whole: bool = True) -> Markup:
+    """Return *table* as an HTML table whose cells have rounded text.
+
+    Args:
+        table: The table; if its first column is `experiment`, that heads the rows.
+        name: Value of `id`.
+        caption: What the table is, for those who do not see what stands around it.
+        leading: Numbers of rows to point out.
+        is_whole: Whether each cell has the whole number in `data-v`, which takes half of the page.
+    """
     best = best_cells(table)
-    words = {name for name in table.columns if any(isinstance(value, str) for value in table.column(name))}
-
-    def marks(number: int, name: str) -> Markup:
-        classes = [*(["best"] if (number, name) in best else []), *(["text"] if name in words else [])]
-        return Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
-
-    head = Markup("").join(
-        Markup("<th{}>{}</th>").format(marks(-1, name), name.replace("_", " ")) for name in table.columns
-    )
+    words = {column for column in table.columns if any(isinstance(value, str) for value in table.column(column))}
     body = Markup("").join(
-        Markup("<tr>{}</tr>").format(
+        Markup("<tr{}>{}</tr>\n").format(
+            Markup(' class="leading"') if number in leading else Markup(""),
             Markup("").join(
-                Markup("<td{}>{}</td>").format(marks(number, name), formatted(name, value))
-                for name, value in zip(table.columns, row, strict=True)
-            )
+                _html_cell(column, value, is_whole=is_whole, is_head=column == table.columns[0] == "experiment",
+                           classes=[*(["best"] if (number, column) in best else []),
+                                    *(["text"] if column in words else [])])
+                for column, value in zip(table.columns, row, strict=True)
+            ),
         )
         for number, row in enumerate(table.rows)
+    )  # fmt: skip
+    head = Markup("").join(
+        Markup('<th scope="col"{}>{}</th>').format(_class_of(["text"] if column in words else []), readable(column))
+        for column in table.columns
     )
-    return Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(head, body)
+    return Markup(
+        '<table class="sortable" id="{}"><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+    ).format(name, caption, head, body)
+
+
+def readable(column: str) -> str:
+    """Return the name of a column in words."""
+    return column.replace("_", " ")
+
+
+def _html_cell(column: str, value: object, *, is_whole: bool, is_head: bool, classes: Sequence[str]) -> Markup:
+    text = formatted(column, value)
+    if is_head:
+        return Markup('<th scope="row"{}>{}</th>').format(_class_of(classes), text)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = Markup(' data-v="{}"').format(repr(value)) if is_whole and is_number else Markup("")
+    return Markup("<td{}{}>{}</td>").format(_class_of(classes), whole, text)
+
+
+def _class_of(classes: Sequence[str]) -> Markup:
+    return Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
 
 
 def as_markdown(table: Table) -> str:

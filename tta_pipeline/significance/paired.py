@@ -71,12 +71,13 @@ def estimate(cells: Sequence[npt.NDArray[np.float64]], *, same_images: bool) -> 
             corruptions, since they are no independent images.
     """
     generator = np.random.default_rng(_SEED)
-    if same_images:
-        means = bootstrapped(np.mean(cells, axis=0), generator)
-    else:
-        means = np.mean([bootstrapped(cell, generator) for cell in cells], axis=0)
-    low, high = interval(means)
     mean = float(np.mean([cell.mean() for cell in cells]))
+    sign = -1.0 if mean < 0 else 1.0  # A against B is drawn as B against A, so that both say the same
+    if same_images:
+        means = sign * bootstrapped(np.mean([sign * cell for cell in cells], axis=0), generator)
+    else:
+        means = sign * np.mean([bootstrapped(sign * cell, generator) for cell in cells], axis=0)
+    low, high = interval(means)
     return Estimate(mean=mean, low=low, high=high, p_value=bootstrap_p(means))
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.pages.report import with_values
 from tta_pipeline.records.files import publish_record
 from tta_pipeline.reports.progress_figures import progress_lines
 from tta_pipeline.reports.queries import STREAM_PROGRESS
-from tta_pipeline.reports.report import with_values
 from tta_pipeline.reports.tables import query
 from tta_pipeline_tests.metrics.made import evaluation_facts, record
 

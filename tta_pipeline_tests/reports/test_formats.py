@@ -33,12 +33,16 @@ def test_equal_values_are_all_the_best():
     assert {(0, "mean_error"), (1, "mean_error")} == best_cells(table)
 
 
+def _as_html(table: Table) -> str:
+    return as_html(table, name="board", caption="A & B")
+
+
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
         (as_latex, [r"x\_1", r"y \& z", r"\textbf{25.0\%}", r"\textbf{2,000}", "llrrr"]),
         (as_markdown, ["x_1", "**25.0%**", "&lt;b&gt;", "**2,000**"]),
-        (as_html, ["&lt;b&gt;", '<td class="best">25.0%</td>']),
+        (_as_html, ["&lt;b&gt;", '<td class="best" data-v="0.25">25.0%</td>', "<caption>A &amp; B"]),
         (as_terminal, ["mean error", "25.0%", "<b>", "-"]),
         (as_csv, ["0.25", "y & z", "b,<b>,75,,3000.0"]),
         (as_json, ['"mean_error": null', '"experiment": "<b>"']),

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from tta_pipeline.significance.paired import bootstrap_p, bootstrapped, holm, interval, mcnemar
+from tta_pipeline.significance.paired import bootstrap_p, bootstrapped, estimate, holm, interval, mcnemar
 
 
 @given(st.integers(0, 60), st.integers(0, 60))
@@ -70,3 +70,17 @@ def test_no_difference_has_a_large_p_value():
 
     assert bootstrap_p(bootstrapped(np.zeros(100), generator)) == 1
     assert bootstrap_p(bootstrapped(np.ones(100), generator)) < 0.001
+
+
+@pytest.mark.parametrize("same_images", [True, False])
+def test_the_other_way_round_is_the_same_with_the_signs_changed(same_images: bool):
+    """Who is called A decides nothing."""
+    generator = np.random.default_rng(2)
+    cells = [generator.choice([-1.0, 0.0, 0.0, 1.0, 1.0], 300) for _ in range(3)]
+
+    one = estimate(cells, same_images=same_images)
+    other = estimate([-cell for cell in cells], same_images=same_images)
+
+    assert (one.mean, one.low, one.high, one.p_value) == pytest.approx(
+        (-other.mean, -other.high, -other.low, other.p_value)
+    )

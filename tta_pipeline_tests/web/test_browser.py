@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,40 +12,25 @@ import pytest
 from PIL import Image
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tta_pipeline.records.files import latest_record, publish_record
+from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.metrics.made import with_error
 from tta_pipeline_tests.web.server import WebServer, happens, is_running
 
 PATIENCE_S = 300
-CHROMIUM_FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--window-size=1400,1000",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def browser(server: WebServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     """A browser without a window and without history."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not program or not driver:
-        pytest.skip("needs a browser: chromium and chromedriver on the PATH")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for flag in (*CHROMIUM_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
     # What "Skip" does in the invitation that covers the first page of a new instance.
     server.ask("mutation { setNuxSeen }")
-    browser = webdriver.Chrome(options=options, service=Service(driver))
-    try:
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,65 @@
+// The page of a cell: calibration and timeline of an experiment, drawn when its section is opened.
+"use strict";
+
+const CURVES = JSON.parse(document.getElementById("curves").textContent);
+const BLUE = "#3d8fd1", ORANGE = "#e0702b";
+
+function reliability(name) {
+  const values = CURVES[name].bins.map(([confidence, accuracy, samples]) => ({ confidence, accuracy, samples }));
+  const share = { format: ".0%", grid: true };
+  return {
+    title: "Accuracy at each confidence", width: 230, height: 200,
+    layer: [
+      { data: { values: [{ confidence: 0, accuracy: 0 }, { confidence: 1, accuracy: 1 }] },
+        mark: { type: "line", color: "#888", strokeDash: [4, 3] } },
+      { data: { values }, mark: { type: "circle", color: BLUE, opacity: 0.9 } },
+    ],
+    encoding: {
+      x: { field: "confidence", type: "quantitative", axis: { ...share, title: "confidence" }, scale: { domain: [0, 1] } },
+      y: { field: "accuracy", type: "quantitative", axis: { ...share, title: "accuracy" }, scale: { domain: [0, 1] } },
+      size: { field: "samples", type: "quantitative", legend: null, scale: { range: [12, 260] } },
+    },
+  };
+}
+
+function timeline(name) {
+  const values = CURVES[name].batches.map(([image, accuracy, ms]) => ({ image, accuracy, ms }));
+  const x = { field: "image", type: "quantitative", title: "images so far" };
+  const line = (color) => ({ type: "line", color, point: { color, size: 18 }, tooltip: true });
+  return {
+    data: { values },
+    vconcat: [
+      { title: "Accuracy along the stream", width: 380, height: 80, mark: line(BLUE),
+        encoding: { x: { ...x, title: null },
+                    y: { field: "accuracy", type: "quantitative", scale: { zero: false }, axis: { format: ".0%" }, title: null } } },
+      { title: "Milliseconds per image, waiting for data included", width: 380, height: 80, mark: line(ORANGE),
+        encoding: { x, y: { field: "ms", type: "quantitative", title: null } } },
+    ],
+  };
+}
+
+function open(details) {
+  const name = details.dataset.experiment;
+  for (const element of details.querySelectorAll(".chart:not([data-drawn])")) {
+    element.dataset.drawn = "begun";
+    if (element.dataset.chart === "reliability") {
+      draw(element, `Reliability diagram of ${name}: accuracy over confidence in ${CURVES[name].bins.length} bins.`, reliability(name));
+    } else {
+      draw(element, `Accuracy and milliseconds per image of ${name} along the stream.`, timeline(name));
+    }
+  }
+}
+
+for (const details of document.querySelectorAll("details.experiment")) {
+  details.addEventListener("toggle", () => details.open && open(details));
+}
+
+function openNamed() {
+  const named = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (named && named.matches("details.experiment")) {
+    named.open = true;
+    named.scrollIntoView();
+  }
+}
+addEventListener("hashchange", openNamed);
+openNamed();

@@ -1,0 +1,164 @@
+// Two experiments side by side. All numbers are in `comparison.js`, made with the page.
+"use strict";
+
+const { experiments, cells, classes, errors, means, pairs, photographs, num_photographs, tile } = COMPARISON;
+const choice = { a: document.getElementById("a"), b: document.getElementById("b") };
+const percent = (value, digits = 1) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(digits)}%`);
+const signed = (value) => `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}%`;
+const P_LEVEL = 0.05;
+
+const wanted = new URLSearchParams(location.search);
+for (const [side, usual] of [["a", experiments[0]], ["b", experiments[1]]]) {
+  for (const name of experiments) choice[side].add(new Option(name, name));
+  const asked = wanted.get(side);
+  choice[side].value = experiments.includes(asked) ? asked : usual;
+  choice[side].addEventListener("change", show);
+}
+document.getElementById("swap").addEventListener("click", () => {
+  [choice.a.value, choice.b.value] = [choice.b.value, choice.a.value];
+  show();
+});
+
+// A pair is stored once; the other way round, the counts change places and the differences their sign.
+function pairOf(a, b) {
+  if (pairs[`${a} ${b}`]) return pairs[`${a} ${b}`];
+  const stored = pairs[`${b} ${a}`];
+  if (!stored) return null;
+  const { mean, low, high, p } = stored.change ?? {};
+  return {
+    cells: stored.cells.map(([cell, onlyA, onlyB, pHolm]) => [cell, onlyB, onlyA, pHolm]),
+    change: stored.change && { mean: -mean, low: -high, high: -low, p },
+  };
+}
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+const verdict = (a, b, change, p) => (p > P_LEVEL ? "not shown" : change > 0 ? a : b);
+
+function showMean(a, b, pair) {
+  const said = document.getElementById("mean");
+  if (!pair) {
+    said.textContent = `${a} and ${b} have no cell in common whose predictions were kept of both.`;
+    return;
+  }
+  if (!pair.change) {
+    said.textContent = "None of their common cells enters the mean.";
+    return;
+  }
+  const { mean, low, high, p } = pair.change;
+  const better = verdict(a, b, mean, p);
+  said.textContent =
+    `Mean error: ${a} ${percent(means[a])}, ${b} ${percent(means[b])}. ${b} less ${a}: ${signed(mean)}, ` +
+    `95 % interval ${signed(low)} to ${signed(high)}, p = ${p < 0.001 ? p.toExponential(0) : p.toPrecision(2)}. ` +
+    (better === "not shown" ? "Neither is shown to be better." : `${better} is better by more than chance.`);
+}
+
+function rowsOf(a, b, pair) {
+  return (pair ? pair.cells : []).map(([cell, onlyA, onlyB, p]) => {
+    const errorA = errors[a][cell], errorB = errors[b][cell];
+    const change = errorB - errorA;
+    return { ...cells[cell], number: cell, errorA, errorB, change, onlyA, onlyB, p, better: verdict(a, b, change, p) };
+  });
+}
+
+function showMap(a, b, rows) {
+  const target = document.getElementById("map");
+  target.replaceChildren();
+  if (!rows.length) return;
+  const hasSeverities = rows.some((row) => row.severity);
+  const drawn = rows.filter((row) => row.severity || !hasSeverities); // clean images have none
+  const most = Math.max(0.01, ...drawn.map((row) => Math.abs(row.change)));
+  const values = drawn.map((row) => ({ ...row, url: `cells/${row.page}.html`, text: signed(row.change) }));
+  const corruptions = [...new Set(drawn.map((row) => row.corruption))];
+  const counts = new Map();
+  for (const row of drawn) counts.set(row.page, (counts.get(row.page) ?? 0) + 1);
+  const streams = new Set(drawn.map((row) => row.stream));
+  const facets = streams.size > 1 && [...counts.values()].some((count) => count > 1);
+  const base = {
+    width: { step: 58 }, height: { step: 22 },
+    encoding: {
+      x: { field: "severity", type: "ordinal", axis: { labelAngle: 0, orient: "top" } },
+      y: { field: "corruption", type: "ordinal", sort: corruptions, title: null },
+    },
+    layer: [
+      { mark: { type: "rect", stroke: "#8885" },
+        encoding: { href: { field: "url" },
+                    tooltip: [{ field: "corruption" }, { field: "severity" }, { field: "errorA", title: a, format: ".2%" },
+                              { field: "errorB", title: b, format: ".2%" }, { field: "better" }],
+                    color: { field: "change", type: "quantitative", title: `${b} less ${a}`,
+                             scale: { domain: [-most, 0, most], range: ["#2166ac", "#f7f7f7", "#b2182b"] },
+                             legend: { format: "+.1%" } } } },
+      { mark: { type: "text", fontSize: 10 },
+        encoding: { text: { field: "text" }, href: { field: "url" },
+                    color: { condition: { test: `abs(datum.change) > ${0.6 * most}`, value: "white" }, value: "#1a1a1a" } } },
+    ],
+  };
+  const spec = facets
+    ? { data: { values }, facet: { field: "stream", title: "stream" }, columns: 2, spec: base }
+    : { data: { values }, ...base };
+  draw(target, `Error of ${b} less that of ${a} by corruption and severity; the numbers are in the table below.`, spec);
+}
+
+function showSigns(a, b, rows) {
+  const shown = (name) => rows.filter((row) => row.better === name).length;
+  document.getElementById("signs").textContent = rows.length
+    ? `Of ${rows.length} cells, ${a} is better by more than chance in ${shown(a)}, ${b} in ${shown(b)}; in ` +
+      `${shown("not shown")} neither is shown to be better.`
+    : "";
+  const body = document.getElementById("cells").tBodies[0];
+  body.replaceChildren(...rows.map((row) => {
+    const link = element("a", { href: `cells/${row.page}.html` }, row.severity ? `${row.corruption} ${row.severity}` : row.corruption);
+    const numbers = [[row.errorA, percent(row.errorA)], [row.errorB, percent(row.errorB)], [row.change, signed(row.change)],
+                     [row.onlyA, row.onlyA], [row.onlyB, row.onlyB], [row.p, row.p < 0.001 ? row.p.toExponential(0) : row.p.toPrecision(2)]];
+    return element("tr", {}, element("th", { scope: "row" }, link), element("td", { class: "text" }, row.stream),
+      ...numbers.map(([value, text]) => element("td", { "data-v": value }, String(text))),
+      element("td", { class: "text" }, row.better));
+  }));
+  const heads = document.getElementById("cells").tHead.rows[0].cells;
+  const labels = { 2: a, 3: b, 5: `only ${a} wrong`, 6: `only ${b} wrong` };
+  for (const [column, text] of Object.entries(labels)) (heads[column].querySelector("button") ?? heads[column]).textContent = text;
+}
+
+function tileOf(page, number) {
+  return element("img", {
+    src: `cells/${page}.webp`, width: tile, height: tile, loading: "lazy", alt: "",
+    style: `object-position: -${number * tile}px 0`,
+  });
+}
+
+function showPhotographs(a, b) {
+  const lists = { [a]: document.getElementById("only-b"), [b]: document.getElementById("only-a") };
+  for (const [right, wrong] of [[a, b], [b, a]]) {
+    const found = [];
+    for (const { page, title, photos } of photographs) {
+      photos.forEach(([label, predicted], number) => {
+        const [said, other] = [right, wrong].map((name) => predicted[experiments.indexOf(name)]);
+        if (said !== label || other === null || other === undefined || other === label) return;
+        found.push(element("li", {}, tileOf(page, number), element("p", {}, `label ${classes[label]}`),
+          element("p", {}, `${wrong} says ${classes[other]}`), element("a", { href: `cells/${page}.html` }, title)));
+      });
+    }
+    lists[right].replaceChildren(...found.slice(0, 24));
+    if (!found.length) lists[right].replaceChildren(element("li", {}, "None of the photographs kept here."));
+  }
+  document.getElementById("only-a-title").textContent = `${b} is right, ${a} is wrong`;
+  document.getElementById("only-b-title").textContent = `${a} is right, ${b} is wrong`;
+}
+
+function show() {
+  const a = choice.a.value, b = choice.b.value;
+  const pair = a === b ? null : pairOf(a, b);
+  const rows = rowsOf(a, b, pair);
+  history.replaceState(null, "", `?a=${encodeURIComponent(a)}&b=${encodeURIComponent(b)}`);
+  document.getElementById("command").textContent = `tta-pipeline metrics --versus ${a} ${b}`;
+  showMean(a, b, pair);
+  showMap(a, b, rows);
+  showSigns(a, b, rows);
+  showPhotographs(a, b);
+}
+show();

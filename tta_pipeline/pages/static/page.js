@@ -1,0 +1,76 @@
+// What every page does: tables that sort, rows that are filtered, charts that are drawn when they are looked at.
+"use strict";
+
+document.documentElement.classList.add("with-script");
+
+function valueOf(cell) {
+  if (cell.dataset.v !== undefined) return Number(cell.dataset.v);
+  const text = cell.textContent.trim();
+  const number = text.replaceAll(",", "");
+  return /^[-+]?[\d.]+%?$/.test(number) ? parseFloat(number) : text;
+}
+
+function compareValues(a, b) {
+  const numbers = typeof a === "number" && typeof b === "number";
+  if (!numbers && typeof a !== typeof b) return typeof a === "number" ? -1 : 1; // what is not known comes last
+  return numbers ? a - b : a.localeCompare(b);
+}
+
+function sortBy(table, column, header) {
+  const direction = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+  for (const other of table.tHead.rows[0].cells) if (other.hasAttribute("aria-sort")) other.setAttribute("aria-sort", "none");
+  header.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
+  const rows = [...table.tBodies[0].rows];
+  rows.sort((a, b) => direction * compareValues(valueOf(a.cells[column]), valueOf(b.cells[column])));
+  table.tBodies[0].append(...rows);
+}
+
+for (const table of document.querySelectorAll("table.sortable")) {
+  [...table.tHead.rows[0].cells].forEach((header, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...header.childNodes);
+    button.addEventListener("click", () => sortBy(table, column, header));
+    header.append(button);
+    header.setAttribute("aria-sort", "none");
+  });
+}
+
+for (const input of document.querySelectorAll("input[data-filters]")) {
+  const table = document.getElementById(input.dataset.filters);
+  const said = document.getElementById(input.getAttribute("aria-describedby"));
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/);
+    let shown = 0;
+    for (const row of table.tBodies[0].rows) {
+      row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+      shown += row.hidden ? 0 : 1;
+    }
+    said.textContent = `${shown} of ${table.tBodies[0].rows.length} rows`;
+  });
+}
+
+// Text and axes take the colour of the page, so that they are readable in both themes.
+const CHART = {
+  $schema: "https://vega.github.io/schema/vega-lite/v6.json",
+  background: null,
+  config: {
+    view: { stroke: null },
+    axis: { labelColor: "currentColor", titleColor: "currentColor", domainColor: "currentColor",
+            tickColor: "currentColor", gridColor: "#8885", titleFontWeight: "normal" },
+    legend: { labelColor: "currentColor", titleColor: "currentColor" },
+    title: { color: "currentColor", fontWeight: "normal", anchor: "start" },
+  },
+};
+
+// `description` is what a screen reader says of the chart.
+function draw(element, description, spec) {
+  const compiled = vegaLite.compile({ ...CHART, ...spec, description }).spec;
+  const view = new vega.View(vega.parse(compiled), { renderer: "svg", container: element, hover: true });
+  return view.runAsync().then(() => {
+    element.setAttribute("role", "img");
+    element.tabIndex = 0; // on a narrow page it scrolls, by keys too
+    element.setAttribute("aria-label", description);
+    element.dataset.drawn = "yes";
+  });
+}
