@@ -73,7 +73,7 @@ def test_no_difference_has_a_large_p_value():
 
 
 @pytest.mark.parametrize("same_images", [True, False])
-def test_the_other_way_round_is_the_same_with_the_signs_changed(same_images: bool):
+def test_the_other_way_round_is_the_same_with_the_signs_changed(*, same_images: bool):
     """Who is called A decides nothing."""
     generator = np.random.default_rng(2)
     cells = [generator.choice([-1.0, 0.0, 0.0, 1.0, 1.0], 300) for _ in range(3)]
