@@ -33,6 +33,7 @@ BELOW = {
     "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
     "loader_bench": ("benchmarks", "shards", "streaming"),
     "publishing": ("benchmarks", "shards", "shifts", "streaming"),
+    "reproduction": ("benchmarks", "evaluation", "records"),
     "pages": (
         "benchmarks", "evaluation", "metrics", "records", "reports", "shards", "significance", "streaming",
     ),
@@ -50,7 +51,7 @@ BELOW = {
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
         "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
-        "publishing", "significance",
+        "publishing", "reproduction", "significance",
     ),
 }  # fmt: skip
 """What each room may import."""

@@ -16,8 +16,10 @@ from tta_pipeline.cli.loader_bench import loader_bench
 from tta_pipeline.cli.metrics import metrics
 from tta_pipeline.cli.new_benchmark import new_benchmark
 from tta_pipeline.cli.publish_data import publish_data
+from tta_pipeline.cli.publish_results import publish_results
 from tta_pipeline.cli.rebuild_metrics import rebuild_metrics
 from tta_pipeline.cli.repartition import repartition
+from tta_pipeline.cli.reproduce import reproduce
 from tta_pipeline.cli.shard import shard
 from tta_pipeline.cli.stop_training import stop_training
 from tta_pipeline.cli.submit import submit
@@ -28,8 +30,8 @@ from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
-    publish_data, loader_bench, evaluate, tune, submit, doctor, new_benchmark, experiments, check_model, stop_training,
-    why, clean,
+    publish_data, publish_results, reproduce, loader_bench, evaluate, tune, submit, doctor, new_benchmark, experiments,
+    check_model, stop_training, why, clean,
 )  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""The verb `publish-results`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, say, with_reporter
+
+if TYPE_CHECKING:
+    from tta_pipeline.console import ConsoleReporter
+
+
+@click.command()
+@click.argument("benchmark")
+@click.argument("target", metavar="OUT", type=click.Path(path_type=Path))
+@click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
+@click.option(
+    "--layout", type=click.Choice(["plain", "robustbench"]), default="plain", show_default=True,
+    help="robustbench: beside it, entries for its repository's model_info.",
+)  # fmt: skip
+@plain_errors
+@with_reporter
+def publish_results(
+    benchmark: str, target: Path, *, names: tuple[str, ...], layout: str, reporter: "ConsoleReporter"
+) -> None:
+    r"""Write the results of a benchmark for others: OUT, a new folder with a folder for each experiment.
+
+    Each has result.json (model, weights, method, protocol, data, versions, machine and cost, and every cell with its
+    hashes), the accuracies in RobustBench's columns, Parquet, BibTeX, the benchmark file, and the command. Records are
+    verified and kept predictions recounted first. An experiment that lacks cells says so; one without any is left out.
+
+    \b
+    Examples:
+      tta-pipeline publish-results digits_c published
+      tta-pipeline publish-results imagenet_c published --experiment tent --layout robustbench
+      tta-pipeline reproduce published/tent
+    """
+    from tta_pipeline.benchmarks.loading import EMBEDDED, load_all
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.reproduction.folder import Citation, facts, write_folders
+    from tta_pipeline.reproduction.gathering import gathered
+
+    locations = Locations.from_environment()
+    loaded = load_all(locations)
+    described = loaded.benchmark(benchmark)
+    for name in names:
+        loaded.experiment(benchmark, name)
+    wanted = names or tuple(described.experiments)
+    progress = reporter("reading", len(wanted), unit="experiments")
+    found = []
+    for name in wanted:
+        if each := gathered(ExperimentResults(benchmark=described, experiment_name=name, locations=locations)):
+            found.append(each)
+        progress.advance(1)
+    if not found:
+        raise click.UsageError(f"{benchmark} has no results of {', '.join(wanted[:3])}; expected some: evaluate first")
+    folders = [*locations.benchmark_folders, EMBEDDED]
+    file = next(path for folder in folders if (path := folder / f"{described.file}.yaml").exists())
+    citation = Citation(data=described.shift_set.citation, generated=any(each.result.generated for each in found))
+    write_folders(
+        found, target, benchmark_file=file, citation=citation, is_robustbench=layout == "robustbench"
+    )  # fmt: skip
+    reporter.done(
+        f"{target}: {len(found)} experiments", facts(described, found, target), number=1, total=1, what="folders"
+    )
+    for each in found:
+        if not each.result.is_complete:
+            say(f"{each.result.experiment} is not complete: {len(each.result.missing)} partitions have no result")

@@ -1,0 +1,93 @@
+"""The verb `reproduce`."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from tta_pipeline.cli.common import plain_errors, print_table, say
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--partition", "partitions", multiple=True, help="Only this partition, such as fog|5; can be repeated.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
+@click.option(
+    "--within", type=click.FloatRange(0, 1), default=0.005, show_default=True,
+    help="Errors that differ by up to this are the same.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@plain_errors
+def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within: float, as_json: bool) -> None:
+    r"""Run a published experiment again where the data is, and say whether it comes out the same.
+
+    FOLDER is one that publish-results wrote. It needs the benchmark of the same name here, with its shards and weights;
+    settings are taken from the folder. Nothing of the data root is changed. The answer is "same hash" if every
+    prediction is the same; "same error" if no cell's error differs by more than --within; else "other error", and the
+    exit status is 1. What differs is named: data, weights, code, settings, device, libraries, processor. A CPU computes
+    with as many threads as then.
+
+    \b
+    Examples:
+      tta-pipeline reproduce published/tent
+      tta-pipeline reproduce published/tent --partition 'fog|5' --device cuda
+    """
+    from dataclasses import asdict
+    from tempfile import TemporaryDirectory
+
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.errors import EvaluationError
+    from tta_pipeline.locations import Locations
+    from tta_pipeline.records.files import versions
+    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.reproduction.repeating import repeat
+    from tta_pipeline.reproduction.result import ExperimentResult
+
+    result = ExperimentResult.read(folder)
+    locations = Locations.from_environment()
+    benchmarks = load_all(locations).benchmarks
+    if result.benchmark not in benchmarks:
+        raise EvaluationError(
+            f"found no benchmark {result.benchmark} in {locations.benchmark_files}; expected that of {folder}: copy "
+            f"{folder / 'benchmark.yaml'} to {locations.benchmark_files / result.benchmark}.yaml, correct its paths, "
+            "and make its shards"
+        )
+    with TemporaryDirectory(prefix="tta-reproduce-") as scratch:
+        found = repeat(
+            result, benchmarks[result.benchmark], locations, Path(scratch), partitions=partitions, device=device,
+            versions=versions(), tell=say,
+        )  # fmt: skip
+    outcome = found.outcome(within)
+    if as_json:
+        answer = {
+            "outcome": outcome, "largest_change": found.largest_change, "differs": found.differs,
+            "around": found.around,
+            "cells": [{**asdict(cell), "published": cell.published.error} for cell in found.cells],
+        }  # fmt: skip
+        click.echo(json.dumps(answer, indent=1))
+    else:
+        print_table(
+            Table(
+                columns=("cell", "published_error", "error", "same_predictions", "differs"),
+                rows=tuple(
+                    (cell.name, cell.published.error, cell.error, cell.same_hash, ", ".join(cell.differs) or "nothing")
+                    for cell in found.cells
+                ),
+            )
+        )
+        click.echo(
+            _sentence(outcome, found.largest_change, [*found.differs, *map(_then_and_now, found.around.items())])
+        )
+    sys.exit(1 if outcome == "other error" else 0)
+
+
+def _then_and_now(changed: tuple[str, tuple[str, str]]) -> str:
+    name, (then, now) = changed
+    return f"{name} {then} then, {now} now"
+
+
+def _sentence(outcome: str, largest_change: float, differs: list[str]) -> str:
+    how = "" if outcome == "same hash" else f", errors differ by up to {largest_change:.2%}"
+    what = f"; what differs: {', '.join(differs)}" if differs else "; nothing else differs"
+    return f"{outcome}{how}{what}"

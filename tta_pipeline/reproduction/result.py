@@ -1,0 +1,158 @@
+"""What `result.json` says of an experiment: enough to cite it, and to repeat it where the data is."""
+
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.files import read_file
+from tta_pipeline.mistakes import mistakes
+from tta_pipeline.sections import Section
+
+RESULT_FILE = "result.json"
+Facts = dict[str, JsonValue]
+_MOST_BYTES = 2**28
+
+
+class CellOutcome(Section):
+    """One cell in one stream."""
+
+    partition: str
+    """Key of the stream, such as `fog|5`, `5` or `all`."""
+    seed: int
+    position: int
+    """Position of the segment in the stream, from 0."""
+    corruption: str
+    severity: int
+    num_samples: int = Field(gt=0)
+    num_correct: int = Field(ge=0)
+    error: float = Field(ge=0, le=1)
+    """Top-1 error in [0, 1]."""
+    top5_error: float | None
+    nll: float | None
+    ece: float
+    manifest_sha256: str
+    order_hash: str
+    """sha256 of the samples' keys in stream order."""
+    predictions_sha256: str
+    """sha256 of the predicted labels in stream order, int64 little-endian."""
+    record_sha256: str
+    """sha256 of the result record that this was taken from."""
+    fingerprint_parts: Facts | None
+    """Everything that determined the predictions, by part; null in records of older versions."""
+
+    @property
+    def name(self) -> str:
+        """What the cell is called in messages."""
+        cell = f"{self.corruption}|{self.severity}"
+        where = [*([] if self.partition == cell else [f"of stream {self.partition}, segment {self.position}"])]
+        return " ".join([cell, *where, *([f"with seed {self.seed}"] if self.seed else [])])
+
+
+class PublishedModel(Section):
+    """The source model."""
+
+    name: str
+    architecture: str | None
+    weights: str
+    weights_sha256: str
+
+
+class PublishedMethod(Section):
+    """The adaptation method; its hyperparameters are in the settings."""
+
+    name: str
+    code_sha256: str | None
+    hyperparameters_origin: str | None
+    tuning: Facts | None
+
+
+class Preprocessing(Section):
+    """What is done to an image before the network sees it."""
+
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Errors(Section):
+    """Means over cells, each of equal weight, then over seeds."""
+
+    mean_error: float | None
+    """Over the cells that enter the mean of the shift set; null without any."""
+    sd_error: float | None
+    """Sample standard deviation over the seeds; null with one."""
+    mean_error_at_5: float | None
+    clean_error: float | None
+
+
+class Cost(Section):
+    """What it took, over all cells."""
+
+    forwards_per_sample: float
+    backwards_per_sample: float
+    num_updates: int
+    wall_s: float
+    images_per_s: float
+    peak_cuda_gib: float | None
+    peak_rss_gib: float
+
+
+class ExperimentResult(Section):
+    """The content of `result.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1] = 1
+    benchmark: str
+    title: str
+    shift_set: str
+    generated: bool
+    """Whether the images were made by this project: then no published table compares."""
+    experiment: str
+    is_complete: bool
+    missing: tuple[str, ...]
+    """Partitions without a result."""
+    model: PublishedModel
+    method: PublishedMethod
+    protocol: str
+    subset: str
+    subset_sha256: str | None
+    seeds: tuple[int, ...]
+    preprocessing: Preprocessing
+    precision: str | None
+    compile: str | None
+    settings: Facts
+    """The experiment with all hyperparameters, as in a benchmark file."""
+    errors: Errors
+    cost: Cost
+    machine: dict[str, str]
+    versions: dict[str, str]
+    command: str
+    """What evaluates it again in a project that has the benchmark."""
+    cells: tuple[CellOutcome, ...]
+
+    def encoded(self) -> bytes:
+        """Return the content of the file."""
+        return (json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the result in *folder*.
+
+        Raises:
+            RecordError: the file is missing, or does not say what it should.
+        """
+        path = folder / RESULT_FILE
+        try:
+            return cls.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be read ({error.strerror}); expected a folder that publish-results wrote"
+            ) from error
+        except ValidationError as error:
+            raise RecordError(
+                f"{path}: " + "; ".join(str(each) for each in mistakes(error, "")) + ": publish the results again"
+            ) from error
