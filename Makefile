@@ -1,11 +1,12 @@
 # make demo | test | ui | bench    what users type; each is complete by itself
 # make check                       what a change must pass: format, lint, types, tests
 # make test-cluster                the tests that need a scheduler, Slurm or Ray, as far as one is installed
+# make test-wheel                  the package, built and alone in an environment
 # make test-oldest                 the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster test-oldest ui bench check lint
+.PHONY: help demo test test-wheel test-cluster test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -39,6 +40,9 @@ test: $(INSTALLED)
 
 test-cluster: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/cluster
+
+test-wheel: $(INSTALLED)
+	@$(BIN)/pytest -m wheel tta_pipeline_tests/wheel
 
 # An old library uses what the newest of those below it deprecate: matplotlib 3.9 of pyparsing, as an example.
 test-oldest: $(OLDEST)/.installed

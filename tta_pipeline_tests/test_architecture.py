@@ -38,6 +38,7 @@ BELOW = {
         "benchmarks", "evaluation", "metrics", "records", "reports", "shards", "significance", "streaming",
     ),
     "significance": ("benchmarks", "evaluation", "records", "shards"),
+    "new_project": (),
     "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
     "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
     "resources": ("cluster", "evaluation", "records", "metrics"),
@@ -50,8 +51,8 @@ BELOW = {
     ),
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
-        "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark", "doctor",
-        "publishing", "reproduction", "significance",
+        "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark",
+        "new_project", "doctor", "publishing", "reproduction", "significance",
     ),
 }  # fmt: skip
 """What each room may import."""

@@ -12,6 +12,7 @@ from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.cli.experiments import experiments
 from tta_pipeline.cli.fetch import fetch
 from tta_pipeline.cli.fetch_results import fetch_results
+from tta_pipeline.cli.init import init
 from tta_pipeline.cli.loader_bench import loader_bench
 from tta_pipeline.cli.metrics import metrics
 from tta_pipeline.cli.new_benchmark import new_benchmark
@@ -30,8 +31,8 @@ from tta_pipeline.cli.why import why
 
 _VERBS = (
     metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
-    publish_data, publish_results, reproduce, loader_bench, evaluate, tune, submit, doctor, new_benchmark, experiments,
-    check_model, stop_training, why, clean,
+    publish_data, publish_results, reproduce, loader_bench, evaluate, tune, submit, doctor, init, new_benchmark,
+    experiments, check_model, stop_training, why, clean,
 )  # fmt: skip
 
 

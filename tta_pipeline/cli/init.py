@@ -1,0 +1,28 @@
+"""The verb `init`."""
+
+from pathlib import Path
+
+import click
+
+from tta_pipeline.cli.common import plain_errors
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@plain_errors
+def init(*, folder: Path) -> None:
+    r"""Write a project of your own into FOLDER, a new one: for those who installed tta_pipeline and did not clone it.
+
+    It has a first benchmark of digits that takes about a minute, pyproject.toml, workspace.yaml and dagster.yaml for dg
+    and the web UI, a Makefile, a README and .gitignore. Its name is that of the folder.
+
+    \b
+    Examples:
+      tta-pipeline init my-project
+      cd my-project && make demo
+    """
+    from tta_pipeline.new_project import new_project
+
+    for path in new_project(folder):
+        click.echo(path)
+    click.echo(f"Next:\n  cd {folder}\n  make demo")

@@ -1,0 +1,53 @@
+"""What `tta-pipeline init` writes."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from tta_pipeline import __version__
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.cli import main
+from tta_pipeline.errors import SettingsError
+from tta_pipeline.new_project import new_project
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_new_project_says_what_ours_says(tmp_path: Path):
+    """Dagster's settings and where its definitions are; its benchmark is right, and its version is this one."""
+    done = CliRunner().invoke(main, ["init", str(tmp_path / "my-project")], catch_exceptions=False)
+
+    folder = tmp_path / "my-project"
+    assert done.exit_code == 0
+    assert set(done.output.split()) >= {str(path) for path in folder.rglob("*") if path.is_file()}
+    assert (ROOT / "dagster.yaml").read_text() == (folder / "dagster.yaml").read_text()
+    assert yaml.safe_load((ROOT / "workspace.yaml").read_text()) == yaml.safe_load(
+        (folder / "workspace.yaml").read_text()
+    )
+    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    its = tomllib.loads((folder / "pyproject.toml").read_text())
+    assert ours["tool"]["dg"] == its["tool"]["dg"]
+    assert [f"tta_pipeline=={__version__}"] == its["project"]["dependencies"]
+    assert ours["project"]["requires-python"] == its["project"]["requires-python"]
+    assert {"source", "norm", "tent"} == set(load_benchmark(folder / "data/benchmarks/first.yaml").experiments)
+    assert "@@" not in "".join(path.read_text() for path in folder.rglob("*") if path.is_file())
+
+
+def test_nothing_is_overwritten(tmp_path: Path):
+    """A folder that is there is refused, and stays as it is."""
+    (tmp_path / "mine").mkdir()
+
+    with pytest.raises(SettingsError, match="exists already"):
+        new_project(tmp_path / "mine")
+
+    assert not list((tmp_path / "mine").iterdir())
+
+
+@pytest.mark.parametrize("name", ["my project", "a--b", "-a", "projekt-ü", "a.b", "_"])
+def test_a_name_that_no_package_can_have_is_refused(tmp_path: Path, name: str):
+    """It becomes the name in pyproject.toml."""
+    with pytest.raises(SettingsError, match="expected letters and digits"):
+        new_project(tmp_path / name)

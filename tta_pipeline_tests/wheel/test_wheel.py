@@ -1,0 +1,80 @@
+"""The package as others install it: built, alone in an environment, without a clone in sight."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = next(path for path in sys.path if path.endswith("site-packages"))
+pytestmark = pytest.mark.wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the source distribution, as a package index would have both."""
+    target = tmp_path_factory.mktemp("dist")
+    # The tools are installed, with the versions that were tested: nothing is fetched.
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert len(list(target.glob("*.tar.gz"))) == 1
+    return next(target.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel. What it requires is taken from here; the clone that is installed here is not."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    python = folder / "bin" / "python"
+    subprocess.run([python, "-I", "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
+    asked = [python, "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    own = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    Path(own, "required.pth").write_text(f"{SITE}\n")
+    for name in ("dg", "dagster"):
+        script = Path(sys.executable).with_name(name).read_text().partition("\n")[2]
+        path = folder / "bin" / name
+        path.write_text(f"#!{python}\n{script}")
+        path.chmod(0o755)
+    return folder
+
+
+def run(bare: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the environment in *folder*."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TTA_", "DAGSTER_", "PYTHON"))}
+    env = {**kept, "PATH": f"{bare / 'bin'}:{os.environ['PATH']}"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_has_what_the_package_reads_and_nothing_of_the_tests(wheel: Path):
+    """Every file beside the code that git has is in it."""
+    listed = subprocess.run(["git", "ls-files", "tta_pipeline"], cwd=ROOT, capture_output=True, text=True, check=True)
+    with zipfile.ZipFile(wheel) as opened:
+        names = set(opened.namelist())
+
+    assert set(listed.stdout.split()) <= names
+    assert not [name for name in names if name.startswith(("tta_pipeline_tests", "bench", "docs"))]
+
+
+def test_a_project_of_its_own_evaluates_and_has_a_page(bare: Path, tmp_path: Path):
+    """`init`, `make demo`, the leaderboard and the report, with the wheel alone."""
+    where = run(bare, tmp_path, "python", "-c", "import tta_pipeline; print(tta_pipeline.__file__)")
+    assert where.stdout.startswith(str(bare)), where
+
+    made = run(bare, tmp_path, "tta-pipeline", "init", "my-project")
+    assert made.returncode == 0, made.stderr
+    demo = run(bare, tmp_path / "my-project", "make", "demo")
+
+    assert demo.returncode == 0, demo.stderr[-3000:]
+    assert all(name in demo.stdout for name in ("tent", "norm", "source"))
+    report = tmp_path / "my-project" / "data" / "first" / "report"
+    assert {path.name for path in report.iterdir()} >= {"index.html", "compare.html", "cells", "static"}
+    assert (report / "static" / "vendor" / "vega.min.js").stat().st_size > 100_000
+    versus = run(bare, tmp_path / "my-project", "tta-pipeline", "metrics", "--versus", "tent", "source")
+    assert "fog" in versus.stdout
+    listed = run(bare, tmp_path / "my-project", "dg", "list", "defs")
+    assert "first/evaluation/tent" in listed.stdout
