@@ -1,4 +1,5 @@
 # make demo | test | ui | bench    what users type; each is complete by itself
+# make docs                        the documents as a site, in site/
 # make check                       what a change must pass: format, lint, types, tests
 # make test-cluster                the tests that need a scheduler, Slurm or Ray, as far as one is installed
 # make test-wheel                  the package, built and alone in an environment
@@ -6,7 +7,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-wheel test-cluster test-oldest ui bench check lint
+.PHONY: help demo docs test test-wheel test-cluster test-oldest ui bench check lint
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -65,6 +66,11 @@ bench: $(INSTALLED)
 	@$(BIN)/python -m bench.workers
 
 check: lint test
+
+docs: $(INSTALLED)
+	@$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "To read it, with search: $(BIN)/python -m http.server -d site -b 127.0.0.1 8000"
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""What the README says holds."""
+"""What the README and the page on use say holds."""
 
 import re
 from pathlib import Path
@@ -11,21 +11,29 @@ from tta_pipeline_tests.conftest import Project
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+USE = (ROOT / "docs" / "use.md").read_text()
+MOST_LINES = 120
 
 
-def test_the_benchmark_file_of_the_readme_is_one(tmp_path: Path):
+def test_a_newcomer_reads_two_screens():
+    """What it is, a picture, two commands, own data, and where everything else is."""
+    assert len(README.splitlines()) < MOST_LINES
+
+
+def test_the_benchmark_file_on_use_is_one(tmp_path: Path):
     """The file that a user copies for ImageNet-C is read without a complaint and has 75 cells."""
-    (text,) = re.findall(r"<<'YAML'\n(.*?)\nYAML\n", README, re.DOTALL)
+    (text,) = re.findall(r"<<'YAML'\n(.*?)\nYAML\n", USE, re.DOTALL)
     (tmp_path / "imagenet_c.yaml").write_text(text)
 
     assert 75 == len(load_benchmark(tmp_path / "imagenet_c.yaml").cells)
 
 
-def test_every_verb_and_every_verb_only_is_in_the_readme():
-    """A verb that the README names exists and explains itself, and none is left out."""
-    named = set(re.findall(r"tta-pipeline ([a-z-]+)", README))
+def test_every_verb_and_every_verb_only_is_on_the_page():
+    """A verb that is named exists and explains itself, and none is left out."""
+    named = set(re.findall(r"tta-pipeline ([a-z-]+)", USE))
 
     assert named == set(main.commands)
+    assert set(re.findall(r"tta-pipeline ([a-z-]+)", README)) <= named
     for verb in named:
         assert CliRunner().invoke(main, [verb, "--help"]).exit_code == 0
 
@@ -40,8 +48,9 @@ def test_the_question_of_the_first_screen_is_answered(sweep: Project):
     assert "contrast" in finished.stdout
 
 
-def test_the_tree_of_the_readme_is_the_package():
+def test_the_annotated_tree_is_the_package():
     """Every room of the package stands in the annotated tree."""
     rooms = {path.name for path in (ROOT / "tta_pipeline").iterdir() if (path / "__init__.py").exists()}
 
-    assert all(f"  {room}/" in README for room in rooms)
+    tree = (ROOT / "docs" / "architecture.md").read_text()
+    assert all(f"  {room}/" in tree for room in rooms)

@@ -106,6 +106,14 @@ SECTIONS = (
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
+        name="heat_map",
+        title="Error by corruption and severity",
+        text="Top-1 error in percent; all maps share one scale.",
+        sql=queries.CELL_ERRORS,
+        has_table=False,
+        draw=lambda found, _: heat_maps(found.errors, found.benchmark.corruptions, found.benchmark.severities),
+    ),
+    ReportSection(
         name="shift_sets",
         title="Accuracy on each shift set against accuracy on clean images",
         text="Means over the shifts that enter the mean of each set; compare only rows of equal num_cells. On the "
@@ -124,14 +132,6 @@ SECTIONS = (
         sql=queries.LEADERBOARD,
         has_table=False,
         draw=lambda _, table: error_against_cost(table),
-    ),
-    ReportSection(
-        name="heat_map",
-        title="Error by corruption and severity",
-        text="Top-1 error in percent; all maps share one scale.",
-        sql=queries.CELL_ERRORS,
-        has_table=False,
-        draw=lambda found, _: heat_maps(found.errors, found.benchmark.corruptions, found.benchmark.severities),
     ),
     ReportSection(
         name="error_by_corruption",

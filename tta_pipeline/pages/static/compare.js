@@ -119,6 +119,7 @@ function showSigns(a, b, rows) {
       ...numbers.map(([value, text]) => element("td", { "data-v": value }, String(text))),
       element("td", { class: "text" }, row.better));
   }));
+  document.querySelector("input[data-filters=cells]").dispatchEvent(new Event("input"));
   const heads = document.getElementById("cells").tHead.rows[0].cells;
   const labels = { 2: a, 3: b, 5: `only ${a} wrong`, 6: `only ${b} wrong` };
   for (const [column, text] of Object.entries(labels)) (heads[column].querySelector("button") ?? heads[column]).textContent = text;
