@@ -51,7 +51,8 @@ BELOW = {
     ),
     "cli": (
         "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
-        "evaluation", "records", "tuning", "metrics", "reports", "resources", "loader_bench", "new_benchmark",
+        "evaluation", "records", "tuning", "metrics", "pages", "reports", "resources", "loader_bench",
+        "new_benchmark",
         "new_project", "doctor", "publishing", "reproduction", "significance",
     ),
 }  # fmt: skip

@@ -155,6 +155,17 @@ def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.As
     return checks
 
 
+_GROUPS = {
+    "result": ("error", "top5_error", "nll", "ece", "num_samples", "diverged"),
+    "timing": ("wall_s", "images_per_s", "time_to_first_batch_s", "data_wait_s", "compute_s"),
+    "cost": ("num_forwards", "num_backwards", "num_updates", "peak_rss_gib", "peak_cuda_gib"),
+    "identity": ("predictions_sha256", "weights_sha256", "manifest_sha256", "fingerprint"),
+}
+"""Facts of an evaluation, as the web UI puts them together."""
+_LONG = ("batches", "class_counts", "first_samples", "calibration")
+"""Lists in a record, which pictures show."""
+
+
 class _Reporter:
     """Reports each cell to Dagster, and publishes to the database now and then."""
 
@@ -185,10 +196,14 @@ class _Reporter:
         cell = Cell(corruption=row.corruption, severity=row.severity)
         image_size = results.benchmark.image_size_of(results.experiment_name)
         samples = sample_row(results.folder(cell), row, image_size=image_size)
-        shown = {name: getattr(row, name) for name in SHOWN}
+        shown = {name: _rounded(getattr(row, name)) for name in SHOWN}
+        page = results.locations.report(results.benchmark.name) / "cells" / f"{cell.corruption}-{cell.severity}.html"
         return {
+            "summary": dg.MetadataValue.md(_summary(row)),
             **{name: value for name, value in shown.items() if value is not None},
-            "data_wait_share": row.data_wait_s / row.wall_s,
+            "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
+            "page": dg.MetadataValue.path(f"{page}#{results.experiment_name}"),
+            "record": dg.MetadataValue.json({name: value for name, value in row.facts().items() if name not in _LONG}),
             "samples": _picture("first samples with their predictions", samples),
             "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
             "timeline": _picture("where the time of each batch went", timeline(row)),
@@ -198,6 +213,22 @@ class _Reporter:
         if time.monotonic() - self._published > _PUBLISH_EVERY_S:
             self._metrics.publish(self._context.log, is_last=False)
             self._published = time.monotonic()
+
+
+def _rounded(value: object) -> object:
+    """Return *value* with six digits if it has more; the record has all."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _summary(row: Evaluation) -> str:
+    """Return what a person asks of *row* first, in four lines."""
+    from tta_pipeline.reports.tables import formatted, readable
+
+    lines = [
+        f"| {group} | {', '.join(f'{readable(name)} {formatted(name, getattr(row, name))}' for name in names)} |"
+        for group, names in _GROUPS.items()
+    ]
+    return "\n".join(["| | |", "|---|---|", *lines])
 
 
 def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:

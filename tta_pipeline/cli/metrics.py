@@ -77,10 +77,31 @@ def metrics(
         with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:
             if sql is None:
                 _say_if_generated(connection, runs)
-            _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
+            if form == "latex" and not (sql or by or runs):
+                _tell_latex(answer, locations, output, limit)
+            else:
+                _tell(answer, form, output, limit=limit, is_own_question=sql is not None)
     except QuestionError as error:
         raise click.UsageError(str(error)) from None
     _end_with(records_set_aside(locations))
+
+
+def _tell_latex(answer: "Answer", locations: Locations, output: Path | None, limit: int | None) -> None:
+    """Print the leaderboard for a paper: with intervals, and with a mark where a row may be as good as the best."""
+    from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.pages.judged_leaderboards import NOTE, judged_leaderboards
+    from tta_pipeline.progress import log_reporter
+    from tta_pipeline.reports.formats import as_latex
+    from tta_pipeline.reports.tables import without_obvious
+
+    table, _ = answer.table(limit)
+    benchmarks = load_all(locations).benchmarks.values()
+    judged, leading = judged_leaderboards(table, benchmarks, locations, log_reporter(say))
+    text = as_latex(without_obvious(judged), leading=leading, note=NOTE)
+    if output:
+        write_atomically(output, f"{text}\n".encode())
+    else:
+        click.echo(text)
 
 
 def _tell_versus(

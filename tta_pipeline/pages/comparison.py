@@ -67,13 +67,15 @@ def mean_errors(gathered: Gathered) -> Mapping[str, Estimate]:
     return {name: each for name, each in found.items() if each is not None}
 
 
-def not_shown_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str]:
+def not_shown_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
     """Return those of *others* that *best* is not shown to be better than, by more than chance, corrected for number.
 
     An experiment that cannot be compared with *best* is not among them: on another stream, without predictions, or
-    where the cells that both have are not all that their means are of.
+    where the cells that both have are not all that their means are of. None: no experiment can be compared with *best*.
     """
     found = {name: pairs.get((best, name)) or pairs.get((name, best)) for name in others}
     p_values = {name: pair.change.p_value for name, pair in found.items() if pair and pair.change and pair.covers_both}
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True)) if p_values else {}
+    if not p_values:
+        return None
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
     return frozenset(name for name, p_value in corrected.items() if p_value > LEVEL)

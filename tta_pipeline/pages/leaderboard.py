@@ -15,6 +15,22 @@ _SAME = 1e-9
 
 def leaderboard_html(table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]) -> Markup:
     """Return the leaderboard with the interval of each mean error, and with those pointed out that may be the best."""
+    wider, leading = with_intervals(table, gathered, compared, means)
+    shown = without_obvious(_without(wider, "generated"))
+    return as_html(shown, name="board", caption="Leaderboard", leading=leading)
+
+
+def with_intervals(
+    table: Table, gathered: Gathered, compared: Pairs, means: Mapping[str, Estimate]
+) -> tuple[Table, frozenset[int]]:
+    """Return the leaderboard of a benchmark with the interval of each mean error, and which rows may be the best.
+
+    Args:
+        table: The leaderboard.
+        gathered: What is compared of the benchmark's cells.
+        compared: Its experiments, every two.
+        means: The mean errors with their intervals.
+    """
     columns = {name: table.columns.index(name) for name in ("experiment", "subset", "num_cells", "mean_error")}
     names, subsets, num_cells, errors = (table.column(name) for name in columns)
 
@@ -35,15 +51,18 @@ def leaderboard_html(table: Table, gathered: Gathered, compared: Pairs, means: M
     for number, error in enumerate(errors):
         if error is not None:
             groups.setdefault((subsets[number], num_cells[number]), []).append(number)
-    leading = {
+    leading = frozenset(
         number for group in groups.values() if len(group) > 1 for number in _leading(group, names, errors, compared)
-    }
-    return as_html(without_obvious(_without(wider, "generated")), name="board", caption="Leaderboard", leading=leading)
+    )
+    return wider, leading
 
 
 def _leading(group: Sequence[int], names: Sequence[str], errors: Sequence[float], compared: Pairs) -> set[int]:
+    """Return the best of *group* and those that it is not shown to be better than; none if nothing can be compared."""
     best = min(group, key=lambda number: errors[number])
     equal = not_shown_worse(names[best], [names[number] for number in group if number != best], compared)
+    if equal is None:
+        return set()
     return {best, *(number for number in group if names[number] in equal)}
 
 

@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, BinaryIO, TextIO
 
@@ -50,13 +50,20 @@ def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
 
-def as_latex(table: Table) -> str:
-    r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold."""
+def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> str:
+    r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold.
+
+    Args:
+        table: The table.
+        leading: Numbers of rows whose mean error gets a dagger.
+        note: What the dagger means, for a comment above the table.
+    """
     best = best_cells(table)
 
     def cell(number: int, name: str, value: object) -> str:
         text = _latex(formatted(name, value))
-        return rf"\textbf{{{text}}}" if (number, name) in best else text
+        text = rf"\textbf{{{text}}}" if (number, name) in best else text
+        return rf"{text}$^\dagger$" if number in leading and name == "mean_error" else text
 
     alignment = "".join("r" if _is_numeric(table, name) else "l" for name in table.columns)
     rows = [
@@ -67,6 +74,7 @@ def as_latex(table: Table) -> str:
     return "\n".join(
         [
             r"% needs \usepackage{booktabs}",
+            *([f"% {note}"] if note else []),
             rf"\begin{{tabular}}{{{alignment}}}",
             r"\toprule",
             rf"{' & '.join(head)} \\",

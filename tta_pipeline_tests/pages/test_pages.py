@@ -185,3 +185,22 @@ def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):
         browser.get(f"{folder}/compare.html")
         assert "metrics --versus" in browser.find_element(By.CSS_SELECTOR, ".without-script").text
         assert not browser.find_element(By.ID, "swap").is_displayed()
+
+
+def test_the_table_for_a_paper_marks_what_may_be_the_best(locations: Locations):
+    """A dagger at the best and at those it is not shown to be better than, and the interval of each mean error."""
+    runner = CliRunner(env={"TTA_DATA_ROOT": str(locations.root)})
+    text = runner.invoke(main, ["metrics", "--format", "latex"], catch_exceptions=False).stdout
+    page = (locations.report("small") / "index.html").read_text()
+
+    rows = {name: line for line in text.splitlines() for name in ("source", "norm", "tent") if f" {name} &" in line}
+    marked = {name for name, line in rows.items() if r"$^\dagger$" in line}
+    shaded = set(re.findall(r'<tr class="leading"><th scope="row"[^>]*>(\w+)', page))
+    assert shaded == marked
+    assert "source" not in marked
+    assert marked
+    assert "% dagger: the best of the rows" in text
+    assert "error & error low & error high" in text
+    error, low, high = (float(each) for each in re.findall(r"(\d+\.\d)\\%", rows["source"])[:3])
+
+    assert low < error < high

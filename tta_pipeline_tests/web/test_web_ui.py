@@ -3,6 +3,7 @@
 import base64
 import io
 import ipaddress
+import json
 import re
 import time
 from itertools import product
@@ -96,6 +97,11 @@ def test_a_cell_shows_its_result_and_a_picture(server: WebServer, cell: Cell):
 
     assert 0 < metadata["error"]["floatValue"] < 1
     assert metadata["images_per_s"]["floatValue"] > 0
+    assert f"| result | error {metadata['error']['floatValue']:.1%}" in metadata["summary"]["mdStr"]
+    assert metadata["page"]["path"].endswith(f"/report/cells/{cell.corruption}-{cell.severity}.html#tent")
+    record = json.loads(metadata["record"]["jsonString"])
+    assert (record["corruption"], record["severity"]) == (cell.corruption, cell.severity)
+    assert metadata["error"]["floatValue"] == pytest.approx(record["error"], rel=1e-5)
     picture = re.fullmatch(r"!\[[^\]]+\]\(data:image/png;base64,([^)]+)\)", metadata["samples"]["mdStr"])
     assert picture
     with Image.open(io.BytesIO(base64.b64decode(picture[1], validate=True))) as image:
@@ -180,6 +186,7 @@ def _materialization(server: WebServer, asset: str, cell: Cell) -> dict[str, Any
               runId
               metadataEntries {
                 label ... on FloatMetadataEntry { floatValue } ... on MarkdownMetadataEntry { mdStr }
+                ... on PathMetadataEntry { path } ... on JsonMetadataEntry { jsonString }
               }
             }
           } }
