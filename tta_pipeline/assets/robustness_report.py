@@ -22,8 +22,8 @@ def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
         ],
         kinds={"html"},
         code_version="2",
-        description="The whole benchmark as pages that a browser reads from disk: who wins, where, at what cost, by more "
-        "than chance or not, and every cell; its figures and tables as files.",
+        description="The whole benchmark as pages that a browser reads from disk: who wins, where, at what cost, by "
+        "more than chance or not, and every cell; its figures and tables as files.",
     )
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore

@@ -60,13 +60,15 @@ def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
     if any(isinstance(model, TimmModel | HubModel) for model in benchmark.models.values()) and not is_installed("timm"):
         is_well = False
         yield fault(
-            name, "it has models of kind timm or hf, for which timm is not installed", "pip install -e '.[timm]'"
+            name,
+            "it has models of kind timm or hf, for which timm is not installed",
+            "pip install 'tta_pipeline[timm]'",
         )
     if any(isinstance(model, OpenClipModel) for model in benchmark.models.values()) and not is_installed(
         "open_clip_torch"
     ):
         is_well = False
-        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install -e '.[clip]'")
+        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
     for finding in checkpoints(benchmark, locations):
         is_well = False
         yield finding

@@ -17,7 +17,9 @@ def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]
         if not isinstance(model, CheckpointModel | PythonModel) or not _has_file(model):
             continue  # a missing file is reported with the other missing ones
         if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
-            yield fault(benchmark.name, f"model {name} is of timm, which is not installed", "pip install -e '.[timm]'")
+            yield fault(
+                benchmark.name, f"model {name} is of timm, which is not installed", "pip install 'tta_pipeline[timm]'"
+            )
             continue
         try:
             _read(model, num_classes=_num_classes(model, benchmark, locations))

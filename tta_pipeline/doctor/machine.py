@@ -146,7 +146,7 @@ def accelerators() -> Iterator[Finding]:
 
         from tta_pipeline.evaluation.accelerator import build_of_torch, device_facts
     except (ImportError, OSError) as error:
-        yield fault("torch", f"cannot be imported ({error})", "install it again: make demo, or pip install torch")
+        yield fault("torch", f"cannot be imported ({error})", "install it again: pip install --force-reinstall torch")
         return
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
@@ -172,7 +172,7 @@ def extras() -> Iterator[Finding]:
         missing = [package for package in packages if not is_installed(package)]
         if missing:
             found = f"{_USES[extra]}: not installed: {', '.join(missing)}"
-            yield note(f"extra {extra}", found, f"if you want them: pip install -e '.[{extra}]'")
+            yield note(f"extra {extra}", found, f"if you want them: pip install 'tta_pipeline[{extra}]'")
         else:
             yield ok(f"extra {extra}", f"{_USES[extra]}: installed")
 

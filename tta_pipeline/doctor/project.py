@@ -130,7 +130,7 @@ def dagster_storage() -> Iterator[Finding]:
         yield note(
             subject,
             f"neither DAGSTER_HOME nor {settings_path} exists, so the history of runs is not kept",
-            "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME",
+            "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME; tta-pipeline init makes one",
         )
         return
     try:
