@@ -24,7 +24,7 @@ from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-PAGES = ("index.html", "cells/contrast-5.html#tent", "compare.html?a=tent&b=source")
+PAGES = ("index.html", "cells/contrast-5.html#experiment-tent", "compare.html?a=tent&b=source")
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +118,15 @@ def test_the_leaderboard_sorts_by_whole_numbers_and_filters(opened, locations: L
 def test_a_cell_of_the_heat_map_opens_its_experiment(opened):
     """The page of the cell unfolds it, with calibration and timeline drawn, and the command that repeats it."""
     browser = opened("index.html")
-    browser.find_element(By.CSS_SELECTOR, "#map-tent a[href='cells/contrast-5.html#tent']").click()
+    browser.find_element(By.CSS_SELECTOR, "#map-tent a[href='cells/contrast-5.html#experiment-tent']").click()
 
     assert "contrast, severity 5" == browser.find_element(By.TAG_NAME, "h1").text
-    section = browser.find_element(By.ID, "tent")
+    section = browser.find_element(By.ID, "experiment-tent")
     assert section.get_attribute("open")
     assert "dg launch --assets 'small/evaluation/tent' --partition 'contrast|5'" in section.text
-    assert "Accuracy at each confidence" in drawn(browser, "#tent [data-chart=reliability]")
-    assert "Accuracy along the stream" in drawn(browser, "#tent [data-chart=timeline]")
-    assert not browser.find_elements(By.CSS_SELECTOR, "#norm svg")
+    assert "Accuracy at each confidence" in drawn(browser, "#experiment-tent [data-chart=reliability]")
+    assert "Accuracy along the stream" in drawn(browser, "#experiment-tent [data-chart=timeline]")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#experiment-norm svg")
 
 
 def test_the_photographs_are_those_that_the_experiments_disagree_about(opened, locations: Locations):
