@@ -171,6 +171,16 @@ def test_two_experiments_side_by_side_say_what_the_command_line_says(opened, loc
     assert browser.current_url.endswith("?a=source&b=tent")
 
 
+def test_an_experiment_beside_itself_shows_nothing_of_the_pair_before(opened):
+    """The page says what to choose, and neither list keeps the photographs of two others."""
+    browser = opened("compare.html?a=tent&b=source")
+    Select(browser.find_element(By.ID, "b")).select_by_value("tent")
+
+    assert "Choose two different experiments." == browser.find_element(By.ID, "mean").text
+    for name in ("only-a", "only-b"):
+        assert "None of the photographs kept here." == browser.find_element(By.ID, name).text
+
+
 def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):
     """With scripts off, leaderboard, heat maps, samples and classes are there, and nothing that would need one."""
     with chromium(tmp_path / "chromium", scripts=False) as browser:
