@@ -51,6 +51,7 @@ def _page(benchmark: Benchmark, results: CellResults, photographs: Sequence[Phot
         "cell.html.j2",
         benchmark=benchmark,
         results=results,
+        severities=results.severities,
         generated_note=GENERATED_NOTE,
         table=_table(results),
         photographs=photographs,

@@ -51,6 +51,8 @@ class CellResults:
     """The samples by experiment, where its shards are there; experiments that read the same share them."""
     entries: Sequence[Entry]
     """Every experiment in every stream, in the order of the benchmark file."""
+    severities: Sequence[int]
+    """The other severities of the same shift that are recorded."""
 
     @property
     def name(self) -> str:
@@ -84,11 +86,15 @@ def cells_of(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults
             places.setdefault(place.cell, []).append((name, unit, place))
     for cell in (*benchmark.cells, CLEAN):
         if cell in places:
-            yield _results_of(cell, all_results, places[cell])
+            others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
+            yield _results_of(cell, all_results, places[cell], sorted(others))
 
 
 def _results_of(
-    cell: Cell, all_results: Mapping[str, ExperimentResults], places: Sequence[tuple[str, Unit, Place]]
+    cell: Cell,
+    all_results: Mapping[str, ExperimentResults],
+    places: Sequence[tuple[str, Unit, Place]],
+    severities: Sequence[int],
 ) -> CellResults:
     by_folder: dict[object, CellSamples | None] = {}
     samples: dict[str, CellSamples] = {}
@@ -106,7 +112,7 @@ def _results_of(
                 Entry(experiment=name, unit=unit, row=results.row(place), judged=_judged(results, place, opened))
             )
     classes = next((each.shard_set.manifest.classes for each in samples.values()), ())
-    return CellResults(cell=cell, classes=classes, samples=samples, entries=entries)
+    return CellResults(cell=cell, classes=classes, samples=samples, entries=entries, severities=severities)
 
 
 def _opened(results: ExperimentResults, cell: Cell) -> CellSamples | None:

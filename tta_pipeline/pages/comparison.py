@@ -12,7 +12,7 @@ from tta_pipeline.significance.standing import Pair, mean_error
 Pairs = Mapping[tuple[str, str], Pair]
 
 
-def as_script(gathered: Gathered, pairs: Pairs, means: Mapping[str, Estimate]) -> str:
+def as_script(gathered: Gathered, pairs: Pairs) -> str:
     """Return the numbers as a script, since a page on disk may not read a file of data."""
     number_of = {unit_name(unit): number for number, unit in enumerate(gathered.units)}
     numbers = list(gathered.units)
@@ -22,14 +22,13 @@ def as_script(gathered: Gathered, pairs: Pairs, means: Mapping[str, Estimate]) -
         "experiments": experiments,
         "cells": [asdict(facts) for facts in gathered.units.values()],
         "errors": {name: [by_unit.get(unit) for unit in numbers] for name, by_unit in gathered.errors.items()},
-        "means": {name: found.mean for name, found in means.items()},
         "pairs": {
             f"{a} {b}": {
                 "cells": [
                     [number_of[unit], only_a, only_b, float(f"{p_holm:.3g}")]
                     for unit, (only_a, only_b, p_holm) in pair.cells.items()
                 ],
-                "change": _change(pair.change),
+                "change": _change(pair),
             }
             for (a, b), pair in pairs.items()
         },
@@ -42,10 +41,11 @@ def as_script(gathered: Gathered, pairs: Pairs, means: Mapping[str, Estimate]) -
     return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
 
 
-def _change(found: Estimate | None) -> Mapping[str, float] | None:
-    if found is None:
+def _change(pair: Pair) -> Mapping[str, float] | None:
+    found, means = pair.change, pair.means
+    if found is None or means is None:
         return None
-    return {"mean": found.mean, "low": found.low, "high": found.high, "p": found.p_value}
+    return {"a": means[0], "b": means[1], "mean": found.mean, "low": found.low, "high": found.high, "p": found.p_value}
 
 
 def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:

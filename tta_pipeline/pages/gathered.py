@@ -53,6 +53,13 @@ class Gathered:
         if photographs:
             self.photographs.append(PhotographsOfCell(page=results.name, title=results.title, photographs=photographs))
 
+    def pages(self, experiment: str) -> frozenset[str]:
+        """Return the names of the pages that *experiment* is on.
+
+        The database may know it on other cells: from before its streams were changed in the benchmark file.
+        """
+        return frozenset(self.units[unit].page for unit in self.errors.get(experiment, ()))
+
     def standings(self) -> Mapping[str, Mapping[str, Judged]]:
         """Return, of each experiment with kept predictions, which samples it has wrong."""
         return {name: self.judged[name] for name in self.errors if name in self.judged}

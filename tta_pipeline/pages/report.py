@@ -17,6 +17,7 @@ from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.pages.cell_pages import write_cells
 from tta_pipeline.pages.comparison import as_script, mean_errors
+from tta_pipeline.pages.gathered import Gathered
 from tta_pipeline.pages.leaderboard import leaderboard_html
 from tta_pipeline.pages.rendering import STATIC, rendered, shade
 from tta_pipeline.partitions import Cell
@@ -265,7 +266,7 @@ def write_report(
         shutil.copytree(STATIC, beside / "static")
         gathered = write_cells(locations, benchmark, beside / "cells", reporter)
         compared, means = pairs(gathered.standings()), mean_errors(gathered)
-        (beside / "comparison.js").write_text(as_script(gathered, compared, means))
+        (beside / "comparison.js").write_text(as_script(gathered, compared))
         (beside / "compare.html").write_text(rendered("compare.html.j2", benchmark=benchmark))
         wanted = [each for each in sections(benchmark) if found.tables[each.name].rows or not each.needs_rows]
         shown = [_written(section, found, beside) for section in wanted]
@@ -273,8 +274,8 @@ def write_report(
         page = rendered(
             "index.html.j2", benchmark=benchmark, generated_note=GENERATED_NOTE, headline=_headline(found),
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
-            maps=_maps(found), sample_cells=_sample_cells(found), has_samples=has_samples, set_aside=set_aside,
-            best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
+            maps=_maps(found, gathered), sample_cells=_sample_cells(found), has_samples=has_samples,
+            set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
         )  # fmt: skip
         (beside / "index.html").write_text(page)
     return Report(
@@ -286,7 +287,7 @@ def write_report(
     )
 
 
-def _maps(found: Findings) -> Sequence[Mapping[str, object]]:
+def _maps(found: Findings, gathered: Gathered) -> Sequence[Mapping[str, object]]:
     """Return what the heat map of each experiment shows: a row for each corruption, with the severities in it."""
     benchmark = found.benchmark
     return [
@@ -294,7 +295,13 @@ def _maps(found: Findings) -> Sequence[Mapping[str, object]]:
             "experiment": experiment,
             "mean": formatted("error", _mean(errors.values())),
             "rows": [
-                (name, [_map_cell(Cell(corruption=name, severity=each), errors) for each in benchmark.severities])
+                (
+                    name,
+                    [
+                        _map_cell(Cell(corruption=name, severity=each), errors, gathered.pages(experiment))
+                        for each in benchmark.severities
+                    ],
+                )
                 for name in benchmark.corruptions
             ],
         }
@@ -302,13 +309,14 @@ def _maps(found: Findings) -> Sequence[Mapping[str, object]]:
     ]
 
 
-def _map_cell(cell: Cell, errors: Mapping[Cell, float]) -> Mapping[str, object] | None:
+def _map_cell(cell: Cell, errors: Mapping[Cell, float], pages: Collection[str]) -> Mapping[str, object] | None:
     error = errors.get(cell)
     if error is None:
         return None
     background, ink = shade(error)
+    page = f"{cell.corruption}-{cell.severity}"
     return {
-        "page": f"{cell.corruption}-{cell.severity}", "severity": cell.severity, "error": f"{100 * error:.0f}",
+        "page": page if page in pages else None, "severity": cell.severity, "error": f"{100 * error:.0f}",
         "whole": error, "background": background, "ink": ink,
     }  # fmt: skip
 

@@ -31,6 +31,8 @@ class Pair:
     """Samples that A alone has wrong, those that B alone has, and McNemar's p-value after Holm, by cell in a stream."""
     change: Estimate | None
     """Mean error of B less that of A over the common cells that enter the mean; None without any."""
+    means: tuple[float, float] | None
+    """Mean errors of A and B over those cells: over all of its own, either may have another."""
     covers_both: bool
     """Whether these are all cells of both that enter the mean."""
 
@@ -60,8 +62,13 @@ def _pair(a: Mapping[str, Judged], b: Mapping[str, Judged]) -> Pair:
     return Pair(
         cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
         change=_estimated([(a[unit], differences[unit]) for unit in counted]),
+        means=(_mean(a, counted), _mean(b, counted)) if counted else None,
         covers_both=all(sum(each.in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
     )
+
+
+def _mean(cells: Mapping[str, Judged], units: Sequence[str]) -> float:
+    return float(np.mean([cells[unit].is_wrong.mean() for unit in units]))
 
 
 def _estimated(cells: Sequence[tuple[Judged, npt.NDArray[np.float64]]]) -> Estimate | None:

@@ -24,7 +24,7 @@ from tta_pipeline_tests.chromium import chromium
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project
 
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
-PAGES = ("index.html", "cells/contrast-5.html#tent", "compare.html?a=tent&b=source")
+PAGES = ("index.html", "cells/contrast-5.html#experiment-tent", "compare.html?a=tent&b=source")
 
 
 @pytest.fixture(scope="module")
@@ -118,15 +118,15 @@ def test_the_leaderboard_sorts_by_whole_numbers_and_filters(opened, locations: L
 def test_a_cell_of_the_heat_map_opens_its_experiment(opened):
     """The page of the cell unfolds it, with calibration and timeline drawn, and the command that repeats it."""
     browser = opened("index.html")
-    browser.find_element(By.CSS_SELECTOR, "#map-tent a[href='cells/contrast-5.html#tent']").click()
+    browser.find_element(By.CSS_SELECTOR, "#map-tent a[href='cells/contrast-5.html#experiment-tent']").click()
 
     assert "contrast, severity 5" == browser.find_element(By.TAG_NAME, "h1").text
-    section = browser.find_element(By.ID, "tent")
+    section = browser.find_element(By.ID, "experiment-tent")
     assert section.get_attribute("open")
     assert "dg launch --assets 'small/evaluation/tent' --partition 'contrast|5'" in section.text
-    assert "Accuracy at each confidence" in drawn(browser, "#tent [data-chart=reliability]")
-    assert "Accuracy along the stream" in drawn(browser, "#tent [data-chart=timeline]")
-    assert not browser.find_elements(By.CSS_SELECTOR, "#norm svg")
+    assert "Accuracy at each confidence" in drawn(browser, "#experiment-tent [data-chart=reliability]")
+    assert "Accuracy along the stream" in drawn(browser, "#experiment-tent [data-chart=timeline]")
+    assert not browser.find_elements(By.CSS_SELECTOR, "#experiment-norm svg")
 
 
 def test_the_photographs_are_those_that_the_experiments_disagree_about(opened, locations: Locations):
@@ -169,6 +169,16 @@ def test_two_experiments_side_by_side_say_what_the_command_line_says(opened, loc
     assert "source" == Select(browser.find_element(By.ID, "a")).first_selected_option.text
     assert (-mean["error_change_high"], -mean["error_change_low"]) == pytest.approx(interval(browser), abs=0.0006)
     assert browser.current_url.endswith("?a=source&b=tent")
+
+
+def test_an_experiment_beside_itself_shows_nothing_of_the_pair_before(opened):
+    """The page says what to choose, and neither list keeps the photographs of two others."""
+    browser = opened("compare.html?a=tent&b=source")
+    Select(browser.find_element(By.ID, "b")).select_by_value("tent")
+
+    assert "Choose two different experiments." == browser.find_element(By.ID, "mean").text
+    for name in ("only-a", "only-b"):
+        assert "None of the photographs kept here." == browser.find_element(By.ID, name).text
 
 
 def test_the_tables_need_no_script(locations: Locations, tmp_path: Path):

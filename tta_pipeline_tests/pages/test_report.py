@@ -82,12 +82,44 @@ def test_the_pages_stand_alone(locations: Locations, page: str):
     folder = locations.report("small")
     pages = [*folder.glob("*.html"), *folder.glob("cells/*.html")]
     assert len(pages) == 2 + 4 + 1  # the first and the comparison; cells; clean images
-    for path in pages:
-        text = path.read_text()
-        for name in re.findall(r'(?:src|href)="([^"#?]+)', text):
-            assert (path.parent / name).is_file(), f"{path} names {name}"
+    assert not dead_links(folder)
     style = (folder / "static" / "page.css").read_text()
     assert not re.search(r"@import|url\(", style)
+
+
+def dead_links(folder: Path) -> list[tuple[str, str]]:
+    """Return each page of the report in *folder* with each file that it names and that is not there."""
+    return [
+        (path.name, name)
+        for path in (*folder.glob("*.html"), *folder.glob("cells/*.html"))
+        for name in re.findall(r'(?:src|href)="([^"#?]+)', path.read_text())
+        if not (path.parent / name).is_file()
+    ]
+
+
+def test_no_experiment_can_have_the_name_of_another_part_of_the_page(locations: Locations):
+    """An experiment may be called curves or samples; each is found under an id that nothing else has."""
+    for path in locations.report("small").glob("cells/*.html"):
+        found = re.findall(r'\bid="([^"]+)"', path.read_text())
+        assert len(found) == len(set(found))
+        sections = [name for name in found if name.startswith("experiment-")]
+        assert sections
+        assert re.findall(r'data-experiment="([^"]+)"', path.read_text()) == [
+            name.removeprefix("experiment-") for name in sections
+        ]
+
+
+def test_a_report_of_half_a_run_links_to_what_is_there(locations: Locations, tmp_path: Path):
+    """A severity without results has no page, and none of the others names it."""
+    there = Locations(root=Path(shutil.copytree(locations.root, tmp_path / "data", ignore=UNPUBLISHED)))
+    for folder in there.results("small").glob("evaluations/*/contrast-3"):
+        shutil.rmtree(folder)
+    publish_metrics(there, rebuild=True)
+
+    report = write_report(there, load_benchmark(there.benchmark_files / "small.yaml"), reporter=QUIET)
+
+    assert not (report.path.parent / "cells" / "contrast-3.html").exists()
+    assert not dead_links(report.path.parent)
 
 
 @pytest.mark.parametrize("section", [section.name for section in ALWAYS])
@@ -221,6 +253,7 @@ def test_a_benchmark_of_subsets_or_of_streams_has_a_report(locations: Locations,
 
     assert len(content["experiments"]) == report.num_experiments
     assert "has the lowest mean error" in report.path.read_text()
+    assert not dead_links(report.path.parent)  # the database still has cells that are no longer cells of a stream
 
 
 def _rows(text: str) -> list[list[str]]:

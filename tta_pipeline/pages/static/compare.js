@@ -1,7 +1,7 @@
 // Two experiments side by side. All numbers are in `comparison.js`, made with the page.
 "use strict";
 
-const { experiments, cells, classes, errors, means, pairs, photographs, num_photographs, tile } = COMPARISON;
+const { experiments, cells, classes, errors, pairs, photographs, num_photographs, tile } = COMPARISON;
 const choice = { a: document.getElementById("a"), b: document.getElementById("b") };
 const percent = (value, digits = 1) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(digits)}%`);
 const signed = (value) => `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}%`;
@@ -24,10 +24,10 @@ function pairOf(a, b) {
   if (pairs[`${a} ${b}`]) return pairs[`${a} ${b}`];
   const stored = pairs[`${b} ${a}`];
   if (!stored) return null;
-  const { mean, low, high, p } = stored.change ?? {};
+  const change = stored.change;
   return {
     cells: stored.cells.map(([cell, onlyA, onlyB, pHolm]) => [cell, onlyB, onlyA, pHolm]),
-    change: stored.change && { mean: -mean, low: -high, high: -low, p },
+    change: change && { a: change.b, b: change.a, mean: -change.mean, low: -change.high, high: -change.low, p: change.p },
   };
 }
 
@@ -42,6 +42,10 @@ const verdict = (a, b, change, p) => (p > P_LEVEL ? "not shown" : change > 0 ? a
 
 function showMean(a, b, pair) {
   const said = document.getElementById("mean");
+  if (a === b) {
+    said.textContent = "Choose two different experiments.";
+    return;
+  }
   if (!pair) {
     said.textContent = `${a} and ${b} have no cell in common whose predictions were kept of both.`;
     return;
@@ -50,10 +54,10 @@ function showMean(a, b, pair) {
     said.textContent = "None of their common cells enters the mean.";
     return;
   }
-  const { mean, low, high, p } = pair.change;
+  const { a: meanA, b: meanB, mean, low, high, p } = pair.change;
   const better = verdict(a, b, mean, p);
   said.textContent =
-    `Mean error: ${a} ${percent(means[a])}, ${b} ${percent(means[b])}. ${b} less ${a}: ${signed(mean)}, ` +
+    `Mean error over their common cells: ${a} ${percent(meanA)}, ${b} ${percent(meanB)}. ${b} less ${a}: ${signed(mean)}, ` +
     `95 % interval ${signed(low)} to ${signed(high)}, p = ${p < 0.001 ? p.toExponential(0) : p.toPrecision(2)}. ` +
     (better === "not shown" ? "Neither is shown to be better." : `${better} is better by more than chance.`);
 }
@@ -133,8 +137,7 @@ function tileOf(page, number) {
 }
 
 function showPhotographs(a, b) {
-  const lists = { [a]: document.getElementById("only-b"), [b]: document.getElementById("only-a") };
-  for (const [right, wrong] of [[a, b], [b, a]]) {
+  for (const [right, wrong, name] of [[a, b, "only-b"], [b, a, "only-a"]]) {
     const found = [];
     for (const { page, title, photos } of photographs) {
       photos.forEach(([label, predicted], number) => {
@@ -144,8 +147,9 @@ function showPhotographs(a, b) {
           element("p", {}, `${wrong} says ${classes[other]}`), element("a", { href: `cells/${page}.html` }, title)));
       });
     }
-    lists[right].replaceChildren(...found.slice(0, 24));
-    if (!found.length) lists[right].replaceChildren(element("li", {}, "None of the photographs kept here."));
+    const list = document.getElementById(name);
+    list.replaceChildren(...found.slice(0, 24));
+    if (!found.length) list.replaceChildren(element("li", {}, "None of the photographs kept here."));
   }
   document.getElementById("only-a-title").textContent = `${b} is right, ${a} is wrong`;
   document.getElementById("only-b-title").textContent = `${a} is right, ${b} is wrong`;
