@@ -202,7 +202,7 @@ class _Reporter:
             "summary": dg.MetadataValue.md(_summary(row)),
             **{name: value for name, value in shown.items() if value is not None},
             "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
-            "page": dg.MetadataValue.path(f"{page}#{results.experiment_name}"),
+            "page": dg.MetadataValue.path(f"{page}#experiment-{results.experiment_name}"),
             "record": dg.MetadataValue.json({name: value for name, value in row.facts().items() if name not in _LONG}),
             "samples": _picture("first samples with their predictions", samples),
             "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
