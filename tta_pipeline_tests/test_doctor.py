@@ -436,7 +436,7 @@ def test_the_extras_are_those_of_the_project():
     assert {
         extra: tuple(re.split(r"[>\[]", requirement)[0] for requirement in named[extra]) for extra in machine.EXTRAS
     } == machine.EXTRAS
-    assert {*machine.EXTRAS, "dev"} == set(named)
+    assert {*machine.EXTRAS, "dev", "docs"} == set(named)  # who works on the project has a Makefile
 
 
 def test_a_folder_that_cannot_be_read_is_one_line(locations: Locations, monkeypatch: pytest.MonkeyPatch):
