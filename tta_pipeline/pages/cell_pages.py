@@ -30,7 +30,7 @@ _FACTS = (
 
 def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, reporter: Reporter) -> Gathered:
     """Write the page of each cell with results into *folder*, and return what the other pages compare."""
-    gathered, progress = Gathered(), reporter("writing pages", len(benchmark.cells), unit="cells")
+    gathered, progress = Gathered(), reporter("writing pages", len(benchmark.cells) + benchmark.has_clean, unit="cells")
     for results in cells_of(benchmark, locations):
         if not results.entries:
             continue
@@ -85,6 +85,7 @@ def _stream(results: CellResults, entry: Entry) -> str | None:
 def _section(benchmark: Benchmark, results: CellResults, entry: Entry) -> Mapping[str, object]:
     return {
         "entry": entry,
+        "num_entries": sum(each.experiment == entry.experiment for each in results.entries),
         "confusions": confusions(entry, results.samples.get(entry.experiment), results.classes),
         "command": _command(benchmark, entry),
     }

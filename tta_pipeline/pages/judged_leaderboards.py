@@ -46,7 +46,8 @@ def judged_leaderboards(
 
 
 def _gathered(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> Gathered:
-    gathered, progress = Gathered(), reporter("reading predictions", len(benchmark.cells), unit="cells")
+    num_cells = len(benchmark.cells) + benchmark.has_clean
+    gathered, progress = Gathered(), reporter("reading predictions", num_cells, unit="cells")
     for results in cells_of(benchmark, locations):
         gathered.add(results, ())
         progress.advance(1)

@@ -70,20 +70,35 @@ function rowsOf(a, b, pair) {
   });
 }
 
+// One field for each cell: the mean over its streams and visits, which the table has one by one.
+function fieldsOf(rows) {
+  const hasSeverities = rows.some((row) => row.severity);
+  const cells = new Map();
+  for (const row of rows) {
+    if (hasSeverities && !row.severity) continue; // clean images have none
+    cells.set(row.page, [...(cells.get(row.page) ?? []), row]);
+  }
+  const mean = (found, name) => found.reduce((sum, row) => sum + row[name], 0) / found.length;
+  return [...cells.values()].map((found) => {
+    const change = mean(found, "change");
+    return {
+      corruption: found[0].corruption, severity: found[0].severity, url: `cells/${found[0].page}.html`, change,
+      text: signed(change), errorA: mean(found, "errorA"), errorB: mean(found, "errorB"), times: found.length,
+    };
+  });
+}
+
 function showMap(a, b, rows) {
   const target = document.getElementById("map");
   target.replaceChildren();
-  if (!rows.length) return;
-  const hasSeverities = rows.some((row) => row.severity);
-  const drawn = rows.filter((row) => row.severity || !hasSeverities); // clean images have none
-  const most = Math.max(0.01, ...drawn.map((row) => Math.abs(row.change)));
-  const values = drawn.map((row) => ({ ...row, url: `cells/${row.page}.html`, text: signed(row.change) }));
-  const corruptions = [...new Set(drawn.map((row) => row.corruption))];
-  const counts = new Map();
-  for (const row of drawn) counts.set(row.page, (counts.get(row.page) ?? 0) + 1);
-  const streams = new Set(drawn.map((row) => row.stream));
-  const facets = streams.size > 1 && [...counts.values()].some((count) => count > 1);
-  const base = {
+  const values = fieldsOf(rows);
+  if (!values.length) return;
+  const most = Math.max(0.01, ...values.map((field) => Math.abs(field.change)));
+  const corruptions = [...new Set(values.map((field) => field.corruption))];
+  const times = Math.max(...values.map((field) => field.times));
+  const spec = {
+    data: { values },
+    title: times > 1 ? `mean over up to ${times} streams and visits of a cell` : undefined,
     width: { step: 58 }, height: { step: 22 },
     encoding: {
       x: { field: "severity", type: "ordinal", axis: { labelAngle: 0, orient: "top" } },
@@ -93,7 +108,7 @@ function showMap(a, b, rows) {
       { mark: { type: "rect", stroke: "#8885" },
         encoding: { href: { field: "url" },
                     tooltip: [{ field: "corruption" }, { field: "severity" }, { field: "errorA", title: a, format: ".2%" },
-                              { field: "errorB", title: b, format: ".2%" }, { field: "better" }],
+                              { field: "errorB", title: b, format: ".2%" }],
                     color: { field: "change", type: "quantitative", title: `${b} less ${a}`,
                              scale: { domain: [-most, 0, most], range: ["#2166ac", "#f7f7f7", "#b2182b"] },
                              legend: { format: "+.1%" } } } },
@@ -102,9 +117,6 @@ function showMap(a, b, rows) {
                     color: { condition: { test: `abs(datum.change) > ${0.6 * most}`, value: "white" }, value: "#1a1a1a" } } },
     ],
   };
-  const spec = facets
-    ? { data: { values }, facet: { field: "stream", title: "stream" }, columns: 2, spec: base }
-    : { data: { values }, ...base };
   draw(target, `Error of ${b} less that of ${a} by corruption and severity; the numbers are in the table below.`, spec);
 }
 
