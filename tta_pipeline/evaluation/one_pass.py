@@ -37,6 +37,8 @@ class BatchTiming:
     """Seconds of forward pass and adaptation."""
     num_unadapted: int
     """Samples that the method had no time to adapt on."""
+    num_resets: int
+    """How often the method reset itself with the batch: before its prediction, or after its step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ class _Recorded(NamedTuple):
     end: Mark
     scored: Mark
     num_unadapted: int
+    num_resets: int
 
 
 class _Recorder:
@@ -130,16 +133,18 @@ class _Recorder:
     def record(
         self, batch: DeviceBatch, driver: ProtocolDriver, predict: Callable[[torch.Tensor], torch.Tensor]
     ) -> None:
-        num_unadapted_before = driver.num_unadapted
+        num_unadapted, num_resets = driver.num_unadapted, driver.method.num_resets
         begin = self._clock.mark()
         log_probabilities = predict(batch.images)
         end = self._clock.mark()
         self._samples.append(scored_samples(log_probabilities, batch.labels, torch.tensor(batch.indices)))
         scored = self._clock.mark()
-        num_unadapted = driver.num_unadapted - num_unadapted_before
         self._batches.append(
-            _Recorded(len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored, num_unadapted)
-        )
+            _Recorded(
+                len(batch.indices), batch.data_wait_s, batch.copied, begin, end, scored,
+                num_unadapted=driver.num_unadapted - num_unadapted, num_resets=driver.method.num_resets - num_resets,
+            )
+        )  # fmt: skip
         self._running.append(scored)
         if len(self._running) > _MAX_AHEAD:
             self._clock.wait_for(self._running.popleft())
@@ -164,5 +169,6 @@ class _Recorder:
                 host_to_device_s=self._clock.seconds(*each.copied) if each.copied else 0.0,
                 compute_s=self._clock.seconds(each.begin, each.end),
                 num_unadapted=each.num_unadapted,
+                num_resets=each.num_resets,
             )
             before = each.scored

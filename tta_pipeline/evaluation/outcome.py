@@ -226,9 +226,11 @@ def _in_columns(collected: Pass) -> Batches:
     correct = (collected.samples.predictions == collected.samples.labels).astype(np.int64)
     num_correct = np.add.reduceat(correct, np.cumsum([0, *sizes[:-1]]))
     num_unadapted = tuple(batch.num_unadapted for batch in collected.batches)
+    num_resets = tuple(batch.num_resets for batch in collected.batches)
     return Batches(
         num_samples=tuple(sizes), num_correct=tuple(num_correct.tolist()),
-        num_unadapted=num_unadapted if any(num_unadapted) else None, **times,
+        num_unadapted=num_unadapted if any(num_unadapted) else None,
+        num_resets=num_resets if any(num_resets) else None, **times,
     )  # fmt: skip
 
 

@@ -76,6 +76,11 @@ class States:
             paths = [self._part_path(fingerprint, each) for each in range(1, number + 1)]
             parts = [part for path in paths if (part := _read(path, fingerprint, tell))] if state is not None else []
             if state is not None and len(parts) == number:
+                if any(part["batches"].shape[1] != len(_TIMED) for part in parts):
+                    tell(
+                        f"{paths[0]} is of another version of the project; its segment is evaluated from its beginning"
+                    )
+                    return None
                 return state, list(map(_measured, parts))
         return None
 
@@ -143,13 +148,13 @@ def _as_tensors(part: Measured) -> StateDict:
     }
 
 
-_COUNTS = ("num_samples", "num_unadapted")
+_TIMED = tuple(field.name for field in fields(BatchTiming))
+_COUNTS = ("num_samples", "num_unadapted", "num_resets")
 
 
 def _measured(part: StateDict) -> Measured:
-    names = [field.name for field in fields(BatchTiming)]
     batches = tuple(
-        BatchTiming(**{name: int(value) if name in _COUNTS else value for name, value in zip(names, row, strict=True)})
+        BatchTiming(**{name: int(value) if name in _COUNTS else value for name, value in zip(_TIMED, row, strict=True)})
         for row in part["batches"].tolist()
     )
     samples = Samples(*(column.numpy() for column in part["samples"]))

@@ -175,7 +175,8 @@ CREATE TABLE batch_results (
     host_to_device_s DOUBLE[] CHECK (len(host_to_device_s) = len(num_samples)),
     compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
     num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples)),
-    num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples))
+    num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
+    num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples))
 );
 COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
 COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
@@ -186,6 +187,7 @@ COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the d
 COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
 COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL in older records';
 COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation, since there was no time; NULL if there are none';
+COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method with each batch; NULL if there are none, and in older records';
 
 CREATE TABLE loader_benchmarks (
     run_id VARCHAR NOT NULL,

@@ -393,7 +393,8 @@ SELECT
     unnest(b.host_to_device_s) AS host_to_device_s,
     unnest(b.compute_s) AS compute_s,
     unnest(b.num_correct) AS num_correct,
-    coalesce(unnest(b.num_unadapted), 0) AS num_unadapted
+    coalesce(unnest(b.num_unadapted), 0) AS num_unadapted,
+    coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS num_resets
 FROM batch_results AS b
 JOIN evaluations AS e USING (folder, sequence);
 COMMENT ON VIEW evaluation_batches IS 'Time and correct predictions of each batch of each evaluation; in a stream that mixes cells, its first cell has all batches';
@@ -404,6 +405,7 @@ COMMENT ON COLUMN evaluation_batches.host_to_device_s IS 'Copy of the batch to t
 COMMENT ON COLUMN evaluation_batches.compute_s IS 'Forward pass and adaptation of the batch';
 COMMENT ON COLUMN evaluation_batches.num_correct IS 'Correct predictions of the batch; NULL in older records';
 COMMENT ON COLUMN evaluation_batches.num_unadapted IS 'Samples of the batch that were predicted without adaptation, since there was no time';
+COMMENT ON COLUMN evaluation_batches.num_resets IS 'Resets of the method with the batch; NULL in older records of methods that reset themselves';
 
 CREATE VIEW visit_errors AS
 WITH seeds AS (
@@ -473,9 +475,10 @@ begun AS (
 listed AS (
     SELECT
         benchmark, shift_set, experiment, subset, seed, stream, position,
-        unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct
+        unnest(range(len(b.num_samples))) AS batch, unnest(b.num_samples) AS size, unnest(b.num_correct) AS correct,
+        coalesce(unnest(b.num_resets), CASE WHEN e.num_resets = 0 THEN 0 END) AS resets
     FROM batch_results AS b
-    JOIN latest_evaluations USING (folder, sequence)
+    JOIN latest_evaluations AS e USING (folder, sequence)
     WHERE b.num_correct IS NOT NULL
 ),
 placed AS (
@@ -496,6 +499,7 @@ SELECT
     sum(correct)::BIGINT AS num_correct,
     sum(correct) / sum(size) AS accuracy,
     any_value(source_accuracy) AS source_accuracy,
+    sum(resets)::BIGINT AS num_resets,
     any_value(generated) AS generated
 FROM placed
 JOIN begun USING (benchmark, shift_set, experiment, subset, seed, stream, position)
@@ -512,6 +516,7 @@ COMMENT ON COLUMN stream_progress.first_image IS 'Position of the first image in
 COMMENT ON COLUMN stream_progress.num_images IS 'Images of these batches';
 COMMENT ON COLUMN stream_progress.num_correct IS 'Correct predictions of them';
 COMMENT ON COLUMN stream_progress.accuracy IS 'num_correct / num_images';
+COMMENT ON COLUMN stream_progress.num_resets IS 'Resets of the method with these batches; NULL in older records of methods that reset themselves';
 COMMENT ON COLUMN stream_progress.source_accuracy IS 'Accuracy of method source with the same weights and subset over the whole cell, or the cells that are mixed; NULL if one was not evaluated';
 
 CREATE VIEW stream_collapses AS

@@ -22,6 +22,8 @@ MAX_CONFUSIONS = 4
 MAX_CLASSES = 12
 MAX_POINTS = 12
 """Points of a line along the stream."""
+MAX_RESETS = 40
+"""Most resets that are drawn: a method may reset itself with every batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +195,8 @@ class Curves:
     """Mean confidence, accuracy and number of samples of each confidence bin that has any."""
     batches: Sequence[tuple[int, float | None, float]]
     """Images so far, accuracy, and milliseconds per image, for stretches of the stream."""
+    resets: Sequence[int]
+    """Images so far at each batch with which the method reset itself; empty if it did so too often to be drawn."""
 
 
 def curves(row: Evaluation) -> Curves:
@@ -202,6 +206,7 @@ def curves(row: Evaluation) -> Curves:
     return Curves(
         bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
         batches=_stretches(row),
+        resets=_resets(row),
     )
 
 
@@ -218,6 +223,12 @@ def _stretches(row: Evaluation) -> Sequence[tuple[int, float | None, float]]:
         accuracy = None if correct is None else round(float(correct[part].sum() / total), 3)
         points.append((int(last[part[-1]]), accuracy, float(f"{1000 * seconds[part].sum() / total:.3g}")))
     return points
+
+
+def _resets(row: Evaluation) -> Sequence[int]:
+    last = np.cumsum(np.array(row.batches.num_samples, np.int64))
+    found: list[int] = last[np.flatnonzero(row.batches.num_resets or ())].tolist()
+    return found if len(found) <= MAX_RESETS else ()
 
 
 def _class(classes: Sequence[str], number: int) -> str:

@@ -148,7 +148,8 @@ SECTIONS = (
         name="stream_progress",
         title="Accuracy along long streams",
         text="For about each 1,000 images, in streams of 10,000 and more. A cross marks a collapse: from there to the "
-        "end, for at least 5,000 images, accuracy is below that of the unadapted model on the same cells.",
+        "end, for at least 5,000 images, accuracy is below that of the unadapted model on the same cells. An upright "
+        "tick marks where a method reset itself, unless it did so nearly everywhere.",
         sql=queries.STREAM_PROGRESS,
         has_table=False,
         draw=lambda _, table: progress_lines(table),

@@ -116,6 +116,13 @@ class Batches:
             "Samples of the batch predicted without adaptation; NULL if there are none", sql="INTEGER[]", at_least=0
         ),
     ] = None
+    num_resets: Annotated[
+        tuple[int, ...] | None,
+        Column(
+            "Resets of the method with the batch; NULL if there are none, and in older records", sql="INTEGER[]",
+            at_least=0,
+        ),
+    ] = None  # fmt: skip
 
 
 NO_BATCHES = Batches(num_samples=(), data_wait_s=(), host_to_device_s=(), compute_s=(), num_correct=())
@@ -531,13 +538,15 @@ def _has_its_batches(row: Evaluation) -> bool:
         return False
     if not batches.num_samples:
         return True
-    if not all(_is_below(counts or batches.num_samples, batches.num_samples) for counts in _newer_columns(batches)[1:]):
+    counted = (batches.num_correct, batches.num_unadapted)
+    if not all(_is_below(counts or batches.num_samples, batches.num_samples) for counts in counted):
         return False
     num_samples = sum(batches.num_samples)
     if len(batches.num_samples) != row.num_batches or num_samples < row.num_samples:
         return False
     return num_samples > row.num_samples or (
         (not batches.num_correct or sum(batches.num_correct) == row.num_correct)
+        and (not batches.num_resets or sum(batches.num_resets) == row.num_resets)
         and _is_close(sum(batches.data_wait_s), row.data_wait_s)
         and _is_close(sum(batches.compute_s), row.compute_s)
     )
@@ -672,7 +681,7 @@ def _lifted(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _BATCH_FIELDS = tuple(field.name for field in fields(Batches))
-_NEWER_OF_BATCHES = ("host_to_device_s", "num_correct", "num_unadapted")
+_NEWER_OF_BATCHES = ("host_to_device_s", "num_correct", "num_unadapted", "num_resets")
 _newer_columns = attrgetter(*_NEWER_OF_BATCHES)
 _OF_FIRST = {name: f"first_{name}" for name in ("positions", "predictions", "confidences")}
 

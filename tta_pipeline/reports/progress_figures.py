@@ -12,8 +12,11 @@ _LINE_STYLES = ("-", "--", ":", "-.")
 
 
 def progress_lines(progress: Table) -> Figure:
-    """Return a panel for each stream, with a line for each experiment and seed; a cross marks a collapse."""
-    columns = ("stream", "experiment", "subset", "seed", "first_image", "accuracy", "collapsed_at")
+    """Return a panel for each stream, with a line for each experiment and seed.
+
+    A cross marks a collapse, an upright tick a stretch with resets, unless most stretches have some.
+    """
+    columns = ("stream", "experiment", "subset", "seed", "first_image", "accuracy", "collapsed_at", "num_resets")
     rows = list(zip(*map(progress.column, columns), strict=True))
     streams = [(name, list(of_it)) for name, of_it in groupby(rows, key=lambda row: row[0])][:_MAX_PANELS]
     experiments = list(dict.fromkeys((row[1], row[2]) for row in rows))
@@ -30,6 +33,12 @@ def progress_lines(progress: Table) -> Figure:
             )  # fmt: skip
             at = [row for row in own if row[4] == row[6]]
             axis.plot([row[4] for row in at], [row[5] for row in at], "x", color="black", markersize=8)
+            reset = [row for row in own if row[7]]
+            if 2 * len(reset) <= len(own):
+                axis.plot(
+                    [row[4] for row in reset], [row[5] for row in reset], "|", color=colours[experiment, subset],
+                    markersize=9, markeredgewidth=1.5,
+                )  # fmt: skip
         axis.set_title(f"stream {name}", fontsize=9, loc="left")
         axis.set_ylim(0, 1)
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")

@@ -61,7 +61,7 @@ WITH long AS (
     SELECT benchmark, shift_set, experiment, subset, seed, stream FROM stream_progress
     GROUP BY ALL HAVING count(*) >= 10
 )
-SELECT experiment, subset, seed, stream, first_image, accuracy, collapsed_at, p.generated
+SELECT experiment, subset, seed, stream, first_image, num_images, accuracy, num_resets, collapsed_at, p.generated
 FROM stream_progress AS p
 SEMI JOIN long USING (benchmark, shift_set, experiment, subset, seed, stream)
 LEFT JOIN (SELECT * EXCLUDE (num_images, accuracy, generated) FROM stream_collapses)

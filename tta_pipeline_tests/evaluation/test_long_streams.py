@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.evaluation import states
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
@@ -123,6 +124,22 @@ def test_a_damaged_part_is_said_and_the_state_before_it_is_taken(data: Locations
     assert any("is damaged" in line and newest.name in line for line in lines)
     assert any("after 32 images" in line for line in lines)  # 9 images are rounded up to two batches of 8
     assert results(whole) == results(again)
+
+
+def test_a_part_of_another_version_is_said_and_its_segment_begins_again(data: Locations):
+    """A part of 2026-11-23 lacks the resets of its batches: what is not known is not made up."""
+    own = results_of(data, batch_size=8, subset={"first": 64})
+    killed(own, CONTRAST_5, after=2)
+    for path in data.states("small").rglob("*.part"):
+        fingerprint = path.name.partition("-")[0]
+        part = states._read(path, fingerprint, pytest.fail)
+        states._write(path, fingerprint, {**part, "batches": part["batches"][:, :-1]})
+
+    rows, lines = resumed(own, CONTRAST_5)
+
+    assert any(".part" in line and "another version" in line for line in lines)
+    assert not any("continues" in line for line in lines)
+    assert 64 == rows[0]["num_samples"]
 
 
 def test_what_is_evaluated_anew_takes_no_part_of_before(data: Locations):

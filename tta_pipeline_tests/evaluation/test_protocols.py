@@ -19,7 +19,9 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, WindowDriver
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
+from tta_pipeline.pages.cells import curves
 from tta_pipeline.partitions import WHOLE, Cell
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.device import as_floats
 from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
@@ -86,6 +88,19 @@ def test_an_episodic_stream_starts_over_before_each_batch(data: Locations):
         sum(int((p == y).sum()) for p, (_, y) in zip(expected, batches(data, f"{CONTRAST}/5"), strict=True))
         == (row["num_correct"])
     )
+
+
+def test_the_result_says_with_which_batches_the_method_reset_itself(data: Locations):
+    """Every second of five batches, and the page draws it there; where nothing was reset, nothing is noted."""
+    reset, kept = (
+        evaluated(results_of(data, method=method, batch_size=32, hyperparameters=changed), CONTRAST_5)[0]
+        for method, changed in (("rdumb", {"reset_every": 2}), ("eata", {}))
+    )
+
+    assert (0, 1, 0, 1, 0) == reset["batches"]["num_resets"]
+    assert 2 == reset["num_resets"]
+    assert None is kept["batches"]["num_resets"]
+    assert [64, 128] == curves(Evaluation.from_facts(reset)).resets
 
 
 def test_a_gradual_stream_rises_and_falls(data: Locations):

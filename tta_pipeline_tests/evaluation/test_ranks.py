@@ -31,6 +31,7 @@ def passed(order: StreamOrder, batch_size: int) -> Pass:
             host_to_device_s=0,
             compute_s=0,
             num_unadapted=0,
+            num_resets=0,
         )
         for e in edges
     )

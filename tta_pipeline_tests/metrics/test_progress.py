@@ -32,7 +32,7 @@ def ask(tmp_path: Path) -> Ask:
 
 def record_segment(
     root: Path, correct: Sequence[int], *, position: int = 0, corruption: str = "fog", compute_s: Sequence[float] = (),
-    unadapted: Sequence[int] | None = None, **changes: Any,
+    unadapted: Sequence[int] | None = None, resets: Sequence[int] | None = None, **changes: Any,
 ) -> None:  # fmt: skip
     """Record a segment of stream 5 with batches of 500 images, of which so many are *correct* each."""
     num_samples, times = 500 * len(correct), list(compute_s or [0.25] * len(correct))
@@ -45,8 +45,9 @@ def record_segment(
         "batches": {
             "num_samples": [500] * len(correct), "num_correct": list(correct), "compute_s": times,
             "data_wait_s": [0.0] * len(correct), "host_to_device_s": [0.0] * len(correct),
-            "num_unadapted": unadapted,
+            "num_unadapted": unadapted, "num_resets": resets,
         },
+        "num_resets": sum(resets or ()),
         **changes,
     }  # fmt: skip
     publish_record(
@@ -75,6 +76,18 @@ def test_progress_counts_the_batches_that_begin_in_each_thousand_images(tmp_path
         (1, "snow", 1500, 1000, 0.1, None),
     ] == rows
     assert [(500,)] * 5 == ask("SELECT num_images FROM progress_by(500) ORDER BY first_image")
+
+
+def test_progress_says_where_the_method_reset_itself(tmp_path: Path, ask: Ask):
+    """As far as it is known: a record from before it was noted has a number for the whole alone."""
+    record_segment(tmp_path, [400, 400, 400], resets=[0, 1, 0])
+    record_segment(tmp_path, [400, 400], position=1, corruption="snow")
+    record_segment(tmp_path, [400], position=2, corruption="frost", num_resets=3)
+
+    assert [(1,), (0,), (0,), (None,)] == ask("SELECT num_resets FROM stream_progress")
+    assert [(0,), (1,), (0,), (0,), (0,), (None,)] == ask(
+        "SELECT num_resets FROM evaluation_batches ORDER BY position, batch"
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,9 +153,9 @@ def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask)
 
 
 def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
-    """A cross stands at the image where it begins; a short stream has no panel."""
+    """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
     record_source(tmp_path, 0.5)
-    record_segment(tmp_path, [400] * 8 + [100] * 12)
+    record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
     record_segment(tmp_path, [400] * 4, stream="3")
     ask("FROM leaderboard")  # publishes
     with open_metrics(Locations(root=tmp_path).metrics) as connection:
@@ -150,6 +163,7 @@ def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, as
 
     (axis,) = progress_lines(table).axes
 
-    line, cross = axis.lines
+    line, cross, tick = axis.lines
     assert list(range(0, 10_000, 1000)) == list(line.get_xdata())
     assert ([4000], [0.2]) == (list(cross.get_xdata()), list(cross.get_ydata()))
+    assert ([2000], [0.8]) == (list(tick.get_xdata()), list(tick.get_ydata()))

@@ -12,28 +12,36 @@ function reliability(name) {
     layer: [
       { data: { values: [{ confidence: 0, accuracy: 0 }, { confidence: 1, accuracy: 1 }] },
         mark: { type: "line", color: "#888", strokeDash: [4, 3] } },
-      { data: { values }, mark: { type: "circle", color: BLUE, opacity: 0.9 } },
+      { data: { values }, mark: { type: "circle", color: BLUE, opacity: 0.9 },
+        encoding: { size: { field: "samples", type: "quantitative", legend: null, scale: { range: [12, 260] } } } },
     ],
     encoding: {
       x: { field: "confidence", type: "quantitative", axis: { ...share, title: "confidence" }, scale: { domain: [0, 1] } },
       y: { field: "accuracy", type: "quantitative", axis: { ...share, title: "accuracy" }, scale: { domain: [0, 1] } },
-      size: { field: "samples", type: "quantitative", legend: null, scale: { range: [12, 260] } },
     },
   };
 }
 
 function timeline(name) {
   const values = CURVES[name].batches.map(([image, accuracy, ms]) => ({ image, accuracy, ms }));
-  const x = { field: "image", type: "quantitative", title: "images so far" };
+  const x = { field: "image", type: "quantitative", title: "images so far", scale: { domain: [0, values.at(-1).image] } };
+  const y = { type: "quantitative", title: null };
   const line = (color) => ({ type: "line", color, point: { color, size: 18 }, tooltip: true });
+  const resets = { data: { values: CURVES[name].resets.map((image) => ({ image })) },
+                   mark: { type: "rule", color: "#888", strokeDash: [4, 3] }, encoding: { x: { ...x, title: null } } };
   return {
     data: { values },
     vconcat: [
-      { title: "Accuracy along the stream", width: 380, height: 80, mark: line(BLUE),
-        encoding: { x: { ...x, title: null },
-                    y: { field: "accuracy", type: "quantitative", scale: { zero: false }, axis: { format: ".0%" }, title: null } } },
+      { title: CURVES[name].resets.length ? "Accuracy along the stream; dashed where the method reset itself" : "Accuracy along the stream",
+        width: 380, height: 80,
+        layer: [
+          resets,
+          { mark: line(BLUE),
+            encoding: { x: { ...x, title: null },
+                        y: { ...y, field: "accuracy", scale: { zero: false }, axis: { format: ".0%", minExtent: 36 } } } },
+        ] },
       { title: "Milliseconds per image, waiting for data included", width: 380, height: 80, mark: line(ORANGE),
-        encoding: { x, y: { field: "ms", type: "quantitative", title: null } } },
+        encoding: { x, y: { ...y, field: "ms", axis: { minExtent: 36 } } } },
     ],
   };
 }
@@ -45,7 +53,8 @@ function open(details) {
     if (element.dataset.chart === "reliability") {
       draw(element, `Reliability diagram of ${name}: accuracy over confidence in ${CURVES[name].bins.length} bins.`, reliability(name));
     } else {
-      draw(element, `Accuracy and milliseconds per image of ${name} along the stream.`, timeline(name));
+      const resets = CURVES[name].resets.length ? ` The method reset itself after ${CURVES[name].resets.join(", ")} images.` : "";
+      draw(element, `Accuracy and milliseconds per image of ${name} along the stream.${resets}`, timeline(name));
     }
   }
 }
