@@ -28,7 +28,7 @@ function timeline(name) {
   const y = { type: "quantitative", title: null };
   const line = (color) => ({ type: "line", color, point: { color, size: 18 }, tooltip: true });
   const resets = { data: { values: CURVES[name].resets.map((image) => ({ image })) },
-                   mark: { type: "rule", color: "#888", strokeDash: [4, 3] }, encoding: { x: { ...x, title: null } } };
+                   mark: { type: "rule", color: "#888", strokeDash: [4, 3], aria: false }, encoding: { x: { ...x, title: null } } };
   return {
     data: { values },
     vconcat: [
