@@ -39,6 +39,8 @@ class Locations:
     root: Path
     store: Path | None = None
     """Data root of others, which is only read; None: everything lies under *root*."""
+    scratch: Path | None = None
+    """Where an evaluation that is not to count puts its records, states and predictions; None: under *root*."""
 
     def __post_init__(self) -> None:
         """Refuse a path that would fail, or be misread, much later."""
@@ -104,7 +106,7 @@ class Locations:
     @property
     def text_features(self) -> Path:
         """Folder of the text features of CLIPs, which several benchmarks can share."""
-        return self.root / "text_features"
+        return (self.scratch or self.root) / "text_features"
 
     def class_map(self, benchmark_name: str) -> Path:
         """File of the pinned class map."""
@@ -135,15 +137,15 @@ class Locations:
 
     def results(self, benchmark_name: str) -> Path:
         """Folder of the result records, the truth from which the database is made."""
-        return self._of(benchmark_name, "results")
+        return self._outcome(benchmark_name, "results")
 
     def states(self, benchmark_name: str) -> Path:
         """Folder of the adaptation states from which interrupted streams resume."""
-        return self._of(benchmark_name, "states")
+        return self._outcome(benchmark_name, "states")
 
     def predictions(self, benchmark_name: str) -> Path:
         """Folder of the predictions of each sample, if a run is asked to keep them."""
-        return self._of(benchmark_name, "predictions")
+        return self._outcome(benchmark_name, "predictions")
 
     def normalisations(self, benchmark_name: str) -> Path:
         """Folder of what the check `normalisation_fits` has measured of models on clean images."""
@@ -168,6 +170,9 @@ class Locations:
     def _shared(self, benchmark_name: str, folder: str) -> Path:
         """Return *folder* of a benchmark in the store, or under the data root if the benchmark is not in the store."""
         return _folder(self._shards_root(benchmark_name.partition("/")[0]), benchmark_name, folder)
+
+    def _outcome(self, benchmark_name: str, folder: str) -> Path:
+        return _folder(self.scratch or self.root, benchmark_name, folder)
 
     def _of(self, benchmark_name: str, folder: str) -> Path:
         return _folder(self.root, benchmark_name, folder)

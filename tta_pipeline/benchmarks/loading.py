@@ -212,9 +212,9 @@ class _Part:
                 {**self.content, "name": name, **instead}, context={"folder": self.path.parent}
             )
         except ValidationError as error:
-            raise BenchmarkFileError(
-                f"{where}: " + f"\n{where}: ".join(map(self._located, mistakes(error, "")))
-            ) from None
+            found = list(mistakes(error, ""))
+        # Raised here and not there, or the error would keep what validation had made alive.
+        raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(map(self._located, found)))
 
     def _located(self, mistake: str) -> str:
         """Return the sentence *mistake* about an experiment with the field of the file that makes it."""
@@ -259,12 +259,7 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
     Raises:
         BenchmarkFileError: `sets` is no mapping of sections, or a field is in the wrong place.
     """
-    try:
-        expanded, origins = with_matrices(content)
-    except ValidationError as error:
-        raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(mistakes(error, "matrix"))) from None
-    except ValueError as error:
-        raise BenchmarkFileError(f"{path}: {error}") from None
+    expanded, origins = _expanded(path, content)
     content = dict(expanded)
     if "sets" not in content:
         yield _Part(path=path, name=None, content=content, origins=origins)
@@ -285,6 +280,17 @@ def _parts(path: Path, content: dict[str, Any]) -> Iterator[_Part]:
             raise BenchmarkFileError(f"{path}: found {', '.join(twice)} beside sets; expected it in each of the sets")
         of_a_set = section if "own" in section else {**section, "shift_set": name}
         yield _Part(path=path, name=name, content={**shared, **of_a_set}, origins=origins)
+
+
+def _expanded(path: Path, content: dict[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
+    """Return *content* with its matrices made to experiments, and the matrix of each."""
+    try:
+        return with_matrices(content)
+    except ValidationError as error:
+        found = list(mistakes(error, "matrix"))
+    except ValueError as error:
+        found = [str(error)]
+    raise BenchmarkFileError(f"{path}: " + f"\n{path}: ".join(found))
 
 
 _OF_A_SET = frozenset({

@@ -1,9 +1,8 @@
 """An experiment's records, verified, as one published result."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place
@@ -13,11 +12,11 @@ from tta_pipeline.records.files import Record
 from tta_pipeline.reproduction.result import (
     CellOutcome,
     Cost,
-    Errors,
     ExperimentResult,
     Preprocessing,
     PublishedMethod,
     PublishedModel,
+    errors_of,
 )
 
 _MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "num_processes", "decode_threads", "compute_threads")
@@ -91,6 +90,7 @@ def _result(
     results: ExperimentResults, places: Sequence[Place], records: Sequence[Record], missing: tuple[str, ...]
 ) -> ExperimentResult:
     rows = [_evaluation(record) for record in records]
+    cells = tuple(_outcome(*each) for each in zip(places, records, strict=True))
     first, benchmark = rows[0], results.benchmark
     return ExperimentResult(
         benchmark=benchmark.name,
@@ -122,12 +122,12 @@ def _result(
         precision=first.precision,
         compile=first.compile,
         settings=json.loads(first.config),
-        errors=_errors(rows),
+        errors=errors_of(cells),
         cost=_cost(rows),
         machine=machine_of(rows) | {"host": _values([record.versions.get("host") for record in records])},
         versions=dict(records[-1].versions),
         command=command(results),
-        cells=tuple(_outcome(*each) for each in zip(places, records, strict=True)),
+        cells=cells,
     )  # fmt: skip
 
 
@@ -151,30 +151,11 @@ def _outcome(place: Place, record: Record) -> CellOutcome:
         partition=place.plan.key.key,
         seed=place.plan.seed,
         position=place.segment.position,
+        in_mean=row.in_mean is not False,
         record_sha256=record.sha256,
         fingerprint_parts=json.loads(row.fingerprint_parts) if row.fingerprint_parts else None,
         **{name: getattr(row, name) for name in names},
     )
-
-
-def _errors(rows: Sequence[Evaluation]) -> Errors:
-    shifted = [row for row in rows if row.corruption != CLEAN.corruption and row.in_mean is not False]
-    by_seed = [fmean(errors) for errors in _by_seed(shifted).values()]
-    at_5 = [fmean(errors) for errors in _by_seed([row for row in shifted if row.severity == 5]).values()]
-    clean = [row.error for row in rows if row.corruption == CLEAN.corruption]
-    return Errors(
-        mean_error=fmean(by_seed) if by_seed else None,
-        sd_error=stdev(by_seed) if len(by_seed) > 1 else None,
-        mean_error_at_5=fmean(at_5) if at_5 else None,
-        clean_error=fmean(clean) if clean else None,
-    )
-
-
-def _by_seed(rows: Sequence[Evaluation]) -> Mapping[int, Sequence[float]]:
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        found.setdefault(row.seed, []).append(row.error)
-    return found
 
 
 def _cost(rows: Sequence[Evaluation]) -> Cost:

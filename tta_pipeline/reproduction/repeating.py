@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.experiment import ExperimentResults, Place
 from tta_pipeline.evaluation.fingerprint import differing
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.locations import SHARDS, Locations
+from tta_pipeline.locations import Locations
 from tta_pipeline.mistakes import mistakes
 from tta_pipeline.partitions import PartitionKey
 from tta_pipeline.records.evaluation import Evaluation
@@ -112,7 +112,7 @@ def repeat(
         tell: Called with messages about progress.
 
     Raises:
-        EvaluationError: the model is not in the benchmark here, or it cannot be evaluated.
+        EvaluationError: the model is not in the benchmark here, a stream has other cells, or it cannot be evaluated.
         RecordError: the settings are of another version of this project, or a key was not published.
         ManifestError: shards are missing or damaged.
     """
@@ -157,12 +157,10 @@ def _as_published(
             + "; ".join(mistakes(error, "settings"))
             + f": use version {result.versions.get('tta_pipeline')}"
         ) from error
-    file = benchmark.file
-    holder = next((root for root in reversed(locations.roots) if (root / file / SHARDS).is_dir()), locations.root)
     return ExperimentResults(
         benchmark=benchmark.model_copy(update={"experiments": {result.experiment: spec}}),
         experiment_name=result.experiment,
-        locations=Locations(root=scratch, store=holder),
+        locations=replace(locations, scratch=scratch),
     )
 
 
@@ -178,24 +176,47 @@ def _wanted(
         raise EvaluationError(
             f"{results.benchmark.name} has no {', '.join(gone)} here; expected the cells of the published result"
         )
-    return tuple(known[name] for name in known if name in wanted)
+    keys = tuple(known[name] for name in known if name in wanted)
+    _require_same_cells(result, results, keys)
+    return keys
+
+
+def _require_same_cells(result: ExperimentResult, results: ExperimentResults, keys: Sequence[PartitionKey]) -> None:
+    """Refuse a stream that has other cells here, since what is not compared would count as the same."""
+    for key in keys:
+        published = {_where(cell) for cell in result.cells if cell.partition == key.key}
+        here = {_where_of(key, place) for place in results.places(key)}
+        if differing_cells := sorted(published ^ here):
+            _, seed, position, corruption, severity = differing_cells[0]
+            raise EvaluationError(
+                f"stream {key.key} of {results.benchmark.name} has {len(here)} cells here, the published one "
+                f"{len(published)}; only one of them has {corruption}|{severity} at position {position} with seed "
+                f"{seed}; expected the same corruptions and severities: take benchmark.yaml of the published folder"
+            )
+
+
+def _where(cell: CellOutcome) -> tuple[str, int, int, str, int]:
+    return cell.partition, cell.seed, cell.position, cell.corruption, cell.severity
+
+
+def _where_of(key: PartitionKey, place: Place) -> tuple[str, int, int, str, int]:
+    return key.key, place.plan.seed, place.segment.position, place.cell.corruption, place.cell.severity
 
 
 def _compared(
     result: ExperimentResult, results: ExperimentResults, keys: Sequence[PartitionKey]
 ) -> Iterator[CellComparison]:
-    then = {(cell.partition, cell.seed, cell.position, cell.corruption, cell.severity): cell for cell in result.cells}
+    then = {_where(cell): cell for cell in result.cells}
     for key in keys:
         for place in results.places(key):
-            where = (key.key, place.plan.seed, place.segment.position, place.cell.corruption, place.cell.severity)
             row = results.row(place)
-            published = then[where]
+            published = then[_where_of(key, place)]
             yield CellComparison(
                 name=published.name,
                 published=published,
                 error=row.error,
-                same_hash=(row.predictions_sha256, row.order_hash)
-                == (published.predictions_sha256, published.order_hash),
+                same_hash=(row.predictions_sha256, row.order_hash, row.num_correct, row.num_samples)
+                == (published.predictions_sha256, published.order_hash, published.num_correct, published.num_samples),
                 differs=tuple(_differences(published, row)),
             )
 

@@ -1,14 +1,18 @@
 """What `result.json` says of an experiment: enough to cite it, and to repeat it where the data is."""
 
 import json
+from collections.abc import Mapping, Sequence
+from math import isclose
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import read_file
 from tta_pipeline.mistakes import mistakes
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.sections import Section
 
 RESULT_FILE = "result.json"
@@ -30,6 +34,8 @@ class CellOutcome(Section):
     num_correct: int = Field(ge=0)
     error: float = Field(ge=0, le=1)
     """Top-1 error in [0, 1]."""
+    in_mean: bool | None = None
+    """Whether the cell enters the mean error; null in results that were published before this was said."""
     top5_error: float | None
     nll: float | None
     ece: float
@@ -42,6 +48,15 @@ class CellOutcome(Section):
     """sha256 of the result record that this was taken from."""
     fingerprint_parts: Facts | None
     """Everything that determined the predictions, by part; null in records of older versions."""
+
+    @model_validator(mode="after")
+    def _counts_its_error(self) -> Self:
+        if not _same(counted := 1 - self.num_correct / self.num_samples, self.error):
+            raise ValueError(
+                f"{self.name} has error {self.error}; expected {counted}, as {self.num_correct} of {self.num_samples} "
+                "are correct"
+            )
+        return self
 
     @property
     def name(self) -> str:
@@ -132,7 +147,17 @@ class ExperimentResult(Section):
     versions: dict[str, str]
     command: str
     """What evaluates it again in a project that has the benchmark."""
-    cells: tuple[CellOutcome, ...]
+    cells: tuple[CellOutcome, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_the_errors_of_its_cells(self) -> Self:
+        if any(cell.in_mean is None for cell in self.cells):
+            return self
+        counted = errors_of(self.cells).model_dump()
+        for name, value in self.errors.model_dump().items():
+            if not _same(value, counted[name]):
+                raise ValueError(f"errors.{name} is {value}; expected {counted[name]}, as its cells have it")
+        return self
 
     def encoded(self) -> bytes:
         """Return the content of the file."""
@@ -156,3 +181,28 @@ class ExperimentResult(Section):
             raise RecordError(
                 f"{path}: " + "; ".join(str(each) for each in mistakes(error, "")) + ": publish the results again"
             ) from error
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and isclose(one, other, abs_tol=1e-9))
+
+
+def errors_of(cells: Sequence[CellOutcome]) -> Errors:
+    """Return the mean errors of *cells*."""
+    shifted = [cell for cell in cells if cell.corruption != CLEAN.corruption and cell.in_mean is not False]
+    by_seed = [fmean(errors) for errors in _by_seed(shifted).values()]
+    at_5 = [fmean(errors) for errors in _by_seed([cell for cell in shifted if cell.severity == 5]).values()]
+    clean = [cell.error for cell in cells if cell.corruption == CLEAN.corruption]
+    return Errors(
+        mean_error=fmean(by_seed) if by_seed else None,
+        sd_error=stdev(by_seed) if len(by_seed) > 1 else None,
+        mean_error_at_5=fmean(at_5) if at_5 else None,
+        clean_error=fmean(clean) if clean else None,
+    )
+
+
+def _by_seed(cells: Sequence[CellOutcome]) -> Mapping[int, Sequence[float]]:
+    found: dict[int, list[float]] = {}
+    for cell in cells:
+        found.setdefault(cell.seed, []).append(cell.error)
+    return found

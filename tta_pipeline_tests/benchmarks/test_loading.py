@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.benchmarks.loading import EMBEDDED, Fault, load_benchmarks
+from tta_pipeline.benchmarks.loading import EMBEDDED, Fault, load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
 from tta_pipeline_tests.conftest import SMALL
 
@@ -58,6 +58,19 @@ def test_faulty_experiments_leave_the_others_alive(tmp_path: Path, monkeypatch: 
     assert all(part in found[name] and str(tmp_path / "mine.yaml") in found[name] for name, part in expected.items())
     assert ["source", "norm", "tent", "two", "two_mixed"] == list(loaded.benchmarks["mine"].experiments)
     assert all(len(sentence.splitlines()) == 1 for sentence in found.values())
+
+
+@pytest.mark.parametrize("fault", ["source: {kind", "experiments:"])
+def test_nothing_of_a_faulty_file_outlives_its_sentence(tmp_path: Path, fault: str):
+    """The error, kept as long as a web server likes, holds no validator or frame of what it was raised for."""
+    path = tmp_path / "mine.yaml"
+    path.write_text(SMALL.replace(fault, "sauce: {kind" if "source" in fault else "matrix: 3\nexperiments:"))
+
+    with pytest.raises(BenchmarkFileError) as raised:
+        load_benchmark(path)
+
+    assert raised.value.__context__ is None
+    assert raised.value.__cause__ is None
 
 
 def test_faulty_files_leave_the_other_benchmarks_alive(tmp_path: Path):

@@ -51,6 +51,18 @@ def tent(published: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(published / "tent", tmp_path / "tent"))
 
 
+def changed(folder: Path, place: tuple, value: object) -> None:
+    """Change one field of the result in *folder*."""
+    path = folder / "result.json"
+    content = json.loads(path.read_text())
+    content["cells"].sort(key=lambda cell: cell["partition"] != "contrast|5")
+    inner = content
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    path.write_text(json.dumps(content))
+
+
 def ask(root: Path, *arguments: str) -> Result:
     """Run a verb on the data root *root*."""
     return CliRunner(env={"TTA_DATA_ROOT": str(root)}).invoke(main, list(arguments))
@@ -94,19 +106,60 @@ def test_a_folder_that_is_moved_to_another_clone_has_the_same_hash(root: Path, p
 )
 def test_what_differs_is_named(root: Path, tent: Path, place: tuple, value: object, answer: str):
     """A result of other settings, data, code or libraries than are here."""
-    path = tent / "result.json"
-    content = json.loads(path.read_text())
-    content["cells"] = [cell for cell in content["cells"] if cell["partition"] == "contrast|5"]
-    inner = content
-    for name in place[:-1]:
-        inner = inner[name]
-    inner[place[-1]] = value
-    path.write_text(json.dumps(content))
+    changed(tent, place, value)
 
     done = ask(root, "reproduce", str(tent), "--partition", "contrast|5", "--within", "0.01")
 
     assert answer in done.stdout
     assert done.exit_code == (1 if "other error" in answer else 0)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [(("errors", "mean_error"), "as its cells have it"), (("cells", 1, "error"), "are correct")],
+    ids=["of the experiment", "of a cell"],
+)
+def test_an_error_that_was_changed_by_hand_is_refused(root: Path, tent: Path, place: tuple, expected: str):
+    """The hashes are right, and the number that a paper would cite is not."""
+    changed(tent, place, 0.0123)
+
+    done = ask(root, "reproduce", str(tent))
+
+    assert done.exit_code == 1
+    assert f"{tent / 'result.json'}: " in done.stderr
+    assert "is 0.0123" in done.stderr or "has error 0.0123" in done.stderr
+    assert expected in done.stderr
+
+
+def test_a_stream_with_other_cells_here_is_refused(root: Path, tent: Path):
+    """Cells that are only in the published stream would not be compared, and those left would be the same."""
+    content = json.loads((tent / "result.json").read_text())
+    other = next(cell for cell in content["cells"] if cell["partition"] == "contrast|5")
+    changed(tent, ("cells",), [*content["cells"], other | {"position": 1, "corruption": "fog", "in_mean": False}])
+
+    done = ask(root, "reproduce", str(tent))
+
+    assert done.exit_code == 1
+    assert "stream contrast|5 of small has 1 cells here, the published one 2" in done.stderr
+    assert "fog|5 at position 1" in done.stderr
+
+
+def test_shards_of_a_store_and_weights_of_ones_own_are_found(root: Path, tent: Path, tmp_path: Path):
+    """A group keeps the shards; the model was trained in the data root of the user."""
+    own, store = tmp_path / "own", tmp_path / "store"
+    for name in NEEDED:
+        target = (own if name == "source_models" else store) / "small" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(root / "small" / name)
+    (own / "benchmarks").mkdir()
+    shutil.copy(tent / "benchmark.yaml", own / "benchmarks" / "small.yaml")
+
+    environment = {"TTA_DATA_ROOT": str(own), "TTA_SHARDS_ROOT": str(store)}
+    done = CliRunner(env=environment).invoke(main, ["reproduce", str(tent), "--partition", "contrast|5"])
+
+    assert done.exit_code == 0, done.output
+    assert "same hash" in done.stdout
+    assert not (own / "small" / "results").exists()
 
 
 def test_the_result_is_that_of_the_records(root: Path, published: Path):

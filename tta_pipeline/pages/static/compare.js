@@ -4,7 +4,7 @@
 const { experiments, cells, classes, errors, pairs, photographs, num_photographs, tile } = COMPARISON;
 const choice = { a: document.getElementById("a"), b: document.getElementById("b") };
 const percent = (value, digits = 1) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(digits)}%`);
-const signed = (value) => `${value > 0 ? "+" : ""}${(100 * value).toFixed(1)}%`;
+const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(1)}%`;
 const P_LEVEL = 0.05;
 
 const wanted = new URLSearchParams(location.search);
@@ -57,7 +57,7 @@ function showMean(a, b, pair) {
   const { a: meanA, b: meanB, mean, low, high, p } = pair.change;
   const better = verdict(a, b, mean, p);
   said.textContent =
-    `Mean error over their common cells: ${a} ${percent(meanA)}, ${b} ${percent(meanB)}. ${b} less ${a}: ${signed(mean)}, ` +
+    `Mean error over their common cells: ${a} ${percent(meanA)}, ${b} ${percent(meanB)}. ${b} − ${a}: ${signed(mean)}, ` +
     `95 % interval ${signed(low)} to ${signed(high)}, p = ${p < 0.001 ? p.toExponential(0) : p.toPrecision(2)}. ` +
     (better === "not shown" ? "Neither is shown to be better." : `${better} is better by more than chance.`);
 }
@@ -109,7 +109,7 @@ function showMap(a, b, rows) {
         encoding: { href: { field: "url" },
                     tooltip: [{ field: "corruption" }, { field: "severity" }, { field: "errorA", title: a, format: ".2%" },
                               { field: "errorB", title: b, format: ".2%" }],
-                    color: { field: "change", type: "quantitative", title: `${b} less ${a}`,
+                    color: { field: "change", type: "quantitative", title: `${b} − ${a}`,
                              scale: { domain: [-most, 0, most], range: ["#2166ac", "#f7f7f7", "#b2182b"] },
                              legend: { format: "+.1%" } } } },
       { mark: { type: "text", fontSize: 10 },
@@ -117,7 +117,7 @@ function showMap(a, b, rows) {
                     color: { condition: { test: `abs(datum.change) > ${0.6 * most}`, value: "white" }, value: "#1a1a1a" } } },
     ],
   };
-  draw(target, `Error of ${b} less that of ${a} by corruption and severity; the numbers are in the table below.`, spec);
+  draw(target, `Error of ${b} minus that of ${a} by corruption and severity; the numbers are in the table below.`, spec);
 }
 
 function showSigns(a, b, rows) {
@@ -126,17 +126,19 @@ function showSigns(a, b, rows) {
     ? `Of ${rows.length} cells, ${a} is better by more than chance in ${shown(a)}, ${b} in ${shown(b)}; in ` +
       `${shown("not shown")} neither is shown to be better.`
     : "";
-  const body = document.getElementById("cells").tBodies[0];
+  const table = document.getElementById("cells");
+  table.classList.toggle("one-stream", new Set(rows.map((row) => row.stream)).size < 2);
+  const body = table.tBodies[0];
   body.replaceChildren(...rows.map((row) => {
     const link = element("a", { href: `cells/${row.page}.html` }, row.severity ? `${row.corruption} ${row.severity}` : row.corruption);
     const numbers = [[row.errorA, percent(row.errorA)], [row.errorB, percent(row.errorB)], [row.change, signed(row.change)],
                      [row.onlyA, row.onlyA], [row.onlyB, row.onlyB], [row.p, row.p < 0.001 ? row.p.toExponential(0) : row.p.toPrecision(2)]];
-    return element("tr", {}, element("th", { scope: "row" }, link), element("td", { class: "text" }, row.stream),
+    return element("tr", {}, element("th", { scope: "row" }, link), element("td", { class: "text stream" }, row.stream),
       ...numbers.map(([value, text]) => element("td", { "data-v": value }, String(text))),
       element("td", { class: "text" }, row.better));
   }));
   document.querySelector("input[data-filters=cells]").dispatchEvent(new Event("input"));
-  const heads = document.getElementById("cells").tHead.rows[0].cells;
+  const heads = table.tHead.rows[0].cells;
   const labels = { 2: a, 3: b, 5: `only ${a} wrong`, 6: `only ${b} wrong` };
   for (const [column, text] of Object.entries(labels)) (heads[column].querySelector("button") ?? heads[column]).textContent = text;
 }
