@@ -48,15 +48,16 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
     locations = Locations.from_environment()
     benchmarks = load_all(locations).benchmarks
     if result.benchmark not in benchmarks:
+        file = result.benchmark.partition("/")[0]
         raise EvaluationError(
             f"found no benchmark {result.benchmark} in {locations.benchmark_files}; expected that of {folder}: copy "
-            f"{folder / 'benchmark.yaml'} to {locations.benchmark_files / result.benchmark}.yaml, correct its paths, "
+            f"{folder / 'benchmark.yaml'} to {locations.benchmark_files / file}.yaml, correct its paths, "
             "and make its shards"
         )
     with TemporaryDirectory(prefix="tta-reproduce-") as scratch:
         found = repeat(
-            result, benchmarks[result.benchmark], locations, Path(scratch), partitions=partitions, device=device,
-            versions=versions(), tell=say,
+            result, folder, benchmarks[result.benchmark], locations, Path(scratch), partitions=partitions,
+            device=device, versions=versions(), tell=say,
         )  # fmt: skip
     outcome = found.outcome(within)
     if as_json:

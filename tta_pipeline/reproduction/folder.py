@@ -11,10 +11,11 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import published_folder
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.records.evaluation import columns
 from tta_pipeline.reproduction.gathering import Gathered
 from tta_pipeline.reproduction.papers import PAPERS
-from tta_pipeline.reproduction.result import RESULT_FILE, ExperimentResult
+from tta_pipeline.reproduction.result import RESULT_FILE, SAMPLE_LIST, ExperimentResult
 from tta_pipeline.reproduction.robustbench import model_info, unaggregated_csv
 
 _README = """# {experiment} on {title}
@@ -27,7 +28,7 @@ _README = """# {experiment} on {title}
 | `unaggregated_results.csv` | accuracy of each cell, in RobustBench's columns |
 | `cells.parquet` | every fact of every cell, as in the table `evaluations` |
 | `benchmark.yaml` | the benchmark file; its paths are those of the machine that evaluated |
-| `citation.bib` | what to cite: method and data |
+| `citation.bib` | what to cite: method and data |{subset_row}
 
 Evaluate it in a project with this benchmark: `{command}`
 
@@ -77,17 +78,27 @@ def _write(found: Gathered, folder: Path, benchmark_file: Path, citation: Citati
     (folder / "unaggregated_results.csv").write_text(unaggregated_csv(result))
     pq.write_table(_table(found), folder / "cells.parquet")
     (folder / "benchmark.yaml").write_bytes(benchmark_file.read_bytes())
+    if found.sample_list is not None:
+        (folder / SAMPLE_LIST).mkdir()
+        (folder / str(result.sample_list)).write_bytes(found.sample_list)
     (folder / "citation.bib").write_text(bibtex(result, citation))
     (folder / "README.md").write_text(
         _README.format(
-            experiment=result.experiment, title=result.title, headline=_headline(result), command=result.command
+            experiment=result.experiment,
+            title=result.title,
+            headline=_headline(result),
+            command=result.command,
+            subset_row=""
+            if found.sample_list is None
+            else f"\n| `{SAMPLE_LIST}/` | the samples of the subset, a line each |",
         )
     )
 
 
 def _headline(result: ExperimentResult) -> str:
     errors = result.errors
-    mean = "" if errors.mean_error is None else f"Mean error {errors.mean_error:.2%} over {len(result.cells)} cells. "
+    in_mean = sum(cell.in_mean is not False and cell.corruption != CLEAN.corruption for cell in result.cells)
+    mean = "" if errors.mean_error is None else f"Mean error {errors.mean_error:.2%} over {in_mean} cells. "
     made = "The images were made by tta_pipeline: no published table compares. " if result.generated else ""
     lacking = "" if result.is_complete else f"**Not complete**: {len(result.missing)} partitions have no result. "
     return f"{mean}{made}{lacking}Model {result.model.name}, method {result.method.name}, protocol {result.protocol}."

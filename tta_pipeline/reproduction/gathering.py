@@ -3,6 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults, Place
@@ -10,6 +13,7 @@ from tta_pipeline.partitions import CLEAN, WHOLE
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record
 from tta_pipeline.reproduction.result import (
+    SAMPLE_LIST,
     CellOutcome,
     Cost,
     ExperimentResult,
@@ -30,6 +34,8 @@ class Gathered:
 
     result: ExperimentResult
     records: Sequence[Record]
+    sample_list: bytes | None
+    """Content of the file that lists the samples of the subset; None: no file does."""
 
     @property
     def rows(self) -> Sequence[Evaluation]:
@@ -43,7 +49,8 @@ def gathered(results: ExperimentResults) -> Gathered | None:
     Every kept prediction is read, and recounted.
 
     Raises:
-        RecordError: a record or its predictions are damaged, or cells were evaluated with different settings.
+        RecordError: a record or its predictions are damaged, cells were evaluated with different settings, or the list
+            of the subset's samples is another now.
     """
     recorded = results.recorded_keys()
     places = [place for key in results.keys if key in recorded for place in results.places(key)]
@@ -54,7 +61,9 @@ def gathered(results: ExperimentResults) -> Gathered | None:
     _require_proven(results, rows)
     _require_one(results, rows)
     missing = tuple(key.key for key in results.keys if key not in recorded)
-    return Gathered(result=_result(results, places, records, missing), records=records)
+    return Gathered(
+        result=_result(results, places, records, missing), records=records, sample_list=_sample_list(results, rows)
+    )
 
 
 def _newest(results: ExperimentResults, place: Place) -> Record:
@@ -84,6 +93,36 @@ def _require_one(results: ExperimentResults, rows: Sequence[Evaluation]) -> None
                 f"{results.experiment_name} has {len(found)} values of {name}, such as in {cells}; expected one in all "
                 "cells of a published result: run it again, which evaluates what is out of date"
             )
+
+
+def _sample_list(results: ExperimentResults, rows: Sequence[Evaluation]) -> bytes | None:
+    """Return the content of the file that lists the samples, which is that of each evaluation."""
+    subset = json.loads(rows[0].config)["subset"]
+    if not (subset and subset["listed"]):
+        return None
+    path = Path(subset["listed"]).expanduser()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise RecordError(
+            f"{path} cannot be read ({error.strerror}); expected the list of samples that {results.experiment_name} "
+            "was evaluated on: put it back, or nobody can repeat it"
+        ) from error
+    now = {"listed_sha256": sha256(content).hexdigest()}
+    if any(json.loads(row.fingerprint_parts)["settings"]["subset"] != now for row in rows if row.fingerprint_parts):
+        raise RecordError(
+            f"{path} is another list than {results.experiment_name} was evaluated on; expected the same: put it back, "
+            "or run the experiment again"
+        )
+    return content
+
+
+def _published_settings(config: str) -> dict[str, Any]:
+    """Return the settings of an evaluation, with the list of samples where the folder has it."""
+    settings: dict[str, Any] = json.loads(config)
+    if settings["subset"] and (path := settings["subset"]["listed"]):
+        settings["subset"]["listed"] = f"{SAMPLE_LIST}/{Path(path).name}"
+    return settings
 
 
 def _result(
@@ -121,7 +160,7 @@ def _result(
         ),
         precision=first.precision,
         compile=first.compile,
-        settings=json.loads(first.config),
+        settings=_published_settings(first.config),
         errors=errors_of(cells),
         cost=_cost(rows),
         machine=machine_of(rows) | {"host": _values([record.versions.get("host") for record in records])},

@@ -87,6 +87,7 @@ class Repetition:
 
 def repeat(
     result: ExperimentResult,
+    folder: Path,
     benchmark: Benchmark,
     locations: Locations,
     scratch: Path,
@@ -103,6 +104,7 @@ def repeat(
 
     Args:
         result: What was published.
+        folder: Its folder, which has the list of its samples if a file lists them.
         benchmark: The benchmark of that name here.
         locations: Where shards and weights are.
         scratch: Where the new records go.
@@ -116,7 +118,7 @@ def repeat(
         RecordError: the settings are of another version of this project, or a key was not published.
         ManifestError: shards are missing or damaged.
     """
-    results = _as_published(result, benchmark, locations, scratch)
+    results = _as_published(result, folder, benchmark, locations, scratch)
     keys = _wanted(result, results, partitions)
     if (threads := result.machine.get("compute_threads", "")).isdigit():
         torch.set_num_threads(int(threads))
@@ -141,7 +143,7 @@ def repeat(
 
 
 def _as_published(
-    result: ExperimentResult, benchmark: Benchmark, locations: Locations, scratch: Path
+    result: ExperimentResult, folder: Path, benchmark: Benchmark, locations: Locations, scratch: Path
 ) -> ExperimentResults:
     """Return the experiment as it was, on the data that is here, with its records in *scratch*."""
     if result.model.name not in benchmark.models:
@@ -150,7 +152,7 @@ def _as_published(
             "it from the folder's benchmark.yaml, with the path of the weights on this machine"
         )
     try:
-        spec = Experiment.model_validate({**result.settings, "tuned": False})
+        spec = Experiment.model_validate({**result.settings, "subset": _subset(result, folder), "tuned": False})
     except ValidationError as error:
         raise RecordError(
             f"the settings of {result.experiment} are not those of this version: "
@@ -162,6 +164,12 @@ def _as_published(
         experiment_name=result.experiment,
         locations=replace(locations, scratch=scratch),
     )
+
+
+def _subset(result: ExperimentResult, folder: Path) -> object:
+    if result.sample_list:
+        return {"listed": str(folder.absolute() / result.sample_list)}
+    return result.settings.get("subset")
 
 
 def _wanted(

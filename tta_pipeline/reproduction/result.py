@@ -16,6 +16,8 @@ from tta_pipeline.partitions import CLEAN
 from tta_pipeline.sections import Section
 
 RESULT_FILE = "result.json"
+SAMPLE_LIST = "subset"
+"""Folder, beside the result, with the file that lists the samples of the subset, if a file does."""
 Facts = dict[str, JsonValue]
 _MOST_BYTES = 2**28
 
@@ -140,7 +142,7 @@ class ExperimentResult(Section):
     precision: str | None
     compile: str | None
     settings: Facts
-    """The experiment with all hyperparameters, as in a benchmark file."""
+    """The experiment with all hyperparameters, as in a benchmark file; a list of samples is in the folder."""
     errors: Errors
     cost: Cost
     machine: dict[str, str]
@@ -158,6 +160,13 @@ class ExperimentResult(Section):
             if not _same(value, counted[name]):
                 raise ValueError(f"errors.{name} is {value}; expected {counted[name]}, as its cells have it")
         return self
+
+    @property
+    def sample_list(self) -> str | None:
+        """Path below the folder of the file that lists the samples of the subset; None: no file does."""
+        subset = self.settings.get("subset")
+        listed = subset.get("listed") if isinstance(subset, dict) else None
+        return None if listed is None else str(listed)
 
     def encoded(self) -> bytes:
         """Return the content of the file."""

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
+from textwrap import indent
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from tta_pipeline.adaptation.catalogue import METHODS
@@ -19,7 +21,9 @@ from tta_pipeline.cli import main
 from tta_pipeline.locations import Locations
 from tta_pipeline.reproduction.papers import PAPERS
 from tta_pipeline.reproduction.result import ExperimentResult
+from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import UNPUBLISHED, Project
+from tta_pipeline_tests.evaluation.small import CONTRAST_5, TENT, evaluated, results_of
 
 OF_THEIRS = {
     "link", "name", "authors", "additional_data", "number_forward_passes", "dataset", "venue", "architecture", "eps",
@@ -129,6 +133,27 @@ def test_an_error_that_was_changed_by_hand_is_refused(root: Path, tent: Path, pl
     assert f"{tent / 'result.json'}: " in done.stderr
     assert "is 0.0123" in done.stderr or "has error 0.0123" in done.stderr
     assert expected in done.stderr
+
+
+def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
+    """It is in the folder, its hash is that of the evaluation, and the original is not needed elsewhere."""
+    there = Path(shutil.copytree(root, tmp_path / "there", ignore=UNPUBLISHED))
+    names = ShardSet.open(there / "small" / "shards" / "contrast" / "5").index.table["source_name"].to_pylist()
+    path = tmp_path / "few.txt"
+    path.write_text("\n".join(names[:40]))
+    evaluated(results_of(Locations(root=there), subset={"listed": str(path)}), CONTRAST_5)
+    own = yaml.safe_dump({"own": {**TENT, "subset": {"listed": str(path)}}})
+    with (there / "benchmarks" / "small.yaml").open("a") as file:
+        file.write(indent(own, "  "))
+
+    assert ask(there, "publish-results", "small", str(tmp_path / "out"), "--experiment", "own").exit_code == 0
+    path.write_text("\n".join(names[1:41]))
+    another = ask(there, "publish-results", "small", str(tmp_path / "out2"), "--experiment", "own")
+    path.unlink()
+    done = ask(root, "reproduce", str(tmp_path / "out" / "own"))
+
+    assert f"{path} is another list than own was evaluated on" in another.stderr
+    assert "same hash; nothing else differs" in done.stdout, done.output
 
 
 def test_a_stream_with_other_cells_here_is_refused(root: Path, tent: Path):
