@@ -186,16 +186,20 @@ COMMENT ON COLUMN mce.sd_mce IS 'Standard deviation over seeds; NULL for a singl
 COMMENT ON COLUMN mce.relative_mce IS 'As mce, with the clean error subtracted from each error first; NULL without clean images';
 
 CREATE VIEW experiment_seeds AS
+WITH cells AS (
+    -- Records of versions before shift sets have no in_mean, and are of ImageNet-C's fifteen.
+    SELECT *, corruption <> 'clean' AND in_mean IS DISTINCT FROM FALSE AS counts FROM latest_evaluations
+)
 SELECT
     benchmark, shift_set, experiment, subset, model, method, protocol, seed,
-    count(*) FILTER (corruption <> 'clean') AS num_cells,
-    avg(error) FILTER (corruption <> 'clean') AS mean_error,
-    avg(error) FILTER (severity = 5) AS mean_error_at_5,
+    count(*) FILTER (counts) AS num_cells,
+    avg(error) FILTER (counts) AS mean_error,
+    avg(error) FILTER (counts AND severity = 5) AS mean_error_at_5,
     avg(error) FILTER (corruption = 'clean') AS clean_error,
-    avg(top5_error) FILTER (corruption <> 'clean') AS mean_top5_error,
-    avg(nll) FILTER (corruption <> 'clean') AS mean_nll,
-    avg(brier) FILTER (corruption <> 'clean') AS mean_brier,
-    avg(ece) FILTER (corruption <> 'clean') AS mean_ece,
+    avg(top5_error) FILTER (counts) AS mean_top5_error,
+    avg(nll) FILTER (counts) AS mean_nll,
+    avg(brier) FILTER (counts) AS mean_brier,
+    avg(ece) FILTER (counts) AS mean_ece,
     sum(num_samples) AS num_samples,
     sum(wall_s) AS wall_s,
     sum(data_wait_s) AS data_wait_s,
@@ -210,10 +214,10 @@ SELECT
         ELSE max(hyperparameters_origin)
     END AS hyperparameters,
     bool_or(generated) AS generated
-FROM latest_evaluations
+FROM cells
 GROUP BY ALL;
-COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells, sums over its cells and clean images';
-COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments, excluding clean images; a gradual stream visits most cells twice';
+COMMENT ON VIEW experiment_seeds IS 'One row for each seed of each experiment: means over its cells of shifts that enter the set''s mean, sums over everything';
+COMMENT ON COLUMN experiment_seeds.num_cells IS 'Number of stream segments of the shifts that enter the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN experiment_seeds.mean_error IS 'Mean over cells of the top-1 error in [0, 1]';
 COMMENT ON COLUMN experiment_seeds.mean_error_at_5 IS 'Mean over the cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN experiment_seeds.clean_error IS 'Mean top-1 error on clean images, including each time that a stream returns to them';
@@ -261,10 +265,10 @@ LEFT JOIN (
 ) AS mce USING (benchmark, shift_set, experiment, subset)
 GROUP BY benchmark, shift_set, experiment, subset, model, method, protocol
 ORDER BY benchmark, shift_set, subset, mean_error;
-COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; compare only rows of equal benchmark, shift_set, subset and num_cells';
-COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments, excluding clean images; a gradual stream visits most cells twice';
+COMMENT ON VIEW leaderboard IS 'One row for each experiment on each subset, best mean error first; means are over the shifts that enter the set''s mean, not over those held out for tuning; compare only rows of equal benchmark, shift_set, subset and num_cells';
+COMMENT ON COLUMN leaderboard.num_cells IS 'Number of stream segments of the shifts that enter the set''s mean; a gradual stream visits most cells twice';
 COMMENT ON COLUMN leaderboard.num_runs IS 'Number of seeds that have all these cells; other seeds are left out';
-COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over cells of the top-1 error in [0, 1]';
+COMMENT ON COLUMN leaderboard.mean_error IS 'Mean over seeds of the mean over these cells of the top-1 error in [0, 1]; NULL if all are held out';
 COMMENT ON COLUMN leaderboard.sd_error IS 'Standard deviation over seeds of the mean over cells; NULL for a single seed';
 COMMENT ON COLUMN leaderboard.mean_error_at_5 IS 'Mean over seeds of the mean over cells of severity 5 of the top-1 error';
 COMMENT ON COLUMN leaderboard.clean_error IS 'Mean over seeds and segments of the top-1 error on clean images';

@@ -1,5 +1,6 @@
 """The report of one benchmark: its first page, with its sections, figures and tables."""
 
+import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,17 @@ class Findings:
     @property
     def best(self) -> str:
         """Name of the experiment with the lowest mean error, among those with the most cells."""
-        return min(self.errors, key=lambda name: (-len(self.errors[name]), _mean(self.errors[name].values())))
+        return min(self.errors, key=lambda name: (-len(self.in_mean(name)), self.means[name]))
+
+    @property
+    def means(self) -> Mapping[str, float]:
+        """Mean error by experiment over the shifts that enter the mean of their set; not a number if none does."""
+        return {name: _mean(self.in_mean(name).values()) for name in self.errors}
+
+    def in_mean(self, experiment: str) -> Mapping[Cell, float]:
+        """Return the errors of *experiment* that its mean is over: none of shifts that are held out for tuning."""
+        counting = self.benchmark.shift_set.in_mean
+        return {cell: error for cell, error in self.errors[experiment].items() if cell.corruption in counting}
 
     @property
     def mce(self) -> Mapping[str, float | None]:
@@ -102,8 +113,8 @@ SECTIONS = (
     ReportSection(
         name="leaderboard",
         title="Leaderboard",
-        text="Means over the newest evaluation of each cell, and the cost of an image. The best among rows with "
-        "the same number of cells and the same samples is bold.",
+        text="Means over the newest evaluation of each cell, but for shifts that are held out for tuning, and the cost "
+        "of an image. The best among rows with the same number of cells and the same samples is bold.",
         sql=queries.LEADERBOARD,
     ),
     ReportSection(
@@ -112,7 +123,9 @@ SECTIONS = (
         text="Top-1 error in percent; all maps share one scale.",
         sql=queries.CELL_ERRORS,
         has_table=False,
-        draw=lambda found, _: heat_maps(found.errors, found.benchmark.corruptions, found.benchmark.severities),
+        draw=lambda found, _: heat_maps(
+            found.errors, found.benchmark.corruptions, found.benchmark.severities, found.means
+        ),
     ),
     ReportSection(
         name="shift_sets",
@@ -142,7 +155,7 @@ SECTIONS = (
         "cells of published images.",
         sql=queries.CORRUPTION_ERRORS,
         has_table=False,
-        draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce),
+        draw=lambda found, _: corruption_bars(found.errors, found.benchmark.corruptions, found.mce, found.means),
     ),
     ReportSection(
         name="stream_progress",
@@ -277,6 +290,7 @@ def write_report(
             sections=shown, leaderboard=leaderboard_html(found.tables["leaderboard"], gathered, compared, means),
             maps=_maps(found, gathered), sample_cells=_sample_cells(found), has_samples=has_samples,
             set_aside=set_aside, best=found.best, has_pairs=bool(compared), first=next(iter(found.errors)),
+            has_severities=bool(benchmark.shift_set.severities),
         )  # fmt: skip
         (beside / "index.html").write_text(page)
     return Report(
@@ -294,7 +308,7 @@ def _maps(found: Findings, gathered: Gathered) -> Sequence[Mapping[str, object]]
     return [
         {
             "experiment": experiment,
-            "mean": formatted("error", _mean(errors.values())),
+            "mean": formatted("error", found.means[experiment] if found.in_mean(experiment) else None),
             "rows": [
                 (
                     name,
@@ -351,7 +365,9 @@ def _comparable(benchmark: Benchmark, evaluated: Collection[str]) -> tuple[str, 
 
 def _headline(found: Findings) -> str:
     """Return the main result: the best experiment, and its hardest corruption."""
-    errors = found.errors[found.best]
+    errors = found.in_mean(found.best)
+    if not errors:
+        return f"Of {len(found.errors)} experiments none has a shift that enters the mean: all are held out for tuning."
     by_corruption = {
         corruption: _mean([error for cell, error in errors.items() if cell.corruption == corruption])
         for corruption in {cell.corruption for cell in errors}
@@ -361,7 +377,7 @@ def _headline(found: Findings) -> str:
     samples = f", {spec.subset.name} samples of each," if spec.subset else ""
     return (
         f"Of {len(found.errors)} experiments on {len(errors)} cells{samples} {found.best} has the lowest mean error, "
-        f"{_mean(errors.values()):.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
+        f"{found.means[found.best]:.1%}; {hardest} hurts it most, {by_corruption[hardest]:.1%}."
     )
 
 
@@ -420,4 +436,4 @@ def _sample_rows(results: ExperimentResults, cells: Sequence[Cell]) -> Iterator[
 
 
 def _mean(values: Collection[float]) -> float:
-    return sum(values) / len(values)
+    return sum(values) / len(values) if values else math.nan

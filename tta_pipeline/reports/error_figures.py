@@ -21,9 +21,12 @@ _FEWEST_TO_FIT = 3
 
 
 def heat_maps(
-    errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str], severities: Sequence[int]
+    errors: Mapping[str, Mapping[Cell, float]],
+    corruptions: Sequence[str],
+    severities: Sequence[int],
+    means: Mapping[str, float],
 ) -> Figure:
-    """Return a corruption x severity heat map of the error for each experiment, all on one scale."""
+    """Return a corruption x severity heat map of the error for each experiment, all on one scale, with its mean."""
     num_columns = min(len(errors), _MAPS_IN_A_ROW)
     num_rows = -(-len(errors) // num_columns)
     size = (2.2 + 2.1 * num_columns, num_rows * (1.4 + 0.3 * len(corruptions)))
@@ -34,7 +37,7 @@ def heat_maps(
             [[by_cell.get(Cell(corruption=c, severity=s), np.nan) for s in severities] for c in corruptions]
         )
         image = axis.imshow(grid, cmap=COLOURS, vmin=0, vmax=1, aspect="auto")
-        axis.set_title(f"{experiment}\nmean {np.nanmean(grid):.1%}")
+        axis.set_title(experiment if np.isnan(means[experiment]) else f"{experiment}\nmean {means[experiment]:.1%}")
         axis.set_xticks(range(len(severities)), [str(severity) for severity in severities])
         axis.set_yticks(range(len(corruptions)), list(corruptions))
         axis.set_xlabel("severity")
@@ -50,24 +53,27 @@ def heat_maps(
 
 
 def corruption_bars(
-    errors: Mapping[str, Mapping[Cell, float]], corruptions: Sequence[str], mce: Mapping[str, float | None]
+    errors: Mapping[str, Mapping[Cell, float]],
+    corruptions: Sequence[str],
+    mce: Mapping[str, float | None],
+    means: Mapping[str, float],
 ) -> Figure:
     """Return bars of the mean error under each corruption, for the first experiment and those of lowest mean error.
 
     The legend shows the mCE in percent, where there is one.
     """
     first, *others = errors
-    best = sorted(others, key=lambda experiment: _mean(list(errors[experiment].values())))
+    best = sorted(others, key=means.__getitem__)
     shown = [first, *best[: _MAX_BARS - 1]]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     axis = figure.subplots()
     positions, width = np.arange(len(corruptions)), 0.8 / len(shown)
     for number, (experiment, colour) in enumerate(zip(shown, colours_of(len(shown)), strict=True)):
         cells = errors[experiment].items()
-        means = [_mean([error for cell, error in cells if cell.corruption == c]) for c in corruptions]
+        heights = [_mean([error for cell, error in cells if cell.corruption == c]) for c in corruptions]
         known = mce.get(experiment)
         axis.bar(
-            positions + number * width, means, width, color=colour, hatch=HATCHES[number % len(HATCHES)],
+            positions + number * width, heights, width, color=colour, hatch=HATCHES[number % len(HATCHES)],
             label=experiment if known is None else f"{experiment} (mCE {known:.1f})", edgecolor="white",
         )  # fmt: skip
     axis.set_xticks(positions + 0.4 - width / 2, list(corruptions), rotation=40, ha="right")
