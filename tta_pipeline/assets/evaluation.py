@@ -178,7 +178,7 @@ class _Reporter:
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         """Return the report on the streams at a key, whose cells have *rows*."""
         self._publish_now_and_then()
-        error = sum(row.error for row in rows) / len(rows)
+        error = _mean_error(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
@@ -237,6 +237,12 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
 
 
+def _mean_error(rows: Sequence[Evaluation]) -> float:
+    """Return the mean over the cells that enter the mean of their set, as in the leaderboard; over all if none does."""
+    counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
+    return sum(row.error for row in counted) / len(counted)
+
+
 def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return what is shown of several rows: sums, means, and each row."""
     from tta_pipeline.reports.tables import Table, as_markdown, without_obvious
@@ -244,7 +250,7 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
     return {
-        "error": sum(row.error for row in rows) / len(rows),
+        "error": _mean_error(rows),
         "num_samples": sum(row.num_samples for row in rows),
         "num_segments": len(rows),
         "wall_s": wall_s,
