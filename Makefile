@@ -36,8 +36,9 @@ demo: $(INSTALLED) $(INSTANCE)  ## the whole road on the embedded benchmark
 	@echo "  make ui"
 	@echo "  $(BIN)/tta-pipeline metrics --sql \"SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC\""
 
+# Tests start hundreds of processes: without bytecode on disk, each would compile the project and its tests again.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-cluster: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/cluster
