@@ -6,6 +6,7 @@ const choice = { a: document.getElementById("a"), b: document.getElementById("b"
 const percent = (value, digits = 1) => (value === null || value === undefined ? "-" : `${(100 * value).toFixed(digits)}%`);
 const signed = (value) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(1)}%`;
 const P_LEVEL = 0.05;
+const pText = (p) => (p < 1e-4 ? p.toExponential(0) : p < 0.001 ? p.toFixed(4) : p.toPrecision(2));
 
 const wanted = new URLSearchParams(location.search);
 for (const [side, usual] of [["a", experiments[0]], ["b", experiments[1]]]) {
@@ -58,7 +59,7 @@ function showMean(a, b, pair) {
   const better = verdict(a, b, mean, p);
   said.textContent =
     `Mean error over their common cells: ${a} ${percent(meanA)}, ${b} ${percent(meanB)}. ${b} − ${a}: ${signed(mean)}, ` +
-    `95 % interval ${signed(low)} to ${signed(high)}, p = ${p < 0.001 ? p.toExponential(0) : p.toPrecision(2)}. ` +
+    `95 % interval ${signed(low)} to ${signed(high)}, p = ${pText(p)}. ` +
     (better === "not shown" ? "Neither is shown to be better." : `${better} is better by more than chance.`);
 }
 
@@ -132,7 +133,7 @@ function showSigns(a, b, rows) {
   body.replaceChildren(...rows.map((row) => {
     const link = element("a", { href: `cells/${row.page}.html` }, row.severity ? `${row.corruption} ${row.severity}` : row.corruption);
     const numbers = [[row.errorA, percent(row.errorA)], [row.errorB, percent(row.errorB)], [row.change, signed(row.change)],
-                     [row.onlyA, row.onlyA], [row.onlyB, row.onlyB], [row.p, row.p < 0.001 ? row.p.toExponential(0) : row.p.toPrecision(2)]];
+                     [row.onlyA, row.onlyA], [row.onlyB, row.onlyB], [row.p, pText(row.p)]];
     return element("tr", {}, element("th", { scope: "row" }, link), element("td", { class: "text stream" }, row.stream),
       ...numbers.map(([value, text]) => element("td", { "data-v": value }, String(text))),
       element("td", { class: "text" }, row.better));
