@@ -93,7 +93,7 @@ $(OLDEST)/.installed: pyproject.toml constraints.txt tta_pipeline_tests/oldest.p
 	@$(PYTHON) -m venv --clear $(OLDEST)
 	@$(OLDEST)/bin/pip install --disable-pip-version-check --quiet uv
 	@$(OLDEST)/bin/python tta_pipeline_tests/oldest.py > $(OLDEST)/constraints.txt
-	@$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --only-binary :all: \
+	@$(OLDEST)/bin/uv pip install --python $(OLDEST)/bin/python --only-binary :all: --no-binary jsonpath-rw \
 	  --constraints $(OLDEST)/constraints.txt -e '.[dev]'
 	@touch $@
 
