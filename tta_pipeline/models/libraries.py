@@ -17,8 +17,11 @@ def library_architecture(library: str, architecture: str) -> Architecture:
     Raises:
         EvaluationError: timm is not installed.
     """
+    # Before the network is made: both import the compiler of torch, which torch 2.6 cannot on the meta device.
     if library == "timm":
         imported_timm()
+    else:
+        importlib.import_module("torchvision.models")
     return Architecture(
         name=f"{library} {architecture}",
         called=f"{library}'s {architecture}",
