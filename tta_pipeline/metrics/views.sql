@@ -5,15 +5,16 @@ CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
 COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
 
+-- DuckDB 1.5 cannot read single columns of these views if they have ANTI JOIN.
 CREATE VIEW latest_training_runs AS
 SELECT * FROM training_runs
-ANTI JOIN set_aside ON set_aside.folder = training_runs.folder AND set_aside.sequence > training_runs.sequence
+WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = training_runs.folder AND later.sequence > training_runs.sequence)
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, model ORDER BY sequence DESC) = 1;
 COMMENT ON VIEW latest_training_runs IS 'The newest training of each model, unless a later record of it is set aside';
 
 CREATE VIEW latest_tunings AS
 SELECT * FROM tunings
-ANTI JOIN set_aside ON set_aside.folder = tunings.folder AND set_aside.sequence > tunings.sequence
+WHERE NOT EXISTS (FROM set_aside AS later WHERE later.folder = tunings.folder AND later.sequence > tunings.sequence)
 QUALIFY row_number() OVER (PARTITION BY benchmark, shift_set, experiment ORDER BY sequence DESC) = 1;
 COMMENT ON VIEW latest_tunings IS 'The newest choice of each experiment''s hyperparameters, unless a later record of it is set aside';
 

@@ -93,7 +93,7 @@ def shaped(architecture: Architecture, *, num_classes: int) -> nn.Module:
     try:
         with torch.device("meta"):
             return architecture.make(num_classes)
-    except NotImplementedError:  # such as RegNets
+    except (RuntimeError, EvaluationError):  # networks that compute with tensors, as RegNets and those of older timm
         return _drawn(architecture, num_classes)
 
 

@@ -34,8 +34,7 @@ def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Mod
     """Return the untrained network.
 
     Raises:
-        EvaluationError: the architecture does not exist.
-        NotImplementedError: the network computes its widths with tensors, which the meta device cannot do.
+        EvaluationError: the architecture does not exist, or cannot be made on the present device.
     """
     network: nn.Module
     try:
@@ -45,8 +44,6 @@ def bare_network(library: str, architecture: str, *, num_classes: int) -> nn.Mod
             from torchvision.models import get_model
 
             network = get_model(architecture, weights=None, num_classes=num_classes)
-    except NotImplementedError:
-        raise  # the network can be made on another device than meta
     except (RuntimeError, ValueError) as error:
         raise EvaluationError(
             f"{library}'s {architecture} cannot be made ({first_line(error)}); expected an architecture that {library} "

@@ -78,7 +78,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, published: torch.nn.Mod
         address = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", address)
         template = address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr("huggingface_hub.file_download.HUGGINGFACE_CO_URL_TEMPLATE", template)
+        for module in ("constants", "file_download"):  # which has a copy of its own before version 1
+            monkeypatch.setattr(f"huggingface_hub.{module}.HUGGINGFACE_CO_URL_TEMPLATE", template, raising=False)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
