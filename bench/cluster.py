@@ -25,12 +25,13 @@ from rich.table import Table
 import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.cluster.overview import Overview
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.cluster.planning import Planner
 from tta_pipeline.cluster.standings import unrecorded_keys
 from tta_pipeline.cluster.submission import Condition, State, Submission
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.partitions import Cell, parse_key

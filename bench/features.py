@@ -20,10 +20,10 @@ from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.evaluation.tuned import as_in_file
 from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.partitions import CLEAN
+from tta_pipeline.records.resolved import as_in_file
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.streaming.decoded import DecodedCells
@@ -82,7 +82,7 @@ def _evaluate(method: str, shards: Path, cells: DecodedCells, *, keeps: bool) ->
         benchmark_name="bench",
         shift_set=shipped_sets()["imagenet_c"],
         experiment_name=method,
-        settled=as_in_file(Experiment(model="resnet20", method=method, preset="cifar", batch_size=200)),
+        resolved=as_in_file(Experiment(model="resnet20", method=method, preset="cifar", batch_size=200)),
         model=_model(),
         image_size=SIZE,
         device=torch.device("cpu"),

@@ -45,11 +45,12 @@ import tta_pipeline.shards.writing
 import tta_pipeline.sources.digits
 import tta_pipeline.training.source_model
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.files import file_sha256
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.records.files import latest_record, read_record, record_paths
-from tta_pipeline.shards.manifest import ShardSet, file_sha256
+from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.verification import shard_problems
 
 BENCHMARK = """

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -84,6 +85,12 @@ def read_file(path: Path, *, limit_bytes: int) -> bytes:
     if is_too_large or len(data) > limit_bytes:
         raise OSError(errno.EFBIG, f"it holds more than {limit_bytes:,} bytes; expected no more", str(path))
     return data
+
+
+def file_sha256(path: Path) -> str:
+    """Return the hash of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fsync_path(path: Path) -> None:

@@ -15,9 +15,10 @@ from typing import Literal
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import Loaded
 from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.files import file_sha256
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.files import KINDS, file_name, numbers, read_record, record_folders
-from tta_pipeline.shards.manifest import MANIFEST_FILE, file_sha256
+from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.streaming.decoded import DecodedCells
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]

@@ -22,7 +22,7 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, parse_key
 from tta_pipeline.progress import Progress
-from tta_pipeline.records.evaluation import SHOWN_OF_SEGMENT
+from tta_pipeline.records.evaluation import SHOWN_OF_SEGMENT, mean_error
 from tta_pipeline.shards.belonging import belonging_of
 
 
@@ -109,7 +109,7 @@ def _evaluated(benchmark: Benchmark, locations: Locations, experiment_name: str,
         data_version=data_version_of(rows),
         metadata={
             **{name: value for name, value in shown.items() if value is not None},
-            "error": sum(row.error for row in rows) / len(rows),
+            "error": mean_error(rows),
             "num_samples": sum(row.num_samples for row in rows),
             "wall_s": sum(row.wall_s for row in rows),
             "device": ", ".join(dict.fromkeys(row.device for row in rows)),

@@ -22,7 +22,7 @@ from tta_pipeline.assets.reporting import CheckReport, CheckRun, PartitionReport
 from tta_pipeline.assets.scope import Scope, SetScope, source_model_key, tuning_key
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
-from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation
+from tta_pipeline.records.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _Reporter:
     def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
         """Return the report on the streams at a key, whose cells have *rows*."""
         self._publish_now_and_then()
-        error = _mean_error(rows)
+        error = mean_error(rows)
         did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
         return PartitionReport(
             summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
@@ -237,12 +237,6 @@ def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
     return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
 
 
-def _mean_error(rows: Sequence[Evaluation]) -> float:
-    """Return the mean over the cells that enter the mean of their set, as in the leaderboard; over all if none does."""
-    counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
-    return sum(row.error for row in counted) / len(counted)
-
-
 def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     """Return what is shown of several rows: sums, means, and each row."""
     from tta_pipeline.reports.tables import Table, as_markdown, without_obvious
@@ -250,7 +244,7 @@ def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
     wall_s = sum(row.wall_s for row in rows)
     table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
     return {
-        "error": _mean_error(rows),
+        "error": mean_error(rows),
         "num_samples": sum(row.num_samples for row in rows),
         "num_segments": len(rows),
         "wall_s": wall_s,

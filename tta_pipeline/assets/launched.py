@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from statistics import fmean
 from typing import Any, NamedTuple
 
 from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
@@ -15,6 +14,7 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks, ranks_of_torchrun
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import parse_key
+from tta_pipeline.records.evaluation import mean_error
 from tta_pipeline.training.source_model import SourceTraining
 
 
@@ -71,7 +71,7 @@ def _evaluate(order: _Order, ranks: Ranks) -> None:
         for key in keys:
             runner.evaluate(key)
             if ranks.is_first:
-                order.tell(f"{key.key}: error {fmean(row.error for row in runner.rows(key)):.1%}")
+                order.tell(f"{key.key}: error {mean_error(runner.rows(key)):.1%}")
 
 
 def _train(order: _Order, ranks: Ranks) -> None:

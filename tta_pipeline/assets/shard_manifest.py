@@ -87,6 +87,7 @@ def _publish(
     from tta_pipeline.benchmarks.opening import benchmark_class_map
     from tta_pipeline.records.files import now
     from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.expected import expected_of
     from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
 
     benchmark, started_at = scope.benchmark, now()
@@ -104,6 +105,7 @@ def _publish(
             folder, cell, class_map, benchmark=benchmark, locations=locations, say=context.log.info, workers=workers
         )
     else:
+        expected_of(benchmark, locations, cell).require(record, folder / WRITER_FILE)
         published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
     return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
 
@@ -189,12 +191,12 @@ def _adopted_from_afar(
 
 def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
     from tta_pipeline.benchmarks.opening import observed_source
-    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.expected import expected_of
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.shards.verification import missing_classes, shard_problems
 
     shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
-    problems = shard_problems(shard_set, belonging_of(locations, scope.benchmark.name, cell))
+    problems = shard_problems(shard_set, expected_of(scope.benchmark, locations, cell))
     source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
     is_unchanged = observed_source(scope.benchmark, locations).version(cell) == source.version
     missing = missing_classes(shard_set)

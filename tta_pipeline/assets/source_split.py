@@ -37,16 +37,11 @@ def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
 
 
 def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
-    from tta_pipeline.sources.digits import DigitsSettings, generate_cell
+    from tta_pipeline.sources.digits import generate_cell
 
     source = scope.benchmark.source
     assert isinstance(source, DigitsSource)
-    settings = DigitsSettings(
-        seed=source.seed,
-        num_test=source.num_test,
-        severity_table=source.severity_table,
-        jpeg_quality=source.stored_quality,
-    )
+    settings = source.settings
     root = locations.generated_source(scope.benchmark.name)
     locations.require_own(root / cell.path)
     generated = generate_cell(root, cell, settings)

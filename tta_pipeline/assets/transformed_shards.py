@@ -54,7 +54,7 @@ def _transform(
 ) -> PartitionReport:
     from tta_pipeline.progress import log_reporter
     from tta_pipeline.records.files import now
-    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.expected import expected_of
     from tta_pipeline.shards.transformation import transform_shard_set
 
     benchmark, locations, started_at = scope.benchmark, store.locations, now()
@@ -66,7 +66,7 @@ def _transform(
         benchmark.transforms[name],
         log_reporter(context.log.info),
         workers,
-        belonging=belonging_of(locations, benchmark.name, cell),
+        belonging=expected_of(benchmark, locations, cell),
     )
     return record_shard_set(
         context,

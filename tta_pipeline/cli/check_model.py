@@ -40,7 +40,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     from tta_pipeline.partitions import CLEAN
     from tta_pipeline.progress import log_reporter, quiet
     from tta_pipeline.reports.tables import Table
-    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.expected import expected_of
     from tta_pipeline.shards.manifest import ShardSet
 
     locations = Locations.from_environment()
@@ -51,7 +51,7 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
         raise EvaluationError(
             f"{benchmark} has no clean images; expected some to compare normalisations on: name them in source.clean"
         )
-    shard_set = ShardSet.open(locations.shards(found.name, CLEAN), belonging_of(locations, found.name, CLEAN))
+    shard_set = ShardSet.open(locations.shards(found.name, CLEAN), expected_of(found, locations, CLEAN))
     loaded = benchmark_model(found, model, locations)
     reporter = quiet if is_quiet else log_reporter(say)
     with leased_device(device, nothing if is_quiet else say) as leased:

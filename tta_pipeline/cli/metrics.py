@@ -60,7 +60,7 @@ def metrics(
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
     from tta_pipeline.errors import QuestionError
-    from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current_schema
+    from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current
     from tta_pipeline.progress import log_reporter
 
     if sum(question is not None for question in (by, runs, versus, sql)) > 1:
@@ -71,7 +71,7 @@ def metrics(
     if versus is not None:
         _tell_versus(locations, versus, form, output, limit)
         return
-    for note in require_current_schema(locations, log_reporter(say)):
+    for note in require_current(locations, log_reporter(say)):
         say(note)
     try:
         with open_metrics(locations.metrics) as connection, _answer(connection, by=by, runs=runs, sql=sql) as answer:

@@ -16,7 +16,7 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
 from tta_pipeline.progress import Progress
-from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 
 
@@ -185,16 +185,16 @@ class Planner:
         left = [
             transform
             for transform in sorted(transforms)
-            if transform and not self._has_manifest(self.locations.transformed(name, transform, cell), cell)
+            if transform and not self._has_manifest(self.locations.transformed(name, transform, cell), cell, transform)
         ]
         if (left or "" in transforms) and not self._has_manifest(self.locations.shards(name, cell), cell):
             yield from ("source_split",) if self.benchmark.is_drawn else ()
             yield from ("tar_shards", "shard_manifest")
         yield from (f"transformed_shards/{transform}" for transform in left)
 
-    def _has_manifest(self, folder: Path, cell: Cell) -> bool:
+    def _has_manifest(self, folder: Path, cell: Cell, transform: str | None = None) -> bool:
         try:
-            read_manifest(folder, belonging_of(self.locations, self.benchmark.name, cell))
+            read_manifest(folder, expected_of(self.benchmark, self.locations, cell, transform))
         except ManifestError:
             return False
         return True

@@ -22,7 +22,7 @@ from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
 from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.records.evaluation import BY_HAND, PUBLISHED, Evaluation
+from tta_pipeline.records.evaluation import BY_HAND, PUBLISHED, WITHOUT_FILE, Evaluation
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import find_module, source_sha256
 from tta_pipeline.streaming import order, subset
@@ -33,8 +33,6 @@ from tta_pipeline.streaming.reader import Stream
 
 _NO_SET = "own"
 """Shift set of such a pass: a manifest names none."""
-_PROTOCOL = "own"
-"""Protocol of such a pass: what the method has seen before is unknown."""
 
 
 def evaluate(
@@ -143,7 +141,7 @@ class _About:
         }  # fmt: skip
         model = self._model()
         parts: JsonObject = {
-            **settings, "version": _PROTOCOL, "code": code_sha256, "model": model, "seed": method.seed,
+            **settings, "version": WITHOUT_FILE, "code": code_sha256, "model": model, "seed": method.seed,
             "arithmetic": {**arithmetic_flags(), "device": method.device.type}, "image_size": self.image_size,
             "data": [[manifest.cell.key, manifest.sha256]], "num_forwards_before": method.num_forwards,
         }  # fmt: skip
@@ -161,7 +159,7 @@ class _About:
             subset=subset_name,
             model=model["architecture"],
             method=method.name,
-            protocol=_PROTOCOL,
+            protocol=WITHOUT_FILE,
             generated=manifest.source.generated,
             config=json.dumps(settings, sort_keys=True),
             hyperparameters_origin=self._origin(),

@@ -8,7 +8,7 @@ from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.loading import load_model
 from tta_pipeline.models.trained import require_trained_so
 from tta_pipeline.partitions import TRAIN
-from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
 
 
@@ -25,7 +25,7 @@ def benchmark_model(
     train = locations.shards(benchmark.name, TRAIN)
     # Weights without a recorded training are evaluated as they are.
     if isinstance(spec, TrainedModel) and (train / MANIFEST_FILE).exists():
-        manifest = read_manifest(train, belonging_of(locations, benchmark.name, TRAIN))
+        manifest = read_manifest(train, expected_of(benchmark, locations, TRAIN))
         require_trained_so(source_model, manifest, spec, image_size=benchmark.image_size)
     class_map = benchmark_class_map(benchmark, locations)
     size = image_size or benchmark.image_size

@@ -45,9 +45,9 @@ from tta_pipeline.evaluation.outcome import (
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.evaluation.tuned import Settled
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.resolved import ResolvedExperiment
 from tta_pipeline.shards.manifest import Manifest, ShardSet
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.source_code import source_sha256
@@ -115,7 +115,7 @@ class Evaluator:
         benchmark_name: str,
         shift_set: ShiftSet,
         experiment_name: str,
-        settled: Settled,
+        resolved: ResolvedExperiment,
         model: LoadedModel,
         image_size: int,
         device: torch.device,
@@ -130,8 +130,8 @@ class Evaluator:
         self._benchmark_name = benchmark_name
         self._shift_set = shift_set
         self._experiment_name = experiment_name
-        self._settled = settled
-        self._experiment = settled.experiment
+        self._resolved = resolved
+        self._experiment = resolved.experiment
         self._model = model
         self._image_size = image_size
         self._device = device
@@ -426,7 +426,7 @@ class Evaluator:
             severity=manifest.severity,
             generated=manifest.source.generated,
             config=json.dumps(_config(experiment), sort_keys=True),
-            **self._settled.facts,
+            **self._resolved.facts,
             decode_threads=self._num_threads,
             num_processes=self._ranks.num_ranks,
             streams_per_device=self._shared_by(),

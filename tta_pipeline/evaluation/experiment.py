@@ -5,33 +5,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
+from tta_pipeline.benchmarks.places import Place, places_of, record_name
+from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.evaluation.tuned import Settled, settled
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
 from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record, latest_record, number_of, numbers, record_folders
+from tta_pipeline.records.files import Record, earlier_records, latest_record, number_of, numbers, record_folders
+from tta_pipeline.records.resolved import ResolvedExperiment, resolve_experiment
 from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
-
-
-class Place(NamedTuple):
-    """A cell in a segment of a stream; each place has its own records."""
-
-    plan: Plan
-    segment: Segment
-    cell: Cell
-
-
-def places_of(plan: Plan) -> Iterator[Place]:
-    """Yield each cell of *plan*, in order."""
-    return (Place(plan, segment, cell) for segment in plan.segments for cell in segment.cells)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +39,13 @@ class ExperimentResults:
         return self.benchmark.experiments[self.experiment_name]
 
     @cached_property
-    def settled(self) -> Settled:
+    def resolved(self) -> ResolvedExperiment:
         """The experiment with the hyperparameters that it is evaluated with, as they were when first asked for.
 
         Raises:
-            EvaluationError, RecordError: see `settled`.
+            EvaluationError, RecordError: see `resolve_experiment`.
         """
-        return settled(self.benchmark, self.experiment_name, self.locations)
+        return resolve_experiment(self.benchmark, self.experiment_name, self.locations)
 
     def folder(self, cell: Cell) -> Path:
         """Return the folder of the shards that the experiment reads."""
@@ -81,8 +70,12 @@ class ExperimentResults:
         return read_manifest(self.folder(cell), self.belonging(cell))
 
     def belonging(self, cell: Cell) -> Belonging:
-        """Return what the shards of *cell* must belong to."""
-        return belonging_of(self.locations, self.benchmark.name, cell)
+        """Return what the benchmark file expects of the shards of *cell* that the experiment reads.
+
+        Raises:
+            ManifestError: see `expected_of`.
+        """
+        return expected_of(self.benchmark, self.locations, cell, self.spec.shards)
 
     @property
     def keys(self) -> tuple[PartitionKey, ...]:
@@ -144,11 +137,7 @@ class ExperimentResults:
 
     def record_name_of(self, experiment_name: str, place: Place) -> str:
         """Return the name of the records of *place* if the experiment were called *experiment_name*."""
-        folders = [experiment_name, *([f"seed-{place.plan.seed}"] if self.spec.seeds else [])]
-        name = f"{place.cell.corruption}-{place.cell.severity}"
-        if isinstance(place.plan.key, Cell):
-            return "/".join([*folders, name])
-        return "/".join([*folders, place.plan.key.key, f"{place.segment.position:03d}-{name}"])
+        return record_name(experiment_name, self.spec, place)
 
     def newest_record(self, place: Place) -> Record | None:
         """Return the newest record of *place*, or None if there is none.
@@ -157,6 +146,20 @@ class ExperimentResults:
             RecordError: the record is damaged or foreign.
         """
         return latest_record(self.folder_of_records, kind=self.kind, name=self.record_name(place))
+
+    def valid_record(self, place: Place, *, fingerprint: str) -> Record | None:
+        """Return the newest record of *place* with *fingerprint*, or the newest of all if there is none.
+
+        An earlier one is valid again where a benchmark file was edited, evaluated, and edited back.
+
+        Raises:
+            RecordError: the newest record is damaged or foreign; an earlier one never takes its place.
+        """
+        newest = self.newest_record(place)
+        if newest is None or _has(newest, fingerprint):
+            return newest
+        earlier = earlier_records(self.folder_of_records, kind=self.kind, name=self.record_name(place))
+        return next((record for record in earlier if _has(record, fingerprint)), newest)
 
     def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
         """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""
@@ -168,7 +171,7 @@ class ExperimentResults:
             with suppress(RecordError):  # damaged records are reported when records are published
                 there = self.record_name_of(name, place)
                 record = latest_record(self.folder_of_records, kind=self.kind, name=there)
-                if record and record.evaluation and record.evaluation.fingerprint == fingerprint:
+                if record and _has(record, fingerprint):
                     return record
         return None
 
@@ -182,7 +185,8 @@ class ExperimentResults:
         path = self.samples_path(self.record_name(place), row.samples_sha256)
         try:
             kept = SamplePredictions.read(path, sha256=row.samples_sha256)
-            index = ShardSet.open(self.folder(cell), self.belonging(cell)).index
+            place_of_shards = belonging_of(self.locations, self.benchmark.name, cell)
+            index = ShardSet.open(self.folder(cell), place_of_shards).index
         except (RecordError, ManifestError) as error:
             yield str(error)
             return
@@ -205,3 +209,7 @@ class ExperimentResults:
     def folder_of_records(self) -> Path:
         """Folder of the benchmark's result records."""
         return self.locations.results(self.benchmark.name)
+
+
+def _has(record: Record, fingerprint: str) -> bool:
+    return record.evaluation is not None and record.evaluation.fingerprint == fingerprint

@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tta_pipeline.benchmarks.decided import parts_of_file
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.shards.manifest import Manifest, file_sha256
+from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
 """Version of the code that no part names: streams, feeding, the wrapping of models."""
 NETWORK_CODE = "tta_pipeline.models.normalized:Normalized"
 """What is around every network."""
-_UNDECIDING = (
-    "group", "model", "seed", "seeds", "severities", "shards", "method", "preset", "hyperparameters", "tuned",
-)  # fmt: skip
-"""Settings that have their own part, name something that has one, or only list other streams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +65,13 @@ def fingerprint(
         manifests: Manifests of all cells in the stream so far; the last is the one to predict.
         source: Clean images that the method sees.
     """
-    settings = experiment.model_dump(mode="json", exclude=set(_UNDECIDING))
-    if experiment.loader == "indexed":
-        del settings["loader"]  # as before there were others: results keep their fingerprints
-    if experiment.protocol.recurring == 1:
-        del settings["protocol"]["recurring"]
-    if experiment.protocol.adaptation_budget_s is None:
-        del settings["protocol"]["adaptation_budget_s"]
-    if not experiment.deterministic:
-        del settings["deterministic"]
-    if experiment.subset and experiment.subset.listed:
-        settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
     return Fingerprint(
         parts={
             "version": EVALUATION_VERSION,
-            "method": {
-                "name": experiment.method,
-                "preset": experiment.preset,
-                "hyperparameters": experiment.configured().model_dump(mode="json"),
-            },
+            **parts_of_file(experiment, seed=seed, image_size=image_size),
             "code": code_sha256,
-            "settings": {**settings, "seed": seed, "order_is_seeded": experiment.seeds is not None},
             "model": model.identity,
             "arithmetic": {**arithmetic, "device": device},
-            "image_size": image_size,
             "data": [[manifest.cell.key, manifest.sha256] for manifest in manifests],
             "source": source.sha256 if source else None,
         }

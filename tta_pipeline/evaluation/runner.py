@@ -14,12 +14,13 @@ import torch
 
 from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.opening import open_source
+from tta_pipeline.benchmarks.places import Place, places_of
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, device_type, leased_device
 from tta_pipeline.evaluation.benchmark_model import benchmark_model
 from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator, Identity
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place, places_of
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
@@ -34,6 +35,7 @@ from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, now, publish_record
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import Manifest
 from tta_pipeline.sources.listing import Listing
 from tta_pipeline.stopping import require_time_left
@@ -196,11 +198,10 @@ class ExperimentRunner:
 
     def _standing(self, place: Place, present: Fingerprint) -> Standing:
         try:
-            record = self._experiment.newest_record(place)
+            record = self._experiment.valid_record(place, fingerprint=present.sha256)
         except RecordError as error:
-            return Standing(place=place, present=present, stored=None, versions={}, problem=str(error))
-        stored, versions = (record.evaluation, record.versions) if record else (None, {})
-        return Standing(place=place, present=present, stored=stored, versions=versions)
+            return Standing(place=place, present=present, record=None, problem=str(error))
+        return Standing(place=place, present=present, record=record)
 
     def _unfinished(self, key: PartitionKey) -> tuple[Plan, ...]:
         """Return the streams at *key* whose newest records do not have the present fingerprints.
@@ -343,20 +344,24 @@ class ExperimentRunner:
         return self._repeated(standing, record, before)
 
     def _up_to_date(self, standing: Standing) -> Standing:
-        """Return *standing* with a record of the shift set and of the origin of hyperparameters that there are now.
+        """Return *standing* with a newest record that says what the files say now, beside its predictions.
 
-        The predictions are the same; only the means that they enter may be others, or how their settings were found.
+        The predictions are the same; only the means that they enter may be others, or how their settings were found. An
+        earlier record that is valid again becomes the newest.
         """
-        if standing.stored is None or not standing.is_finished or not self._ranks.is_first:
+        record, stored = standing.record, standing.stored
+        if record is None or stored is None or not standing.is_finished or not self._ranks.is_first:
             return standing
         facts = self._facts(standing.place.cell)
-        changed = [name for name, value in facts.items() if getattr(standing.stored, name) != value]
-        if not changed:
+        changed = [name for name, value in facts.items() if getattr(stored, name) != value]
+        newest = self._experiment.newest_record(standing.place)
+        if not changed and newest is not None and newest.sequence == record.sequence:
             return standing
-        record = self._experiment.newest_record(standing.place)
-        assert record is not None
-        self._tell(f"{_named(standing.place)}: recorded again with {', '.join(changed)} of now; nothing is evaluated")
-        return self._repeated(standing, record, standing.stored)
+        what = (
+            f"with {', '.join(changed)} of now" if changed else f"as in record {record.sequence}, which is valid again"
+        )
+        self._tell(f"{_named(standing.place)}: recorded again {what}; nothing is evaluated")
+        return self._repeated(standing, record, stored)
 
     def _repeated(self, standing: Standing, record: Record, before: Evaluation) -> Standing:
         """Record *before*, the evaluation in *record*, as that of this experiment and this shift set."""
@@ -364,11 +369,10 @@ class ExperimentRunner:
         row = replace(
             before,
             experiment=experiment.experiment_name,
-            model=experiment.spec.model,
             copied_from=record.sha256,
             **self._facts(place.cell),
         )
-        publish_record(
+        repeated = publish_record(
             experiment.folder_of_records,
             kind=experiment.kind,
             name=experiment.record_name(place),
@@ -377,13 +381,14 @@ class ExperimentRunner:
             facts=row,
             versions_then=record.versions,
         )
-        return replace(standing, stored=row, versions=record.versions)
+        return replace(standing, record=repeated)
 
     def _facts(self, cell: Cell) -> dict[str, Any]:
         """Return what a record of *cell* says beside its predictions, by the files of now."""
         return {
+            "model": self._experiment.spec.model,
             **asdict(self._experiment.benchmark.shift_set.facts_of(cell.corruption)),
-            **self._experiment.settled.facts,
+            **self._experiment.resolved.facts,
         }
 
     def _fingerprints(self, plan: Plan) -> list[Fingerprint]:
@@ -396,7 +401,7 @@ class ExperimentRunner:
             so_far += [self._manifest(cell) for cell in segment.cells]
             found.append(
                 fingerprint(
-                    experiment.settled.experiment,
+                    experiment.resolved.experiment,
                     seed=plan.seed,
                     model=self._model,
                     code_sha256=code_sha256,
@@ -477,8 +482,11 @@ class ExperimentRunner:
 
     @cached_property
     def _source(self) -> OpenStream | None:
-        folder = self._experiment.source_folder
-        return open_stream([folder], belonging=[self._experiment.belonging(CLEAN)]) if folder else None
+        experiment = self._experiment
+        folder = experiment.source_folder
+        if folder is None:
+            return None
+        return open_stream([folder], belonging=[expected_of(experiment.benchmark, experiment.locations, CLEAN)])
 
     def _leased_device(self) -> AbstractContextManager[torch.device]:
         return leased_device(self._machine.device, self._tell, num_streams=self._machine.streams_per_device)
@@ -496,7 +504,7 @@ class ExperimentRunner:
             benchmark_name=benchmark.file,
             shift_set=benchmark.shift_set,
             experiment_name=experiment_name,
-            settled=self._experiment.settled,
+            resolved=self._experiment.resolved,
             model=self._model,
             image_size=benchmark.image_size_of(experiment_name),
             device=self._ranks.device or self._stack.enter_context(self._leased_device()),

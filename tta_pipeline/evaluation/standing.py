@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tta_pipeline.evaluation.experiment import Place
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, differing
 from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.files import Record
 
 _NUM_NAMED = 3
 _SHOWN_CHARACTERS = 60
@@ -19,12 +20,20 @@ class Standing:
 
     place: Place
     present: Fingerprint
-    stored: Evaluation | None
-    """Newest record of the cell; None if there is none that can be trusted."""
-    versions: Mapping[str, str]
-    """Library versions at the time of the evaluation; they outdate nothing."""
+    record: Record | None
+    """Newest record of the cell with the present fingerprint, or else its newest; None: none can be trusted."""
     problem: str = ""
     """What is wrong with the newest record; empty if nothing is."""
+
+    @property
+    def stored(self) -> Evaluation | None:
+        """The evaluation in the record; None if there is none that can be trusted."""
+        return self.record.evaluation if self.record else None
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Library versions at the time of the evaluation; they outdate nothing."""
+        return self.record.versions if self.record else {}
 
     @property
     def is_finished(self) -> bool:

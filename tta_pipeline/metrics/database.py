@@ -12,8 +12,10 @@ import duckdb
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.asked import Asked, ask
 from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
+from tta_pipeline.metrics.latest import asked_then, mark_latest
 from tta_pipeline.metrics.listing import RecordListing, list_records
 from tta_pipeline.metrics.schema import create_schema, schema_version
 from tta_pipeline.progress import Reporter, quiet
@@ -89,13 +91,29 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
         ) from error
 
 
-def require_current_schema(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
-    """Rebuild `metrics.duckdb` if it exists with another schema version; return notes for the user.
+def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
+    """Publish anew if `metrics.duckdb` has another schema, or benchmark files were edited since; return notes.
 
     Raises:
-        RecordError: see `publish_metrics`.
+        RecordError: the schema is another, and the database cannot be written.
     """
-    return publish_metrics(locations, progress=progress).notes if _what_is_outdated(locations.metrics) else ()
+    is_other_schema = _what_is_outdated(locations.metrics) is not None
+    if not is_other_schema and not _is_asked_anew(locations):
+        return ()
+    try:
+        return publish_metrics(locations, progress=progress).notes
+    except RecordError as error:
+        if is_other_schema:
+            raise
+        return (f"benchmark files were edited since, and what counts is as before that: {error}",)
+
+
+def _is_asked_anew(locations: Locations) -> bool:
+    """Return whether the database is there, and benchmark files ask for something else than when it was published."""
+    if not locations.metrics.exists():
+        return False
+    with open_read_only(locations.metrics) as connection:
+        return asked_then(connection) != ask(locations).sha256
 
 
 @contextmanager
@@ -129,19 +147,20 @@ def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
 
 def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
     notes = _set_wal_aside(locations.metrics)
-    listing = list_records(locations.root)
+    listing, asked = list_records(locations.root), ask(locations)
     why_anew = _what_is_outdated(locations.metrics)
     if locations.metrics.exists() and not why_anew and not rebuild:
         try:
             with _as_it_is(locations.metrics) as connection:
                 changes = compared(connection, listing, locations.root)
+                is_asked_anew = asked_then(connection) != asked.sha256
             if not changes.undone:
-                num_added = _add_to_copy(locations, changes, progress) if changes else 0
+                num_added = _add_to_copy(locations, changes, asked, progress) if changes or is_asked_anew else 0
                 return _publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
             why_anew = changes.undone
         except duckdb.Error as error:
             why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
-    num_added = _make_anew(locations, listing, progress)
+    num_added = _make_anew(locations, listing, asked, progress)
     if why_anew:
         notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
     return _publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
@@ -153,19 +172,23 @@ def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, not
     return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
 
 
-def _add_to_copy(locations: Locations, changes: Changes, progress: Reporter) -> int:
-    """Replace the database by a copy with *changes*; return the number of records added."""
+def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress: Reporter) -> int:
+    """Replace the database by a copy with *changes* and what counts now; return the number of records added."""
     with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
         restamp(connection, changes.restamped)
-        return add_records(connection, locations.root, changes.fresh, progress)
+        num_added = add_records(connection, locations.root, changes.fresh, progress)
+        mark_latest(connection, asked)
+        return num_added
 
 
-def _make_anew(locations: Locations, listing: RecordListing, progress: Reporter) -> int:
+def _make_anew(locations: Locations, listing: RecordListing, asked: Asked, progress: Reporter) -> int:
     """Replace the database by a new one with all records; return their number."""
     with _copy_beside(None, locations.metrics) as copy:
         _create_empty(copy)
         with _connected(copy) as connection:
-            return add_records(connection, locations.root, listing, progress)
+            num_added = add_records(connection, locations.root, listing, progress)
+            mark_latest(connection, asked)
+            return num_added
 
 
 def _create_empty(path: Path) -> None:

@@ -17,7 +17,6 @@ from tta_pipeline.errors import RecordError
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.metrics.listing import Listed, RecordListing
 from tta_pipeline.metrics.rows import Read, Tables, rows_of_records, rows_set_aside
-from tta_pipeline.metrics.schema import CELL
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Reporter
 from tta_pipeline.records.files import file_sha256, parsed, record_bytes
@@ -67,7 +66,6 @@ def add_records(
         report.advance(len(piece))
         if number % _CHECKPOINT_EVERY == 0:
             connection.execute("CHECKPOINT")
-    _mark_latest(connection)
     return num_added
 
 
@@ -156,29 +154,6 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -
 def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[Refused]) -> None:
     if refused:
         _insert(connection, "set_aside", rows_set_aside(refused))
-
-
-def _mark_latest(connection: duckdb.DuckDBPyConnection) -> None:
-    """Mark only the newest evaluation of each cell, so that no query has to search for it.
-
-    No evaluation is marked if a newer record of the folder is set aside: an older one is not the latest.
-    """
-    same_cell = " AND ".join(f"evaluations.{column} = newest.{column}" for column in CELL)
-    connection.execute(
-        f"""
-        UPDATE evaluations SET is_latest = FALSE
-        FROM (SELECT {", ".join(CELL)}, max(sequence) AS sequence FROM evaluations WHERE is_latest
-              GROUP BY ALL HAVING count(*) > 1) AS newest
-        WHERE is_latest AND evaluations.sequence < newest.sequence AND {same_cell}
-        """  # noqa: S608 - the names are ours
-    )
-    connection.execute(
-        """
-        UPDATE evaluations SET is_latest = FALSE
-        FROM (SELECT folder, max(sequence) AS sequence FROM set_aside GROUP BY folder) AS aside
-        WHERE is_latest AND evaluations.folder = aside.folder AND evaluations.sequence < aside.sequence
-        """
-    )
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
+from pydantic_core import from_json
 
+from tta_pipeline.benchmarks.decided import decided_sha256_of
 from tta_pipeline.metrics.listing import Listed, Stamp
 from tta_pipeline.metrics.schema import arrow_schema
 from tta_pipeline.partitions import CLEAN
@@ -66,7 +68,8 @@ def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
     rows = [
         (
-            listed.folder, listed.sequence, record.version, record.run_id, *_facts(record.evaluation),
+            listed.folder, listed.sequence, record.version, record.run_id, _decided(record.evaluation),
+            *_facts(record.evaluation),
             record.evaluation and record.evaluation.conditions, _utc(record.started_at), _as_json(record.versions),
         )
         for listed, record in read
@@ -134,6 +137,12 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
             arrow_schema("tuning_trials"),
         ),
     )  # fmt: skip
+
+
+def _decided(evaluation: Evaluation | None) -> str | None:
+    """Return the hash of what the benchmark file decided of *evaluation*; None where its record does not say."""
+    parts = evaluation.fingerprint_parts if evaluation else None
+    return decided_sha256_of(from_json(parts)) if parts else None
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:

@@ -40,10 +40,17 @@ _FRAME = (
     _Frame("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
            "Version of the record's format; a record of version 1 has no hash to prove it"),
     _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
+    _Frame("decided_sha256", "VARCHAR", "",
+           "Hash of what the benchmark file decided: method, settings, image size, and the cells of the stream up to "
+           "this one; NULL where the record does not say"),
+    _Frame("is_in_file", "BOOLEAN", "",
+           "Whether the present benchmark file asks for it, with this place and these settings; NULL where the file is "
+           "gone or cannot be read, and for evaluations of no file"),
     _Frame("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
-           "Whether no later evaluation of the same experiment, subset, seed, stream, position and cell exists, and no "
-           "later record of its folder is set aside; updated when records are added"),
+           "Whether it is the newest of the same experiment, subset, seed, stream, position and cell that the present "
+           "benchmark file does not exclude, and no later record of its folder is set aside; decided at publication"),
 )  # fmt: skip
+_DECIDED_LATER = ("is_in_file", "is_latest")
 _WHEN = (
     _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
     _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
@@ -148,9 +155,9 @@ def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """Return the types of rows for *table*, whose columns are declared; `is_latest` is left to its default."""
+    """Return the types of rows for *table*, whose columns are declared; some are left to their defaults."""
     (found,) = (each for each in _DECLARED if each.name == table)
-    names = [(frame.name, frame.sql) for frame in found.frame if frame.name != "is_latest"]
+    names = [(frame.name, frame.sql) for frame in found.frame if frame.name not in _DECIDED_LATER]
     names += [(field.name, field.sql) for field in found.fields]
     names += [(frame.name, frame.sql) for frame in found.behind]
     return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])

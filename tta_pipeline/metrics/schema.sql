@@ -6,6 +6,10 @@ CREATE TABLE schema_version (version VARCHAR NOT NULL);
 COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
 COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
 
+CREATE TABLE asked (sha256 VARCHAR NOT NULL);
+COMMENT ON TABLE asked IS 'One row: what the benchmark files asked for when is_latest was decided; after an edit it is decided anew';
+COMMENT ON COLUMN asked.sha256 IS 'Hash of all places and settings that the files had';
+
 CREATE TABLE ingested (
     folder VARCHAR NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),

@@ -3,7 +3,7 @@
 
 CREATE VIEW latest_evaluations AS
 SELECT * EXCLUDE (is_latest) FROM evaluations WHERE is_latest;
-COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed';
+COMMENT ON VIEW latest_evaluations IS 'The newest evaluation of each cell by each experiment, subset and seed, without what the present benchmark file no longer asks for';
 
 -- DuckDB 1.5 cannot read single columns of these views if they have ANTI JOIN.
 CREATE VIEW latest_training_runs AS
@@ -214,6 +214,7 @@ SELECT
         WHEN bool_or(hyperparameters_origin IS NULL) THEN NULL
         ELSE max(hyperparameters_origin)
     END AS hyperparameters,
+    bool_or(is_in_file IS NULL) AS without_file,
     bool_or(generated) AS generated
 FROM cells
 GROUP BY ALL;
@@ -227,6 +228,7 @@ COMMENT ON COLUMN experiment_seeds.mean_nll IS 'Mean over cells of the negative 
 COMMENT ON COLUMN experiment_seeds.mean_brier IS 'Mean over cells of the Brier score';
 COMMENT ON COLUMN experiment_seeds.mean_ece IS 'Mean over cells of the expected calibration error';
 COMMENT ON COLUMN experiment_seeds.hyperparameters IS 'As in leaderboard';
+COMMENT ON COLUMN experiment_seeds.without_file IS 'As in leaderboard';
 COMMENT ON COLUMN experiment_seeds.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW leaderboard AS
@@ -259,6 +261,7 @@ SELECT
         WHEN bool_or(hyperparameters IS NULL) THEN NULL
         ELSE max(hyperparameters)
     END AS hyperparameters,
+    bool_or(without_file) AS without_file,
     bool_or(whole_seeds.generated) AS generated
 FROM whole_seeds
 LEFT JOIN (
@@ -285,6 +288,7 @@ COMMENT ON COLUMN leaderboard.data_wait_share IS
 COMMENT ON COLUMN leaderboard.forwards_per_sample IS 'num_forwards / num_samples';
 COMMENT ON COLUMN leaderboard.backwards_per_sample IS 'num_backwards / num_samples';
 COMMENT ON COLUMN leaderboard.hyperparameters IS 'published: exactly a preset of the method''s authors; tuned (held-out): a preset but for what tuning chose on shifts that are not reported; set by hand: anything else, in any cell; NULL if cells are of older records';
+COMMENT ON COLUMN leaderboard.without_file IS 'Whether no benchmark file says now what counts: it is gone, cannot be read, or never was; the results are as they were evaluated';
 COMMENT ON COLUMN leaderboard.num_diverged IS 'Number of evaluations with a broken model, as defined by diverged';
 
 CREATE VIEW shift_set_means AS

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.shards.manifest import file_sha256
+from tta_pipeline.files import file_sha256
 
 _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import ManifestError, RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.records.evaluation import Evaluation

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from datetime import date
 
+from tta_pipeline.files import file_sha256
 from tta_pipeline.json_values import Json, JsonObject
 from tta_pipeline.publishing.data_set import GENERATED, DataSet
 from tta_pipeline.publishing.published_cell import PublishedCell
-from tta_pipeline.shards.manifest import SAMPLES_FILE, file_sha256
+from tta_pipeline.shards.manifest import SAMPLES_FILE
 
 _CONTEXT: JsonObject = {
     "@language": "en",

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.files import published_folder
+from tta_pipeline.files import file_sha256, published_folder
 from tta_pipeline.progress import Reporter
 from tta_pipeline.publishing.card import CLASSES_FILE, CROISSANT_FILE, PREVIEW_FILE, SUMS_FILE, card
 from tta_pipeline.publishing.croissant import croissant
 from tta_pipeline.publishing.data_set import DataSet
 from tta_pipeline.publishing.preview import preview_png
 from tta_pipeline.publishing.published_cell import PublishedCell
-from tta_pipeline.shards.manifest import VERIFIED_FILE, file_sha256
+from tta_pipeline.shards.manifest import VERIFIED_FILE
 from tta_pipeline.shards.transformation import transform_shard_set
 
 CARD_FILE = "README.md"

@@ -7,13 +7,14 @@ have comparable speeds all follow from this module. Reading records does not nee
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter, le
 from typing import Annotated, Any, NamedTuple, Self
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.json_values import JsonObject
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.records.declared import (
     FORBIDDING,
     Apart,
@@ -27,6 +28,8 @@ from tta_pipeline.records.declared import (
 
 PUBLISHED, TUNED, BY_HAND = "published", "tuned (held-out)", "set by hand"
 """Where hyperparameters come from."""
+WITHOUT_FILE = "own"
+"""Protocol of an evaluation that no benchmark file describes: what the method has seen before is unknown."""
 METRICS_VERSION = 2
 """Version of the metrics; 1 had only error and ece, and both have the same values in 2."""
 _SAME = 1e-9
@@ -242,7 +245,11 @@ class Evaluation:
         str | None, Column("Parts of the fingerprint, by name; NULL in older records", sql="JSON")
     ]
     copied_from: Annotated[
-        str | None, Column("sha256 of the record that this one repeats after its experiment was renamed; else NULL")
+        str | None,
+        Column(
+            "sha256 of the record that this one repeats without another evaluation, since its experiment or model was "
+            "renamed, its shift set changed, or the file says again what it said then; else NULL"
+        ),
     ]
     manifest_sha256: Annotated[str, Column("sha256 of the manifest of the shard set that was read")]
     num_images: Annotated[
@@ -475,6 +482,12 @@ class Evaluation:
             return None
         values = ((name, getattr(self, name)) for name in ALIKE)
         return ", ".join(f"{name} {value}" for name, value in values if value is not None)
+
+
+def mean_error(rows: Sequence[Evaluation]) -> float:
+    """Return the mean over the cells that enter the mean of their set, as in the leaderboard; over all if none does."""
+    counted = [row for row in rows if row.in_mean is not False and row.corruption != CLEAN.corruption] or rows
+    return sum(row.error for row in counted) / len(counted)
 
 
 class Rule(NamedTuple):

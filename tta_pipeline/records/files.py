@@ -25,6 +25,7 @@ import platform
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -146,6 +147,14 @@ def latest_record(results: Path, *, kind: str, name: str) -> Record | None:
     """
     number = _last_number(results / kind / name)
     return read_record(results / kind / name / file_name(number)) if number else None
+
+
+def earlier_records(results: Path, *, kind: str, name: str) -> Iterator[Record]:
+    """Yield the records of *name* before the newest, the latest first; damaged and foreign ones are left out."""
+    folder = results / kind / name
+    for number in reversed(numbers(folder)[:-1]):
+        with suppress(RecordError):  # reported when records are published
+            yield read_record(folder / file_name(number))
 
 
 def latest_evaluation(results: Path, name: str) -> Evaluation | None:

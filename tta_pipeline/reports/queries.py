@@ -3,14 +3,14 @@
 LEADERBOARD = """
 SELECT experiment, generated, model, method, hyperparameters, protocol, subset, num_cells, num_runs, mean_error,
        sd_error, mean_error_at_5, clean_error, mce, mean_ece, 1000 / images_per_s AS ms_per_image, forwards_per_sample,
-       backwards_per_sample, num_diverged
+       backwards_per_sample, num_diverged, without_file
 FROM leaderboard WHERE benchmark = ? AND shift_set = ? ORDER BY subset, num_cells DESC, mean_error, experiment
 """
 
 ALL_LEADERBOARDS = """
 SELECT benchmark, shift_set, generated, experiment, hyperparameters, subset, num_cells, num_runs, mean_error, sd_error,
        mean_error_at_5, clean_error, mce, relative_mce, mean_top5_error, mean_nll, mean_ece, images_per_s,
-       forwards_per_sample, backwards_per_sample, num_diverged
+       forwards_per_sample, backwards_per_sample, num_diverged, without_file
 FROM leaderboard ORDER BY benchmark, shift_set, subset, num_cells DESC, mean_error, experiment
 """
 
@@ -29,12 +29,9 @@ ORDER BY benchmark, shift_set, experiment, subset, seed, stream, position, corru
 
 RUNS = "SELECT DISTINCT run_id FROM evaluations WHERE starts_with(run_id, ?) ORDER BY run_id"
 
-# An experiment whose subset was changed has results on both subsets: the newer subset counts.
 CELL_ERRORS = """
 SELECT experiment, corruption, severity, error, generated
 FROM cell_errors
-SEMI JOIN (SELECT benchmark, shift_set, experiment, max_by(subset, started_at) AS subset
-           FROM latest_evaluations GROUP BY ALL) USING (benchmark, shift_set, experiment, subset)
 WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean' ORDER BY experiment, shift_position, severity
 """
 
@@ -50,8 +47,6 @@ CALIBRATION = """
 SELECT experiment, bin, sum(num_samples) AS num_samples, sum(confidence_sum) / sum(num_samples) AS confidence,
        sum(num_correct) / sum(num_samples) AS accuracy, bool_or(generated) AS generated
 FROM calibration_bins
-SEMI JOIN (SELECT benchmark, shift_set, experiment, max_by(subset, started_at) AS subset
-           FROM latest_evaluations GROUP BY ALL) USING (benchmark, shift_set, experiment, subset)
 WHERE benchmark = ? AND shift_set = ? AND corruption <> 'clean'
 GROUP BY ALL HAVING sum(num_samples) > 0 ORDER BY experiment, bin
 """

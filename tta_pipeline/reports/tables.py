@@ -96,6 +96,7 @@ _OBVIOUS: Mapping[str, object] = {
     "num_runs": 1,
     "num_diverged": 0,
     "generated": False,
+    "without_file": False,
 }
 
 

@@ -7,8 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.partitions import CLEAN, WHOLE
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record

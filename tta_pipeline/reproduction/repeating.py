@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import differing
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner

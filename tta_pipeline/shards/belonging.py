@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.json_values import JsonObject
 from tta_pipeline.labels.class_map import pinned_class_map
 from tta_pipeline.locations import CLASS_MAPS, Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
@@ -28,19 +29,17 @@ class Belonging:
     cell: Cell | None = None
     benchmark: str | None = None
     class_map_sha256: str | None = None
+    encoding: JsonObject | None = None
+    """What is done to images, as in `StoredEncoding`; nothing is said of what is not done."""
+    order: tuple[str, int] | None = None
+    """Order of the samples, and its seed."""
+    recipe: JsonObject | None = None
+    """Settings with which images are made here; sets of earlier versions do not say."""
+    source_version: str | None = None
 
     def problems(self, facts: "SetFacts") -> tuple[str, ...]:
         """Return every difference between *facts* and what is expected."""
-        pairs = (
-            ("cell", facts.cell.key, self.cell and self.cell.key),
-            ("benchmark", facts.benchmark, self.benchmark),
-            ("class map", facts.class_map_sha256, self.class_map_sha256),
-        )
-        return tuple(
-            f"found {name} {found}; expected {expected}"
-            for name, found, expected in pairs
-            if expected is not None and found != expected
-        )
+        return (*self._of_place(facts), *self._of_settings(facts))
 
     def require(self, facts: "SetFacts", path: Path) -> None:
         """Refuse *facts*, read from *path*, that are not as expected.
@@ -48,11 +47,41 @@ class Belonging:
         Raises:
             ManifestError: *facts* differ from what is expected.
         """
-        if problems := self.problems(facts):
+        if problems := self._of_place(facts):
             raise ManifestError(
                 f"{path}: {'; '.join(problems)}. Its folder was moved, swapped or copied: move it back, or "
                 "materialize tar_shards and shard_manifest of this cell again"
             )
+        if problems := self._of_settings(facts):
+            raise ManifestError(
+                f"{path}: {'; '.join(problems)}, as the benchmark file says now: materialize tar_shards, "
+                "shard_manifest and any transformed_shards of this cell again, or take the edit of the file back"
+            )
+
+    def _of_place(self, facts: "SetFacts") -> tuple[str, ...]:
+        return _differing(
+            ("cell", facts.cell.key, self.cell and self.cell.key),
+            ("benchmark", facts.benchmark, self.benchmark),
+            ("class map", facts.class_map_sha256, self.class_map_sha256),
+        )
+
+    def _of_settings(self, facts: "SetFacts") -> tuple[str, ...]:
+        encoding = facts.encoding.model_dump(mode="json", exclude_none=True)
+        return _differing(
+            ("images with", encoding, self.encoding),
+            ("samples in the order", (facts.order.name, facts.order.seed), self.order),
+            ("images made with", facts.source.recipe, self.recipe if facts.source.recipe else None),
+            ("source version", facts.source.version, self.source_version),
+        )
+
+
+def _differing(*facts: tuple[str, object, object]) -> tuple[str, ...]:
+    """Return a sentence for each of *facts*, a name, what was found and what is expected, in which these differ."""
+    return tuple(
+        f"found {name} {found}; expected {expected}"
+        for name, found, expected in facts
+        if expected is not None and found != expected
+    )
 
 
 ANYTHING = Belonging()

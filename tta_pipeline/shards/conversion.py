@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from pydantic import JsonValue
+
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
 from tta_pipeline.benchmarks.shards import ShardSettings
@@ -50,6 +52,8 @@ class Conversion:
     source: Source
     source_kind: str
     generated: bool
+    recipe: dict[str, JsonValue] | None = None
+    """See `SourceFacts.recipe`."""
     benchmark_name: str
     class_map: ClassMap
     settings: Callable[[Cell], ShardSettings]
@@ -84,6 +88,7 @@ class Conversion:
             benchmark_name=self.benchmark_name,
             source_kind=self.source_kind,
             generated=self.generated,
+            recipe=self.recipe,
         )
 
 
@@ -181,6 +186,7 @@ def benchmark_conversion(benchmark: Benchmark, locations: Locations, progress: R
         source=source,
         source_kind=benchmark.source.kind,
         generated=benchmark.is_generated,
+        recipe=benchmark.source.recipe,
         benchmark_name=benchmark.name,
         class_map=benchmark_class_map(benchmark, locations, source),
         settings=benchmark.settings_of,

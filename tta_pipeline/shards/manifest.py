@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import file_sha256, write_atomically
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
@@ -82,6 +82,8 @@ class SourceFacts(Section):
     kind: str
     generated: bool
     """Whether the images were made here; results on them are not those of a published data set."""
+    recipe: dict[str, JsonValue] | None = None
+    """Settings with which the images were made here; None if they were not, and in older shard sets."""
     version: str
     """Digest of the source's listing."""
     num_images: Count
@@ -175,7 +177,8 @@ class Manifest(SetFacts):
 
     def encoded(self) -> bytes:
         """Return the bytes of `manifest.json`: without time or machine, and the same for the same set."""
-        content = self.model_dump(mode="json", exclude=None if self.files else {"files"})
+        unsaid = {"files": not self.files, "source": {"recipe"} if self.source.recipe is None else False}
+        content = self.model_dump(mode="json", exclude={name: what for name, what in unsaid.items() if what})
         return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
     @cached_property
@@ -410,12 +413,6 @@ def read_record(path: Path, kind: type[Record]) -> Record:
 def keys_sha256(keys: list[str]) -> str:
     """Return the hash of sample keys in their order."""
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file_bytes(path: Path) -> bytes:

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
+from tta_pipeline.files import file_sha256
 from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
 from tta_pipeline.shards.completion import completed
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, file_sha256, present_shards
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, present_shards
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

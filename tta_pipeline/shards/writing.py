@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
 from tta_pipeline.files import advice, published_folder
@@ -18,12 +20,12 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import Workers
 from tta_pipeline.progress import Progress
 from tta_pipeline.shards.encoding import encoder, stored_extension
+from tta_pipeline.shards.expected import encoding_of
 from tta_pipeline.shards.manifest import (
     WRITER_FILE,
     ShardFacts,
     SkippedImage,
     SourceFacts,
-    StoredEncoding,
     StoredOrder,
     WriterRecord,
     keys_sha256,
@@ -34,7 +36,6 @@ from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, write_shard
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
-from tta_pipeline.source_code import source_sha256
 from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
 
 WRITER_VERSION = "2"
@@ -48,6 +49,8 @@ class Target:
     benchmark_name: str
     source_kind: str
     generated: bool = False
+    recipe: dict[str, JsonValue] | None = None
+    """See `SourceFacts.recipe`."""
 
 
 def fingerprint(target: Target, source_version: str, class_map: ClassMap, settings: ShardSettings) -> str:
@@ -58,7 +61,7 @@ def fingerprint(target: Target, source_version: str, class_map: ClassMap, settin
         source_version,
         class_map.sha256,
         settings.decisive(),
-        _encoding(settings).function_sha256,
+        encoding_of(settings).function_sha256,
     ]
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
@@ -120,7 +123,7 @@ def write_shards(
                 order=StoredOrder(
                     name=settings.order, seed=settings.seed, sha256=keys_sha256([member.key for member in members])
                 ),
-                encoding=_encoding(settings),
+                encoding=encoding_of(settings),
                 shards=tuple(
                     ShardFacts(
                         name=shard.name,
@@ -204,6 +207,7 @@ def _chosen(
     facts = SourceFacts(
         kind=target.source_kind,
         generated=target.generated,
+        recipe=target.recipe,
         version=version,
         num_images=len(listing.images),
         num_hidden=listing.num_hidden,
@@ -299,20 +303,6 @@ def _names_in(folder: Path) -> frozenset[str]:
         return frozenset(shard.name for shard in read_record(folder / WRITER_FILE, WriterRecord).shards)
     except ManifestError:
         return frozenset()
-
-
-def _encoding(settings: ShardSettings) -> StoredEncoding:
-    if not settings.changes_images:
-        return StoredEncoding()
-    quality = settings.quality if settings.format == "raw" else None
-    return StoredEncoding(
-        format=settings.format,
-        resize=settings.resize,
-        center_crop=settings.center_crop,
-        quality=quality,
-        function=settings.function,
-        function_sha256=source_sha256(settings.function) if settings.function else None,
-    )
 
 
 def _unwritable(target: Path, listing: Listing, error: OSError) -> ShardError:

@@ -7,11 +7,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
-from tta_pipeline.evaluation.experiment import ExperimentResults, Place
+from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.partitions import Cell
 from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.shards.belonging import belonging_of
 from tta_pipeline.shards.manifest import ShardSet, keys_sha256
 
 
@@ -30,7 +32,7 @@ class CellSamples:
         Raises:
             ManifestError: they cannot be read, or belong to something else.
         """
-        shard_set = ShardSet.open(results.folder(cell), results.belonging(cell))
+        shard_set = ShardSet.open(results.folder(cell), belonging_of(results.locations, results.benchmark.name, cell))
         rank = np.empty(len(shard_set.index), np.int64)
         rank[np.argsort(np.array(shard_set.index.keys), kind="stable")] = np.arange(len(rank))
         return cls(shard_set=shard_set, rank=rank)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from tta_pipeline.errors import SourceError
 from tta_pipeline.files import published_folder, write_atomically
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Section
@@ -21,6 +22,7 @@ from tta_pipeline.sources.generator import GENERATOR_VERSION, SUFFIXES, Encoding
 IMAGE_SIZE = 32
 """Height and width of the enlarged digits, in pixels."""
 NUM_CLASSES = 10
+_SUFFIXES = tuple(suffix.lower() for suffix in SUFFIXES)
 
 
 class DigitsSettings(Section):
@@ -86,9 +88,33 @@ def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
         return None  # damaged or from an older version: the images are then made again
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawnDigits(FolderTree):
+    """The drawn digits of a benchmark."""
+
+    settings: DigitsSettings
+    """What they must be drawn with."""
+    suffixes: tuple[str, ...] = _SUFFIXES
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of the listing of *cell*.
+
+        Raises:
+            SourceError: the images were drawn with other settings.
+        """
+        drawn = generated_cell(self.root, cell)
+        if drawn is not None and drawn.settings != self.settings:
+            raise SourceError(
+                f"{self.root / cell.path} was drawn with {drawn.settings.model_dump()}; expected "
+                f"{self.settings.model_dump()} as the benchmark file says now: materialize source_split of this cell "
+                "again"
+            )
+        return super().version(cell)
+
+
 def digit_tree(root: Path, cells: tuple[Cell, ...]) -> FolderTree:
     """Return the source that reads what was generated for *cells* under *root*."""
-    return FolderTree(root=root, cells=cells, suffixes=tuple(suffix.lower() for suffix in SUFFIXES))
+    return FolderTree(root=root, cells=cells, suffixes=_SUFFIXES)
 
 
 def _record_path(root: Path, cell: Cell) -> Path:

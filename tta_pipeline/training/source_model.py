@@ -33,7 +33,7 @@ from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.records.files import latest_record
 from tta_pipeline.records.training import TrainingRun
 from tta_pipeline.shards import ordering
-from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.streaming.device import pins_memory
 from tta_pipeline.streaming.loose_files import LooseFiles
@@ -73,7 +73,7 @@ class SourceTraining:
         Raises:
             ManifestError: they are missing, or not those of the manifest.
         """
-        belonging = belonging_of(self.locations, self.benchmark.name, cell)
+        belonging = expected_of(self.benchmark, self.locations, cell)
         shard_set = ShardSet.open(self.locations.shards(self.benchmark.name, cell), belonging)
         shard_set.require_intact()
         return shard_set

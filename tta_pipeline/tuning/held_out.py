@@ -3,11 +3,11 @@
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning import Tuning
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
-from tta_pipeline.evaluation.tuned import require_held_out
 from tta_pipeline.locations import Locations
 from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
-from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.records.resolved import require_held_out
+from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
 from tta_pipeline.tuning.grid import Combination, trial_name
 
@@ -93,7 +93,7 @@ def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Lo
 
 def _manifest(benchmark: Benchmark, cell: Cell, locations: Locations) -> Manifest:
     folder = locations.shards(benchmark.name, cell)
-    return read_manifest(folder, belonging_of(locations, benchmark.name, cell))
+    return read_manifest(folder, expected_of(benchmark, locations, cell))
 
 
 def _contents(manifest: Manifest) -> tuple[str, ...]:

@@ -1,13 +1,21 @@
 """Dagster is told of what was made without it, from files."""
 
+import json
+import shutil
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
-from tta_pipeline.assets.catching_up import catch_up
+from tta_pipeline.assets.catching_up import _evaluated, catch_up
+from tta_pipeline.assets.evaluation import _of_stream
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.definitions import build_definitions
+from tta_pipeline.locations import Locations
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
+from tta_pipeline_tests.evaluation.small import SEVERITY_5, evaluated, results_of
 
 KEYS = tuple(cell.key for cell in SMALL_CELLS)
 PIECES = (
@@ -62,6 +70,22 @@ def test_what_has_no_partitions_is_told_too(told, asset: str):
     key = dg.AssetKey(["small", *asset.split("/")])
 
     assert version(run, key) == version(empty, key) is not None
+
+
+def test_the_error_of_a_stream_is_the_one_that_a_run_shows(sweep: Project, tmp_path: Path):
+    """Clean images that a stream returns to enter no mean, whoever tells Dagster of it."""
+    locations = Locations(root=tmp_path)
+    shutil.copytree(sweep.locations.root / "small", tmp_path / "small", ignore=shutil.ignore_patterns("results"))
+    protocol = {"shift": "continual", "clean": "after_each"}
+    own = results_of(locations, protocol=protocol, subset={"first": 32})
+    rows = [Evaluation.from_facts(json.loads(json.dumps(facts))) for facts in evaluated(own, SEVERITY_5)]
+
+    made = _evaluated(own.benchmark, locations, "own", SEVERITY_5.key)
+
+    assert made is not None
+    shifted = [row.error for row in rows if row.corruption != "clean"]
+    assert len(shifted) < len(rows)
+    assert sum(shifted) / len(shifted) == made.metadata["error"] == _of_stream(rows)["error"]
 
 
 def version(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str | None = None) -> str:

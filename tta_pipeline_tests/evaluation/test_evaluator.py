@@ -11,9 +11,9 @@ from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.evaluation.tuned import as_in_file
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.records.resolved import as_in_file
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.streaming.reader import Stream
@@ -42,7 +42,7 @@ def evaluator(
         benchmark_name="test",
         shift_set=shipped_sets()["imagenet_c"],
         experiment_name="own",
-        settled=as_in_file(Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes)),
+        resolved=as_in_file(Experiment(**{"model": "small", "method": method, "batch_size": 6} | changes)),
         model=LoadedModel(
             name="small",
             make_network=make,

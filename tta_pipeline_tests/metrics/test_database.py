@@ -10,7 +10,7 @@ import pytest
 
 from tta_pipeline.errors import RecordError
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current_schema
+from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current
 from tta_pipeline.records.files import latest_record, publish_record, read_record, record_paths
 from tta_pipeline_tests.conftest import Project
 from tta_pipeline_tests.metrics.made import made_environment, with_error
@@ -20,7 +20,8 @@ TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "shards
 
 @pytest.fixture
 def locations(sweep: Project, tmp_path: Path) -> Locations:
-    """A copy of the sweep's records, without a database."""
+    """A copy of the sweep's records and benchmark file, without a database."""
+    shutil.copytree(sweep.locations.benchmark_files, tmp_path / "benchmarks")
     for path in record_paths(sweep.locations.root):
         copy = tmp_path / path.relative_to(sweep.locations.root)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -158,12 +159,12 @@ def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Loc
         connection.execute("UPDATE schema_version SET version = '3'")
         connection.execute("DELETE FROM evaluations")
 
-    (note,) = require_current_schema(locations)
+    (note,) = require_current(locations)
 
     assert "had schema 3; expected" in note
     assert f"rebuilt from the {len(before['ingested'])} records" in note
     assert before == rows(locations.metrics)
-    assert () == require_current_schema(locations)
+    assert () == require_current(locations)
 
 
 def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):

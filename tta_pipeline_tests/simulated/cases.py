@@ -17,11 +17,11 @@ from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
-from tta_pipeline.evaluation.tuned import as_in_file
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.progress import Progress, quiet
+from tta_pipeline.records.resolved import as_in_file
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shifts.loading import shipped_sets
@@ -101,7 +101,7 @@ class Case(NamedTuple):
             benchmark_name="test",
             shift_set=shipped_sets()["imagenet_c"],
             experiment_name="own",
-            settled=as_in_file(self.experiment),
+            resolved=as_in_file(self.experiment),
             model=_model(self.experiment),
             image_size=IMAGE_SIZE,
             device=self.device,

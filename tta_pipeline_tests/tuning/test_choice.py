@@ -8,10 +8,10 @@ import pytest
 
 from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
-from tta_pipeline.evaluation.tuned import as_in_file, settled
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import read_record
+from tta_pipeline.records.resolved import as_in_file, resolve_experiment
 from tta_pipeline.tuning.held_out import require_tunable
 from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
 from tta_pipeline_tests.metrics.made import evaluation_facts
@@ -29,7 +29,7 @@ def locations(tmp_path: Path) -> Locations:
 def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
     """What was not searched stays as it is."""
     record = chosen(locations)
-    found = settled(benchmark_of(), "tent_tuned", locations)
+    found = resolve_experiment(benchmark_of(), "tent_tuned", locations)
     facts = json.loads(found.tuning)
 
     assert (0.02, "adam") == (found.experiment.configured().lr, found.experiment.configured().optimizer)
@@ -62,13 +62,13 @@ def test_a_hand_beside_the_tuning_is_seen(locations: Locations):
     chosen(locations)
     text = TUNED.replace("tuned: tent,", "tuned: tent, hyperparameters: {steps: 3},")
 
-    assert "set by hand" == settled(benchmark_of(text), "tent_tuned", locations).origin
+    assert "set by hand" == resolve_experiment(benchmark_of(text), "tent_tuned", locations).origin
 
 
 def test_without_a_choice_nothing_is_evaluated(locations: Locations):
     """The message is the command."""
     with pytest.raises(EvaluationError, match="tta-pipeline tune small tent"):
-        settled(benchmark_of(), "tent_tuned", locations)
+        resolve_experiment(benchmark_of(), "tent_tuned", locations)
 
 
 def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Locations):
@@ -77,7 +77,7 @@ def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Lo
     text = TUNED.replace("corruptions: [gaussian_noise, contrast]", "corruptions: [gaussian_noise, spatter]")
 
     with pytest.raises(EvaluationError, match=r"chose hyperparameters on spatter; expected shifts .* speckle_noise"):
-        settled(benchmark_of(text), "tent_tuned", locations)
+        resolve_experiment(benchmark_of(text), "tent_tuned", locations)
 
 
 def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, locations: Locations):
@@ -85,12 +85,12 @@ def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, l
     (tmp_path / "light.shifts.yaml").write_text(OWN_SET)
     (tmp_path / "small.yaml").write_text(TUNED.replace("title:", "shift_set: light\ntitle:"))
     chosen(locations, cell="fog|5", shift_set="light", held_out=("fog", "snow"))
-    before = settled(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
+    before = resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
     (tmp_path / "light.shifts.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
 
     assert "tuned (held-out)" == before.origin
     with pytest.raises(EvaluationError, match="chose hyperparameters on fog"):
-        settled(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
+        resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
 
 
 def test_a_choice_for_another_method_is_refused(locations: Locations):
@@ -98,7 +98,7 @@ def test_a_choice_for_another_method_is_refused(locations: Locations):
     chosen(locations, method="eata")
 
     with pytest.raises(EvaluationError, match="a choice for method eata; expected one for tent"):
-        settled(benchmark_of(), "tent_tuned", locations)
+        resolve_experiment(benchmark_of(), "tent_tuned", locations)
 
 
 def test_no_record_of_a_tuning_has_reported_cells(locations: Locations):

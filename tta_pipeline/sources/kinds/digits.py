@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Seed
@@ -12,6 +12,7 @@ from tta_pipeline.sources.kinds.made_here import MadeHere
 from tta_pipeline.sources.kinds.section import SourceContext
 
 if TYPE_CHECKING:
+    from tta_pipeline.sources.digits import DigitsSettings
     from tta_pipeline.sources.listing import Source
 
 
@@ -47,11 +48,28 @@ class DigitsSource(MadeHere):
         """Whether there are images to train source models on: always."""
         return True
 
-    def open(self, at: SourceContext) -> "Source":
-        """Return the digits that have been drawn."""
-        from tta_pipeline.sources.digits import digit_tree
+    @property
+    def settings(self) -> "DigitsSettings":
+        """Settings with which the digits are drawn."""
+        from tta_pipeline.sources.digits import DigitsSettings
 
-        return digit_tree(at.generated_root, (*at.cells, CLEAN, TRAIN))
+        return DigitsSettings(
+            seed=self.seed,
+            num_test=self.num_test,
+            severity_table=self.severity_table,
+            jpeg_quality=self.stored_quality,
+        )
+
+    @property
+    def recipe(self) -> dict[str, JsonValue]:
+        """Every setting that decides a byte of the images."""
+        return self.settings.model_dump(mode="json")
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the digits that have been drawn, which must be drawn as this section says."""
+        from tta_pipeline.sources.digits import DrawnDigits
+
+        return DrawnDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
 
     def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere
         """Return nothing: the digits are drawn here."""

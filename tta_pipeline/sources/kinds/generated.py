@@ -9,7 +9,6 @@ from pydantic import Field
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.processes import MOST_PROCESSES
-from tta_pipeline.sections import Seed
 from tta_pipeline.shifts.loading import shipped_sets
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.clean import Clean, CleanImages, with_sets
@@ -36,8 +35,6 @@ class GeneratedSource(MadeHere):
     """The uncorrupted images."""
     train: Clean | None = None
     """The images to train source models on."""
-    seed: Seed = 0
-    """Seed of the corruptions."""
     jobs: int = Field(default=1, ge=1, le=MOST_PROCESSES)
     """Number of processes that generate images."""
 

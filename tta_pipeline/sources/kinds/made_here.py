@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from tta_pipeline.corruptions.constants import PARAMETERS, SEVERITIES
 from tta_pipeline.partitions import Cell
+from tta_pipeline.sections import Seed
 from tta_pipeline.shifts.shift_set import ShiftSet
 from tta_pipeline.sources.kinds.section import ImagesSection
 
@@ -21,6 +22,8 @@ class MadeHere(ImagesSection):
     two."""
     jpeg_quality: int | None = Field(default=None, ge=1, le=100)
     """Quality of images stored as jpeg; by default 85, as the authors used."""
+    seed: Seed = 0
+    """Seed of the corruptions."""
     is_generated: ClassVar[bool] = True
 
     @model_validator(mode="after")
@@ -45,6 +48,18 @@ class MadeHere(ImagesSection):
                 f"severities has {', '.join(map(str, odd))}, for which {self.severity_table} has no constants; "
                 f"expected some of {', '.join(map(str, SEVERITIES))}"
             )
+
+    @property
+    def recipe(self) -> dict[str, JsonValue]:
+        """Every setting that decides a byte of the images, beside the clean ones that they are made of."""
+        from tta_pipeline.sources.generator import GENERATOR_VERSION
+
+        return {
+            "generator_version": GENERATOR_VERSION,
+            "severity_table": self.severity_table,
+            "seed": self.seed,
+            "jpeg_quality": self.stored_quality,
+        }
 
     @property
     def stored_quality(self) -> int | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from pydantic import JsonValue
+
 from tta_pipeline.errors import SourceError
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
@@ -57,6 +59,11 @@ class SourceSection(Section, ABC):
     """What `clean` can be, in words; empty: there is no such field to fill in."""
     train_layout: ClassVar[str] = clean_layout
     """What `train` can be, in words."""
+
+    @property
+    def recipe(self) -> dict[str, JsonValue] | None:
+        """Every setting that decides a byte of the images that this project makes; None if it makes none."""
+        return None
 
     @property
     def is_remote(self) -> bool:

@@ -21,7 +21,7 @@ class OriginFacts(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled:
+class ResolvedExperiment:
     """An experiment with the hyperparameters that it is evaluated with."""
 
     experiment: Experiment
@@ -37,7 +37,7 @@ class Settled:
         return {"hyperparameters_origin": self.origin, "tuning": self.tuning}
 
 
-def settled(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Settled:
+def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
     """Return the experiment with chosen values in place of its own, if it uses any.
 
     Raises:
@@ -56,16 +56,16 @@ def settled(benchmark: Benchmark, experiment_name: str, locations: Locations) ->
             f"tta-pipeline tune {benchmark.name} {tuned_as}"
         )
     with_choice = _with(experiment, run)
-    return Settled(
+    return ResolvedExperiment(
         experiment=with_choice,
         origin=origin_of(with_choice, tuple(run.values)),
         tuning=_as_json(run, record),
     )
 
 
-def as_in_file(experiment: Experiment) -> Settled:
+def as_in_file(experiment: Experiment) -> ResolvedExperiment:
     """Return *experiment* with the hyperparameters that its file has."""
-    return Settled(experiment=experiment, origin=origin_of(experiment), tuning=None)
+    return ResolvedExperiment(experiment=experiment, origin=origin_of(experiment), tuning=None)
 
 
 def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:

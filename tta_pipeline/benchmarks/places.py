@@ -1,0 +1,30 @@
+"""The places of a benchmark's results: each cell in each segment of each stream, and the name of its records."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.streams import Plan, Segment
+from tta_pipeline.partitions import Cell
+
+
+class Place(NamedTuple):
+    """A cell in a segment of a stream; each place has its own records."""
+
+    plan: Plan
+    segment: Segment
+    cell: Cell
+
+
+def places_of(plan: Plan) -> Iterator[Place]:
+    """Yield each cell of *plan*, in order."""
+    return (Place(plan, segment, cell) for segment in plan.segments for cell in segment.cells)
+
+
+def record_name(experiment_name: str, experiment: Experiment, place: Place) -> str:
+    """Return the name of the records of *place* in *experiment*, if it is called *experiment_name*."""
+    folders = [experiment_name, *([f"seed-{place.plan.seed}"] if experiment.seeds else [])]
+    name = f"{place.cell.corruption}-{place.cell.severity}"
+    if isinstance(place.plan.key, Cell):
+        return "/".join([*folders, name])
+    return "/".join([*folders, place.plan.key.key, f"{place.segment.position:03d}-{name}"])

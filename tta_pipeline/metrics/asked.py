@@ -1,0 +1,153 @@
+"""What the present benchmark files ask for: which places of results there are, and what the files decide of each.
+
+A result whose place or settings the file no longer has is on disk, and enters no mean. Where the file is gone or cannot
+be read, nothing is known: its results stay as they are.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.decided import decided_sha256s, parts_of_file
+from tta_pipeline.benchmarks.loading import Loaded, load_all
+from tta_pipeline.benchmarks.models import AnyModel
+from tta_pipeline.benchmarks.places import Place, record_name
+from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.json_values import JsonObject
+from tta_pipeline.locations import Locations
+from tta_pipeline.records.resolved import resolve_experiment
+
+
+class AskedPlace(NamedTuple):
+    """One place of results; None where the file does not state a fact."""
+
+    folder: str
+    """Folder of its records, relative to the data root."""
+    shift_set: str
+    model: str
+    decided_sha256: str
+    """See `decided_sha256s`."""
+    weights_sha256: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+
+class Group(NamedTuple):
+    """An experiment by the folders of its records."""
+
+    benchmark: str
+    part: str
+    """Shift set, if the folder of its results has one; else empty."""
+    experiment: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What all benchmark files together ask for."""
+
+    places: tuple[AskedPlace, ...]
+    readable: frozenset[str]
+    """Benchmark files that can be read, by name."""
+    faulty: tuple[Group, ...]
+    """What is left out of them: an experiment, or with an empty name all experiments of a shift set or file."""
+
+    def knows(self, group: Group) -> bool:
+        """Return whether the files say what *group* is now; if not, its file, or its part of it, cannot be read."""
+        return group.benchmark in self.readable and not any(_covers(fault, group) for fault in self.faulty)
+
+    def table(self) -> pa.Table:
+        """Return the places in columns."""
+        columns: Mapping[str, list[object]] = {
+            name: [place[number] for place in self.places] for number, name in enumerate(AskedPlace._fields)
+        }
+        return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in columns.items()})
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all of it: while it is the same, what counts is the same."""
+        found = hashlib.sha256(repr((sorted(self.readable), sorted(self.faulty))).encode())
+        for place in self.places:
+            found.update(repr(place).encode())
+        return found.hexdigest()
+
+
+_TYPES = {"mean": pa.list_(pa.float64()), "std": pa.list_(pa.float64())}
+
+
+def ask(locations: Locations) -> Asked:
+    """Read all benchmark files and return what they ask for; no data, model or torch is needed."""
+    loaded = load_all(locations)
+    places: list[AskedPlace] = []
+    faulty = [Group(fault.path.stem, fault.part or "", fault.experiment or "") for fault in loaded.faults]
+    for benchmark in loaded.benchmarks.values():
+        for name in benchmark.experiments:
+            try:
+                places += _places(benchmark, name, locations)
+            except (PipelineError, OSError, ValueError):  # not tuned yet, or the list of its subset is not there
+                faulty.append(Group(benchmark.file, _part(benchmark), name))
+    return Asked(places=tuple(places), readable=_readable(loaded), faulty=tuple(faulty))
+
+
+def _readable(loaded: Loaded) -> frozenset[str]:
+    return frozenset(benchmark.file for benchmark in loaded.benchmarks.values())
+
+
+def _places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[AskedPlace]:
+    experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
+    image_size = benchmark.image_size_of(experiment_name)
+    evaluations = locations.results(benchmark.name).relative_to(locations.root) / "evaluations"
+    model = _stated(benchmark.models[experiment.model])
+    parts = {seed: parts_of_file(experiment, seed=seed, image_size=image_size) for seed in experiment.all_seeds}
+    for key in partition_keys(benchmark, experiment_name):
+        for plan in plans(benchmark, experiment_name, key):
+            for place, decided_sha256 in _decided(plan, parts[plan.seed]):
+                yield AskedPlace(
+                    folder=f"{evaluations}/{record_name(experiment_name, experiment, place)}",
+                    shift_set=benchmark.shift_set.name,
+                    decided_sha256=decided_sha256,
+                    model=experiment.model,
+                    weights_sha256=model.weights_sha256,
+                    mean=model.mean,
+                    std=model.std,
+                )
+
+
+def _decided(plan: Plan, parts: JsonObject) -> Iterator[tuple[Place, str]]:
+    hashes = decided_sha256s(parts, (segment.cells for segment in plan.segments))
+    for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
+        for cell in segment.cells:
+            yield Place(plan, segment, cell), decided_sha256
+
+
+class _StatedModel(NamedTuple):
+    """Facts of a model that its section of the file states."""
+
+    weights_sha256: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+
+def _stated(section: AnyModel) -> _StatedModel:
+    return _StatedModel(*(getattr(section, name, None) for name in ("sha256", "mean", "std")))
+
+
+def _part(benchmark: Benchmark) -> str:
+    return benchmark.name.partition("/")[2]
+
+
+def _covers(fault: Group, group: Group) -> bool:
+    """Return whether *fault* leaves open what *group* is.
+
+    An experiment in the file can make several: `<name>_<protocol>`.
+    """
+    return (
+        fault.benchmark == group.benchmark
+        and fault.part in ("", group.part)
+        and (fault.experiment in ("", group.experiment) or group.experiment.startswith(f"{fault.experiment}_"))
+    )

@@ -1,0 +1,57 @@
+"""What a benchmark file asks of a shard set: its place, and everything that decides pixels or their order."""
+
+from dataclasses import replace
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.locations import Locations
+from tta_pipeline.partitions import Cell
+from tta_pipeline.shards.belonging import Belonging, belonging_of
+from tta_pipeline.shards.manifest import MANIFEST_FILE, StoredEncoding, read_manifest
+from tta_pipeline.source_code import source_sha256
+
+
+def expected_of(benchmark: Benchmark, locations: Locations, cell: Cell, transform: str | None = None) -> Belonging:
+    """Return what the file of *benchmark* now expects of the shards of *cell*, or of those that *transform* makes.
+
+    Images that this project makes must have its settings of now. The source itself is not looked at: it may be gone.
+
+    Raises:
+        ManifestError: the set that is transformed is not what the file asks for.
+        ClassMapError: the pinned class map is damaged.
+    """
+    place = belonging_of(locations, benchmark.name, cell)
+    if transform is not None:
+        settings = benchmark.transforms[transform].settings(num_shards=1)
+        return _with_settings(place, settings, source_version=_version_before(benchmark, locations, cell))
+    if benchmark.shards is None:
+        return place
+    expected = _with_settings(place, benchmark.settings_of(cell), source_version=None)
+    return replace(expected, recipe=benchmark.source.recipe)
+
+
+def encoding_of(settings: ShardSettings) -> StoredEncoding:
+    """Return what shards with *settings* say of what was done to their images."""
+    if not settings.changes_images:
+        return StoredEncoding()
+    return StoredEncoding(
+        format=settings.format,
+        resize=settings.resize,
+        center_crop=settings.center_crop,
+        quality=settings.quality if settings.format == "raw" else None,
+        function=settings.function,
+        function_sha256=source_sha256(settings.function) if settings.function else None,
+    )
+
+
+def _with_settings(place: Belonging, settings: ShardSettings, *, source_version: str | None) -> Belonging:
+    encoding = encoding_of(settings).model_dump(mode="json", exclude_none=True)
+    return replace(place, encoding=encoding, order=(settings.order, settings.seed), source_version=source_version)
+
+
+def _version_before(benchmark: Benchmark, locations: Locations, cell: Cell) -> str | None:
+    """Return the identity of the set that transforms are made of; None if it is not there any more."""
+    folder = locations.shards(benchmark.name, cell)
+    if not (folder / MANIFEST_FILE).exists():
+        return None
+    return read_manifest(folder, expected_of(benchmark, locations, cell)).sha256

@@ -1,0 +1,354 @@
+"""Results after edits of a benchmark file: what counts is what the present file asks for, as in a fresh data root."""
+
+import copy
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner, Known
+from tta_pipeline.locations import Locations
+from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current
+from tta_pipeline.progress import quiet
+from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.shards.manifest import read_manifest
+from tta_pipeline.shards.transformation import transform_shard_set
+from tta_pipeline_tests.conftest import SMALL, Project
+
+CONTENT = {
+    **yaml.safe_load(SMALL),
+    "experiments": {
+        "tent": {"model": "cnn", "method": "tent", "preset": "cifar", "batch_size": 32, "subset": {"first": 64}},
+        "rising": {
+            "model": "cnn", "method": "norm", "batch_size": 32, "subset": {"first": 64},
+            "protocol": {"shift": "continual", "order": "shuffled"},
+        },
+    },
+}  # fmt: skip
+Change = Callable[[dict[str, Any]], None]
+
+
+def in_experiment(name: str, **fields: object) -> Change:
+    """Return the edit that gives *fields* to the experiment *name*."""
+
+    def edit(content: dict[str, Any]) -> None:
+        content["experiments"][name] |= copy.deepcopy(fields)
+
+    return edit
+
+
+def in_protocol(**fields: object) -> Change:
+    """Return the edit that gives *fields* to the protocol of the stream."""
+
+    def edit(content: dict[str, Any]) -> None:
+        content["experiments"]["rising"]["protocol"] |= fields
+
+    return edit
+
+
+def in_file(**fields: object) -> Change:
+    """Return the edit that gives *fields* to the file."""
+    return lambda content: content.update(copy.deepcopy(fields))
+
+
+def own_set(content: dict[str, Any]) -> None:
+    """Call the same shifts a set of one's own."""
+    content["own"] = {"names": ["contrast", "gaussian_noise"], "severities": [3, 5], "held_out": ["gaussian_noise"]}
+
+
+def renamed(content: dict[str, Any]) -> None:
+    """Give an experiment another name."""
+    content["experiments"]["adapted"] = content["experiments"].pop("tent")
+
+
+EDITS: dict[str, Change] = {
+    "corruptions in another order": in_file(corruptions=["contrast", "gaussian_noise"]),
+    "a corruption less": in_file(corruptions=["contrast"]),
+    "a severity less": in_file(severities=[5]),
+    "a severity less in an experiment": in_experiment("rising", severities=[3]),
+    "a set of one's own": own_set,
+    "recurring": in_protocol(recurring=2),
+    "recurring, then less": in_protocol(recurring=3),
+    "mixed": in_protocol(shift="mixed"),
+    "gradual": in_protocol(shift="gradual"),
+    "by cell": in_protocol(shift="reset_each_shift"),
+    "by class": in_protocol(order="by_class"),
+    "dirichlet": in_protocol(order="dirichlet", delta=0.1),
+    "stored": in_protocol(order="stored"),
+    "corruptions by seed": in_protocol(corruption_order="seeded"),
+    "back to clean images": in_protocol(clean="at_end"),
+    "clean images in between": in_protocol(clean="after_each"),
+    "a window": lambda content: (in_protocol(window=4)(content), in_experiment("rising", batch_size=1)(content)),
+    "seeds": in_experiment("rising", seeds=[0, 1]),
+    "other seeds": in_experiment("rising", seeds=[1, 2]),
+    "another seed": in_experiment("tent", seed=3),
+    "another subset": in_experiment("tent", subset={"first": 32}),
+    "a random subset": in_experiment("rising", subset={"random": 64}),
+    "no subset": in_experiment("tent", subset=None),
+    "hyperparameters": in_experiment("tent", hyperparameters={"lr": 0.01}),
+    "another preset": in_experiment("tent", preset="imagenet"),
+    "another method": in_experiment("tent", method="norm"),
+    "a smaller batch": in_experiment("rising", batch_size=16),
+    "precision": in_experiment("rising", precision="bf16"),
+    "an experiment less": lambda content: content["experiments"].pop("tent"),
+    "another name": renamed,
+}  # fmt: skip
+ROWS = """
+SELECT experiment, shift_set, seed, stream, position, visit, corruption, severity, shift_position, in_mean, subset,
+       method, protocol, num_samples, error, ece, predictions_sha256
+FROM latest_evaluations ORDER BY ALL
+"""
+MEANS = """
+SELECT experiment, shift_set, subset, method, protocol, num_cells, num_runs, mean_error, mean_error_at_5, clean_error,
+       mean_ece, without_file
+FROM leaderboard ORDER BY ALL
+"""
+Rows = tuple[list[Any], list[Any]]
+
+
+class Root:
+    """A data root with a benchmark file that is edited, and what has been measured of it."""
+
+    def __init__(self, root: Path, shards: Locations, *, with_results: bool = False) -> None:
+        self.locations = Locations(root=root)
+        self.num_evaluated = 0
+        results = () if with_results else ("results", "predictions")
+        shutil.copytree(shards.root / "small", root / "small", ignore=shutil.ignore_patterns(*results, "report"))
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Write the benchmark file."""
+        self.locations.benchmark_files.mkdir(exist_ok=True)
+        (self.locations.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content))
+
+    @property
+    def benchmark(self) -> Benchmark:
+        """The benchmark as its file is now."""
+        loaded = load_all(self.locations)
+        assert not loaded.faults, loaded.faults
+        return loaded.benchmark("small")
+
+    def evaluate(self, which: Callable[[], bool] = lambda: True) -> Rows:
+        """Evaluate the streams of the file for which *which* is true, publish, and return what counts."""
+        benchmark, known = self.benchmark, Known()
+        for name in benchmark.experiments:
+            results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
+            machine = Machine(device="cpu", decode_threads=1)
+            with ExperimentRunner(results, machine=machine, run_id="test", tell=lambda _: None, known=known) as runner:
+                for key in results.keys:
+                    if which() and runner.plan(key):
+                        self.num_evaluated += 1
+                        runner.evaluate(key)
+        publish_metrics(self.locations)
+        return self.counting()
+
+    def counting(self) -> Rows:
+        """Return the evaluations that count now, and their means, as the verb `metrics` does."""
+        require_current(self.locations)
+        with open_metrics(self.locations.metrics) as connection:
+            return connection.execute(ROWS).fetchall(), connection.execute(MEANS).fetchall()
+
+
+@pytest.fixture(scope="module")
+def shards(sweep: Project) -> Locations:
+    """The shards and the model of the small benchmark; not to be changed."""
+    return sweep.locations
+
+
+@pytest.fixture(scope="module")
+def fresh(shards: Locations, tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Rows]:
+    """Function that returns what counts in a fresh data root in which a file is evaluated once."""
+    known: dict[str, Rows] = {}
+
+    def of(content: dict[str, Any]) -> Rows:
+        text = yaml.safe_dump(content)
+        if text not in known:
+            root = Root(tmp_path_factory.mktemp("fresh"), shards)
+            root.write(content)
+            known[text] = root.evaluate()
+        return known[text]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def first(shards: Locations, tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """A data root with the results of the file as it was at first; not to be changed."""
+    found = Root(tmp_path_factory.mktemp("first"), shards)
+    found.write(CONTENT)
+    found.evaluate()
+    return found
+
+
+@pytest.fixture
+def root(first: Root, tmp_path: Path) -> Root:
+    """A data root of one's own with these results."""
+    shutil.copytree(first.locations.root / "benchmarks", tmp_path / "benchmarks")
+    return Root(tmp_path, first.locations, with_results=True)
+
+
+def edited(content: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Return *content* after the edits with these names."""
+    after = copy.deepcopy(content)
+    for name in names:
+        EDITS[name](after)
+    return after
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_counts_after_an_edit_is_what_counts_in_a_fresh_data_root(
+    root: Root, fresh: Callable[[dict[str, Any]], Rows], name: str
+):
+    """Whatever is edited: the same cells and means; and after the edit is taken back, nothing is evaluated twice."""
+    before = root.evaluate()
+    assert 0 == root.num_evaluated
+    root.write(edited(CONTENT, name))
+
+    assert fresh(edited(CONTENT, name)) == root.evaluate()
+
+    root.write(CONTENT)
+    num_evaluated = root.num_evaluated
+    assert before == root.evaluate()
+    assert num_evaluated == root.num_evaluated
+
+
+@pytest.mark.parametrize("name", ["corruptions in another order", "a severity less", "hyperparameters", "mixed"])
+def test_an_edit_counts_before_anything_is_evaluated_again(
+    root: Root, fresh: Callable[[dict[str, Any]], Rows], name: str
+):
+    """Rows that the file no longer asks for do not stand beside those that it does, and the rest stays."""
+    before, _ = root.evaluate()
+    root.write(edited(CONTENT, name))
+
+    rows, _ = root.counting()
+
+    assert set(rows) <= set(before)
+    assert set(rows) <= set(fresh(edited(CONTENT, name))[0])
+    assert rows or name == "hyperparameters" or rows != before
+
+
+SHARDS: dict[str, dict[str, Any]] = {
+    "resize": {"shards": {"samples_per_shard": 60, "resize": 24}},
+    "center_crop": {"shards": {"samples_per_shard": 60, "center_crop": 24}},
+    "format": {"shards": {"samples_per_shard": 60, "format": "tensor"}},
+    "order": {"shards": {"samples_per_shard": 60, "order": "by_class"}},
+    "seed of the order": {"shards": {"samples_per_shard": 60, "seed": 1}},
+    "seed of the images": {"source": {"kind": "digits", "seed": 1, "num_test": 150, "severity_table": "imagenet_c"}},
+    "severities' constants": {"source": {"kind": "digits", "seed": 0, "num_test": 150, "severity_table": "cifar_c"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_shards_that_are_not_what_the_file_asks_for_are_not_evaluated(root: Root, name: str):
+    """Nothing is called finished: an edit that decides pixels, or their stored order, needs other shards."""
+    root.write({**CONTENT, **SHARDS[name]})
+
+    with pytest.raises(ManifestError, match="as the benchmark file says now: materialize tar_shards"):
+        root.evaluate()
+
+    assert 0 == root.num_evaluated
+
+
+def test_how_many_shards_there_are_decides_no_pixel(root: Root):
+    """Such an edit needs no other shards, and cells stay finished."""
+    root.write({**CONTENT, "shards": {"samples_per_shard": 30}})
+
+    root.evaluate()
+
+    assert 0 == root.num_evaluated
+
+
+def test_a_transformed_set_follows_the_file(root: Root):
+    """Its own settings are compared, and those of the set that it was made from."""
+    content = {**CONTENT, "transforms": {"little": {"resize": 16}}}
+    benchmark = Benchmark.model_validate({**content, "name": "small", "experiments": {}})
+    for cell in benchmark.cells:
+        folder = root.locations.transformed("small", "little", cell)
+        transform_shard_set(
+            root.locations.shards("small", cell), folder, benchmark.transforms["little"], quiet,
+            belonging=expected_of(benchmark, root.locations, cell),
+        )  # fmt: skip
+
+    def expected(**edits: object) -> None:
+        edited = Benchmark.model_validate({**content, **edits, "name": "small", "experiments": {}})
+        cell = edited.cells[0]
+        read_manifest(
+            root.locations.transformed("small", "little", cell), expected_of(edited, root.locations, cell, "little")
+        )
+
+    expected()
+    for edit in ({"transforms": {"little": {"resize": 24}}}, SHARDS["resize"]):
+        with pytest.raises(ManifestError, match="found images with"):
+            expected(**edit)
+
+
+def test_results_stay_and_are_marked_where_the_file_is_gone_or_cannot_be_read(root: Root):
+    """Nothing is known then; the leaderboard says so, also of one experiment that is faulty."""
+    rows, means = root.evaluate()
+    marked = [(*row[:-1], True) for row in means]
+
+    root.write({**CONTENT, "image_size": "large"})
+    assert (rows, marked) == root.counting()
+    (root.locations.benchmark_files / "small.yaml").unlink()
+    assert (rows, marked) == root.counting()
+
+    faulty = edited(CONTENT)
+    faulty["experiments"]["tent"]["batch_size"] = -1
+    root.write(faulty)
+    found, now = root.counting()
+    assert rows == found
+    assert {("tent", True), ("rising", False)} == {(row[0], row[-1]) for row in now}
+
+
+def test_a_rebuild_decides_as_a_publication_does(root: Root):
+    """What counts follows from the records and the present file alone."""
+    root.evaluate()
+    root.write(edited(CONTENT, "recurring"))
+    found = root.evaluate()
+
+    publish_metrics(root.locations, rebuild=True)
+
+    assert found == root.counting()
+
+
+def random_edits(seed: int) -> Iterator[tuple[str, ...]]:
+    """Yield the edits that make each file of a long history; most files keep some of those before."""
+    draw = random.Random(seed)
+    names: list[str] = []
+    while True:
+        for name in draw.sample(list(EDITS), draw.randint(1, 2)):
+            names.remove(name) if name in names else names.append(name)
+        del names[: max(0, len(names) - 4)]
+        yield tuple(names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_no_history_of_edits_gives_a_wrong_mean(root: Root, fresh: Callable[[dict[str, Any]], Rows], seed: int):
+    """50 edits each, some evaluated in part; a file that cannot be is skipped, as a user would correct it."""
+    draw, num_edits = random.Random(seed), 0
+    root.evaluate()
+    for names in random_edits(seed):
+        try:
+            content = edited(CONTENT, *names)
+            root.write(content)
+            _ = root.benchmark
+        except (AssertionError, KeyError):
+            continue
+        expected = fresh(content)
+        assert set(root.counting()[0]) <= set(expected[0]), names
+        if draw.random() < 0.3:
+            part, _ = root.evaluate(lambda: draw.random() < 0.5)
+            assert set(part) <= set(expected[0]), names
+        assert expected == root.evaluate(), names
+        num_edits += 1
+        if num_edits == 50:
+            return
