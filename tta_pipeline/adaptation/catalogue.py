@@ -169,7 +169,7 @@ class SpaHyperparameters(GradientHyperparameters):
     mask_ratio: float = Field(default=0.2, ge=0, le=1)
     """Share of the amplitudes in this region that are masked (m in the paper)."""
     noise_ratio: float = Field(default=0.4, ge=0, le=1)
-    """Share of the noise in the other view (gamma in the paper)."""
+    """Mean share of the noise in the other view (gamma in the paper)."""
 
 
 class RemHyperparameters(GradientHyperparameters):
@@ -637,8 +637,9 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.spa:Spa",
         summary="The prediction for an image teaches those for views without low frequencies and with noise.",
         presets={
-            "imagenet": SpaHyperparameters(lr=2.5e-3),
-            "cifar": SpaHyperparameters(lr=2.5e-3),
+            **dict.fromkeys(
+                _RESNET, SpaHyperparameters(lr=2.5e-3, predictor_lr_factor=10.0, mask_ratio=0.1, noise_ratio=0.1)
+            ),
             "imagenet_vit": SpaHyperparameters(lr=1e-2),
         },
     ),
