@@ -123,16 +123,16 @@ class Foa(Method):
 
 
 class _Moments(NamedTuple):
-    """Of *count* rows (A,): their mean, and the sum of the squared distances from it."""
+    """Of *num_rows* rows (A,): their mean, and the sum of the squared distances from it."""
 
-    count: int
+    num_rows: int
     mean: torch.Tensor
     squares: torch.Tensor
 
     @property
     def deviation(self) -> torch.Tensor:
         """The unbiased standard deviation; of one row 0."""
-        return (self.squares / max(1, self.count - 1)).sqrt()
+        return (self.squares / max(1, self.num_rows - 1)).sqrt()
 
 
 def _moments(rows: torch.Tensor) -> _Moments:
@@ -143,7 +143,7 @@ def _moments(rows: torch.Tensor) -> _Moments:
 
 def _joined(first: _Moments, second: _Moments) -> _Moments:
     """Return the moments of the rows of both (Chan et al. 1979), exact in float32 over any number of rows."""
-    count = first.count + second.count
+    count = first.num_rows + second.num_rows
     gap = second.mean - first.mean
-    mean = first.mean + gap * (second.count / count)
-    return _Moments(count, mean, first.squares + second.squares + gap**2 * (first.count * second.count / count))
+    mean = first.mean + gap * (second.num_rows / count)
+    return _Moments(count, mean, first.squares + second.squares + gap**2 * (first.num_rows * second.num_rows / count))

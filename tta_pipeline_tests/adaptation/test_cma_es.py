@@ -89,7 +89,8 @@ class Written:
         is_long = self.ps.norm().item() / math.sqrt(1 - (1 - cs) ** (2 * self.g)) >= (1.4 + 2 / (n + 1)) * norm
         h = 0 if is_long else 1
         self.pc = (1 - cc) * self.pc + h * math.sqrt(cc * (2 - cc) * mueff) * yw
-        limited = [weight if weight >= 0 else weight * n / (root @ each).dot(root @ each) for weight, each in zip(w, y)]
+        lengths = [(root @ each).norm() for each in y]
+        limited = [w[i] if w[i] >= 0 else w[i] * n / lengths[i] ** 2 for i in range(len(y))]
         rank_mu = sum(weight * torch.outer(each, each) for weight, each in zip(limited, y, strict=True))
         kept = 1 + c1 * (1 - h) * cc * (2 - cc) - c1 - cmu * sum(w)
         self.c = kept * self.c + c1 * torch.outer(self.pc, self.pc) + cmu * rank_mu

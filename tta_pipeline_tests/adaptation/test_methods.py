@@ -192,7 +192,8 @@ def test_noise_goes_where_it_raises_the_loss(mean_share: float):
     found = shares.over(torch.Size((224, 224))).detach()
 
     patch = found[48:64, 32:48]
-    assert (patch == patch[0, 0]).all() and patch[0, 0] == found.max() == min(1.0, found.max().item())
+    assert (patch == found.max()).all()
+    assert found.max() <= 1
     assert found.mean() <= mean_share + 1e-6
     assert 0.01 > mean_share - found.mean()
     assert mean_share in (0, 1) or (found < mean_share).sum() == 224 * 224 - 256
