@@ -169,7 +169,7 @@ class SpaHyperparameters(GradientHyperparameters):
     mask_ratio: float = Field(default=0.2, ge=0, le=1)
     """Share of the amplitudes in this region that are masked (m in the paper)."""
     noise_ratio: float = Field(default=0.4, ge=0, le=1)
-    """Share of the noise in the other view (gamma in the paper)."""
+    """Mean share of the noise in the other view (gamma in the paper)."""
 
 
 class RemHyperparameters(GradientHyperparameters):
@@ -200,13 +200,14 @@ class FoaHyperparameters(Hyperparameters):
     num_prompts: int = Field(default=3, ge=1, le=MOST)
     """Number of prompt tokens."""
     population_size: int = Field(default=28, ge=4, le=MOST)
-    """Number of candidates that predict each batch (K in the paper)."""
+    """Number of candidates that predict each batch, among them the best of the batch before (K in the paper)."""
     step_size: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Standard deviation of the first candidates, in the units of a token."""
     fitness_lambda: float = Field(default=0.4, ge=0, allow_inf_nan=False)
     """Weight of the discrepancy of activations for a batch of 64, in proportion for others; entropies are summed."""
-    source_size: int = Field(default=32, ge=1, le=MOST)
-    """Number of source images for the statistics of activations."""
+    source_size: int = Field(default=50_000, ge=1, le=MOST)
+    """Number of source images for the statistics of activations, or all if there are fewer: as many as the authors'
+    program takes, the validation set of ImageNet."""
     shift_weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     """Part of the way to the source's mean that features are shifted by (gamma in the paper)."""
     shift_momentum: float = Field(default=0.1, gt=0, le=1)
@@ -636,8 +637,9 @@ METHODS: Mapping[str, MethodEntry] = {
         implementation="tta_pipeline.adaptation.spa:Spa",
         summary="The prediction for an image teaches those for views without low frequencies and with noise.",
         presets={
-            "imagenet": SpaHyperparameters(lr=2.5e-3),
-            "cifar": SpaHyperparameters(lr=2.5e-3),
+            **dict.fromkeys(
+                _RESNET, SpaHyperparameters(lr=2.5e-3, predictor_lr_factor=10.0, mask_ratio=0.1, noise_ratio=0.1)
+            ),
             "imagenet_vit": SpaHyperparameters(lr=1e-2),
         },
     ),

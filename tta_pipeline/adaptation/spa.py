@@ -13,10 +13,12 @@ without the deterioration; its mean for each view, summed. The views are predict
 features and classifier, which keeps the model from trivial solutions and is left out of the prediction.
 
 The norm layers adapt with the rate `lr`, the predictor with `predictor_lr_factor` times as much. The prediction is that
-of the image, before the update. The authors' code was not read, since it is not free: docs/methods.md says where the
-constants come from.
+of the image, before the update. Where the paper leaves it open, this is what the authors' program did that gave the
+published numbers (mr-eggplant/SPA, facts only, since its code is not free): epsilon is drawn once for all images of a
+batch, and gamma is learned for each patch of the image, to raise the loss, with its mean held (`NoiseShares`).
 """
 
+import math
 from typing import Any
 
 import torch
@@ -27,13 +29,17 @@ from tta_pipeline.adaptation.catalogue import SpaHyperparameters
 from tta_pipeline.adaptation.losses import soft_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.predictor import Predictor
+from tta_pipeline.adaptation.snapshot import Keeper
+
+_NUM_PATCHES = 14
+"""Patches in a row and in a column that have a share of noise each: the authors' have 16 of 224 pixels a side."""
 
 
 class Spa(GradientMethod):
     """Adapts the affine parameters of all norm layers, and a predictor, to predict images from worse views of them."""
 
     name = "spa"
-    keeps = ("_predictor",)
+    keeps = ("_predictor", "_shares")
 
     def __init__(self, model: nn.Module, hyperparameters: SpaHyperparameters, **kwargs: Any) -> None:
         super().__init__(model, hyperparameters, **kwargs)
@@ -45,6 +51,7 @@ class Spa(GradientMethod):
             lr=hyperparameters.predictor_lr_factor * hyperparameters.lr,
             method=self.name,
         )
+        self._shares = NoiseShares(hyperparameters.noise_ratio, self.device)
 
     def _compiled(self) -> list[tuple[object, str]]:
         return [(self, "_bootstrapping_loss")]
@@ -59,6 +66,7 @@ class Spa(GradientMethod):
         if len(rows):
             loss = self._bootstrapping_loss(weak[views, rows], logits[rows], is_chosen.sum(1)[views])
             self._step(loss, num_samples=len(weak) * len(images), num_adapted=len(rows))
+            self._shares.step()
         return logits
 
     def _views(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -67,7 +75,7 @@ class Spa(GradientMethod):
             low_frequencies_masked(
                 images, self.generator, region=settings.mask_region, mask_ratio=settings.mask_ratio
             ),
-            with_noise(images, self.generator, noise_ratio=settings.noise_ratio),
+            with_noise(images, self.generator, shares=self._shares.over(images.shape[2:])),
         )  # fmt: skip
 
     def _through_predictor(self, images: torch.Tensor) -> torch.Tensor:
@@ -109,8 +117,39 @@ def _is_low(side: int, region: float, device: torch.device) -> torch.Tensor:
     return torch.minimum(cycles, side - cycles) <= region * side / 2
 
 
-@in_float32
-def with_noise(images: torch.Tensor, generator: torch.Generator, *, noise_ratio: float) -> torch.Tensor:
-    """Return *images* mixed with normal noise, which has the share *noise_ratio*, cut off to [0, 1]."""
-    noise = torch.empty_like(images).normal_(0.5, 0.5, generator=generator)
-    return images.lerp(noise, noise_ratio).clamp(0, 1)
+def with_noise(images: torch.Tensor, generator: torch.Generator, *, shares: torch.Tensor) -> torch.Tensor:
+    """Return *images* (B, 3, H, W) mixed with normal noise of which each pixel has its share, cut off to [0, 1].
+
+    All images have the same noise. Gradients reach *shares* (H, W).
+    """
+    noise = torch.empty(images.shape[1:], device=images.device).normal_(0.5, 0.5, generator=generator)
+    with torch.autocast(images.device.type, enabled=False):
+        return torch.lerp(images.float(), noise, shares).clamp(0, 1)
+
+
+class NoiseShares(Keeper):
+    """The share of noise in each patch of a view, *mean_share* at first, then where it raises the loss.
+
+    Shares are squares of what is learned, by SGD with rate 1 and momentum 0.9, upwards; after each step this is scaled
+    so that the mean share is *mean_share* again, and cut off to [-1, 1]. All of it as in the authors' program.
+    """
+
+    keeps = ("_roots", "_ascent")
+
+    def __init__(self, mean_share: float, device: torch.device) -> None:
+        self._mean_share = mean_share
+        self._roots = nn.Parameter(torch.full((_NUM_PATCHES, _NUM_PATCHES), math.sqrt(mean_share), device=device))
+        self._ascent = torch.optim.SGD([self._roots], lr=1, momentum=0.9, maximize=True)
+
+    def over(self, size: torch.Size) -> torch.Tensor:
+        """Return the share of each pixel of an image of *size*, (H, W); it has a gradient."""
+        with torch.autocast(self._roots.device.type, enabled=False):
+            return nn.functional.interpolate(self._roots[None, None] ** 2, size=tuple(size), mode="nearest")[0, 0]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Learn from the gradient that the shares have got."""
+        self._ascent.step()
+        self._ascent.zero_grad()
+        mean_share = (self._roots**2).mean().clamp(min=torch.finfo(self._roots.dtype).tiny)
+        self._roots.mul_((self._mean_share / mean_share).sqrt()).clamp_(-1, 1)

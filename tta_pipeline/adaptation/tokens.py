@@ -5,6 +5,7 @@ through a list of blocks, each with a self-attention. The order of patches does 
 were added before.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -25,13 +26,14 @@ class Tokens:
     """
 
     def __init__(self, model: nn.Module, method: str) -> None:
-        self.blocks, self.num_prefix = _found(model, method)
-        """Blocks, and number of tokens before the patches; the class token is the first of these."""
+        self.blocks, self.num_prefix, self.patch_area = _found(model, method)
+        """Blocks, number of tokens before the patches, the class token being the first of these, and pixels of a patch.
+        """
+        self.attentions = [_attention(block) for block in self.blocks]
         self._kept: torch.Tensor | None = None
         self._prompts: torch.Tensor | None = None
         self._latest: torch.Tensor | None = None
-        last: Any = self.blocks[-1]
-        self._attention: Any = last.attn if hasattr(last, "attn") else last.self_attention
+        self._attention: Any = self.attentions[-1]
         # Hooks are permanent, since compiled code ignores hooks added later.
         self.blocks[0].register_forward_pre_hook(self._change)
         self._attention.register_forward_pre_hook(self._keep)
@@ -98,30 +100,36 @@ class Tokens:
 
 
 class ClassTokens:
-    """Keeps what each of *blocks* makes of the class token in the latest forward pass."""
+    """Keeps the class token that enters each of *attentions* in the latest forward pass."""
 
-    def __init__(self, blocks: Sequence[nn.Module]) -> None:
-        self._latest: list[torch.Tensor] = [torch.empty(0)] * len(blocks)
-        for number, block in enumerate(blocks):
-            block.register_forward_hook(partial(self._keep, number))
+    def __init__(self, attentions: Sequence[nn.Module]) -> None:
+        self._latest: list[torch.Tensor] = [torch.empty(0)] * len(attentions)
+        for number, attention in enumerate(attentions):
+            attention.register_forward_pre_hook(partial(self._keep, number))
 
     def latest(self) -> list[torch.Tensor]:
-        """Return the class token behind each block in the latest forward pass, (B, D) each."""
+        """Return the class token at each attention in the latest forward pass, (B, D) each."""
         return list(self._latest)
 
-    def _keep(self, number: int, _block: nn.Module, _inputs: tuple[torch.Tensor, ...], tokens: torch.Tensor) -> None:
-        self._latest[number] = tokens[:, 0]
+    def _keep(self, number: int, _attention: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self._latest[number] = inputs[0][:, 0]
 
 
-def _found(model: nn.Module, method: str) -> tuple[list[nn.Module], int]:
+def _attention(block: Any) -> nn.Module:
+    """Return the attention of *block*, whose input has passed the first norm layer of the block."""
+    attention: nn.Module = block.attn if hasattr(block, "attn") else block.self_attention
+    return attention
+
+
+def _found(model: nn.Module, method: str) -> tuple[list[nn.Module], int, int]:
     module: Any
     for module in model.modules():
         if "VisionTransformer" not in {base.__name__ for base in type(module).__mro__}:
             continue
         if getattr(module, "cls_token", None) is not None and hasattr(module, "blocks"):  # timm
-            return list(module.blocks), int(module.num_prefix_tokens)
+            return list(module.blocks), int(module.num_prefix_tokens), math.prod(module.patch_embed.patch_size)
         if hasattr(module, "class_token") and hasattr(module, "encoder"):  # torchvision
-            return list(module.encoder.layers), 1
+            return list(module.encoder.layers), 1, int(module.patch_size) ** 2
     raise AdaptationError(
         f"{type(model).__name__} has no class token and patches; {method} expects a ViT or DeiT of timm, or a ViT of "
         "torchvision: use such a model, or another method"

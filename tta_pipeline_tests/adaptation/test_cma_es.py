@@ -56,16 +56,17 @@ class Written:
     """Mean, step size and covariance as in appendix A of the tutorial, with loops."""
 
     def __init__(self, n: int, size: int) -> None:
-        mu = size // 2
-        raw = [math.log((size + 1) / 2) - math.log(i + 1) for i in range(mu)]
-        self.w = [each / sum(raw) for each in raw]
-        self.mueff = 1 / sum(each**2 for each in self.w)
+        raw = [math.log((size + 1) / 2) - math.log(i + 1) for i in range(size)]
+        self.positive, self.negative = [each for each in raw if each > 0], [each for each in raw if each <= 0]
+        self.mueff, self.mueff_minus = (
+            sum(half) ** 2 / sum(each**2 for each in half) for half in (self.positive, self.negative)
+        )
         self.n, self.g, self.sigma = n, 0, 0.5
         self.m, self.pc, self.ps = (torch.zeros(n, dtype=torch.float64) for _ in range(3))
         self.c = torch.eye(n, dtype=torch.float64)
 
     def tell(self, points: torch.Tensor, values: torch.Tensor) -> None:
-        """Equations 41 to 49 of the tutorial, with the constants of its table 1."""
+        """Equations 41 to 53 of the tutorial, with the constants of its table 1."""
         n, mueff = self.n, self.mueff
         cs = (mueff + 2) / (n + mueff + 5)
         ds = 1 + 2 * max(0, math.sqrt((mueff - 1) / (n + 1)) - 1) + cs
@@ -75,7 +76,11 @@ class Written:
         norm = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n * n))
         order = sorted(range(len(points)), key=lambda i: values[i].item())
         y = [(points[i] - self.m) / self.sigma for i in order]
-        yw = sum(w * each for w, each in zip(self.w, y, strict=False))
+        w = [each / sum(self.positive) for each in self.positive]
+        w += [0.0] * (len(points) - len(self.positive) - len(self.negative))  # those between the best and the worst
+        limits = (1 + c1 / cmu, 1 + 2 * self.mueff_minus / (mueff + 2), (1 - c1 - cmu) / (n * cmu))
+        w += [min(limits) * each / -sum(self.negative) for each in self.negative]
+        yw = sum(weight * each for weight, each in zip(w, y, strict=True) if weight > 0)
         self.m = self.m + self.sigma * yw
         squares, axes = torch.linalg.eigh(self.c)
         root = sum(torch.outer(axes[:, i], axes[:, i]) / squares[i].sqrt() for i in range(n))
@@ -84,18 +89,22 @@ class Written:
         is_long = self.ps.norm().item() / math.sqrt(1 - (1 - cs) ** (2 * self.g)) >= (1.4 + 2 / (n + 1)) * norm
         h = 0 if is_long else 1
         self.pc = (1 - cc) * self.pc + h * math.sqrt(cc * (2 - cc) * mueff) * yw
-        rank_mu = sum(w * torch.outer(each, each) for w, each in zip(self.w, y, strict=False))
-        kept = 1 + c1 * (1 - h) * cc * (2 - cc) - c1 - cmu
+        lengths = [(root @ each).norm() for each in y]
+        limited = [w[i] if w[i] >= 0 else w[i] * n / lengths[i] ** 2 for i in range(len(y))]
+        rank_mu = sum(weight * torch.outer(each, each) for weight, each in zip(limited, y, strict=True))
+        kept = 1 + c1 * (1 - h) * cc * (2 - cc) - c1 - cmu * sum(w)
         self.c = kept * self.c + c1 * torch.outer(self.pc, self.pc) + cmu * rank_mu
         self.sigma *= math.exp(min(1, cs / ds * (self.ps.norm().item() / norm - 1)))
 
 
-def test_it_follows_the_equations_of_the_tutorial():
-    """Mean, step size and covariance stay those of loops, also where a long path is stalled."""
+@pytest.mark.parametrize("num_more", [0, 1, 3])
+def test_it_follows_the_equations_of_the_tutorial(num_more: int):
+    """Mean, step size and covariance stay those of loops, where a long path is stalled, and with more candidates."""
     own, written = search(4, population_size=9), Written(4, 9)
     generator = torch.Generator().manual_seed(1)
+    candidates = torch.ones(num_more, 4, dtype=torch.float64)
     for generation in range(40):
-        candidates = own.ask(generator)
+        candidates = torch.cat([own.ask(generator), candidates[:num_more]])
         # A slope leads far away, and lengthens the path; then comes a valley.
         values = candidates[:, 0] if generation < 15 else rosenbrock(candidates)
         own.tell(candidates, values)

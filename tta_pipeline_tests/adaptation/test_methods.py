@@ -6,12 +6,12 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import nn
-from torch.nn.functional import softmax
+from torch.nn.functional import log_softmax, softmax
 
 from tta_pipeline.adaptation import METHODS, PRESETS, build
 from tta_pipeline.adaptation.catalogue import GradientHyperparameters
 from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
-from tta_pipeline.adaptation.spa import low_frequencies_masked, with_noise
+from tta_pipeline.adaptation.spa import NoiseShares, low_frequencies_masked, with_noise
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.cli.evaluate import evaluate
 from tta_pipeline.errors import AdaptationError
@@ -110,19 +110,21 @@ def test_spa_follows_its_formula(name: str):
     predictor = torch.eye(model[-1].in_features, requires_grad=True)
     steps = [torch.optim.SGD(affine, lr=0.05, momentum=0.9), torch.optim.SGD([predictor], lr=0.1, momentum=0.9)]
     generator = torch.Generator().manual_seed(0)
+    roots, velocity = torch.full((14, 14), math.sqrt(0.4), requires_grad=True), torch.zeros(14, 14)
+    patch_of = [side * 14 // 16 for side in range(16)]
     expected, counts = [], []
     for batch in contrasts():
         prediction = model(batch).detach()
-        views = [
-            low_frequencies_masked(batch, generator, region=0.5, mask_ratio=0.3),
-            with_noise(batch, generator, noise_ratio=0.4),
-        ]
+        shares = (roots**2)[patch_of][:, patch_of]
+        masked = low_frequencies_masked(batch, generator, region=0.5, mask_ratio=0.3)
+        noise = torch.empty(3, 16, 16).normal_(generator=generator)
+        views = [masked, (((1 - shares) * (2 * batch - 1) + shares * noise).clamp(-1, 1) + 1) / 2]
         losses = []
         for view in views:
             rows = model[-1](model[:-1](view) @ predictor.T)
             divergences = [
-                (p * (p / q).log()).sum()
-                for p, q in zip(softmax(prediction, 1), softmax(rows, 1), strict=True)
+                (p.exp() * (p - q)).sum()
+                for p, q in zip(log_softmax(prediction, 1), log_softmax(rows, 1), strict=True)
                 if p.max() > q.max()
             ]
             counts.append(len(divergences))
@@ -133,9 +135,12 @@ def test_spa_follows_its_formula(name: str):
             sum(losses).backward()
             for step in steps:
                 step.step()
+            velocity = 0.9 * velocity + (torch.zeros(14, 14) if roots.grad is None else roots.grad)
+            moved = roots.detach() + velocity
+            roots = (moved * (0.4 / (moved**2).mean()).sqrt()).clamp(-1, 1).requires_grad_(True)
         expected.append(prediction)
 
-    settings = {"mask_region": 0.5, "mask_ratio": 0.3, "lr": 0.05, "predictor_lr_factor": 2}
+    settings = {"mask_region": 0.5, "mask_ratio": 0.3, "lr": 0.05, "predictor_lr_factor": 2, "noise_ratio": 0.4}
     adapted = build("spa", surer(MODELS[name]()), num_classes=NUM_CLASSES, **settings)
     torch.testing.assert_close(expected, [adapted.predict(batch) for batch in contrasts()], rtol=0, atol=1e-4)
     num_steps = sum(any(pair) for pair in zip(counts[::2], counts[1::2], strict=True))
@@ -143,6 +148,8 @@ def test_spa_follows_its_formula(name: str):
     assert (240, 32 * num_steps, sum(counts), num_steps) == found
     assert 0 < sum(counts) < 32 * num_steps
     assert not torch.equal(predictor, torch.eye(len(predictor)))
+    torch.testing.assert_close(roots.detach(), adapted.state_dict()["_shares"]["_roots"], rtol=0, atol=1e-4)
+    assert roots.std() > 0.001
 
 
 @pytest.mark.parametrize("size", [(15, 16), (16, 15), (32, 32)])
@@ -166,12 +173,39 @@ def test_low_frequencies_are_masked_and_no_others(size: tuple[int, int]):
 
 
 def test_noise_has_its_share():
-    """The rest of the image stays, and noise goes around the middle of its range."""
-    images = torch.full((1, 3, 200, 200), 0.2)
-    noisy = with_noise(images, torch.Generator().manual_seed(1), noise_ratio=0.1)
+    """The rest of the image stays, noise goes around the middle of its range, and is the same for all images."""
+    images = torch.full((2, 3, 200, 200), 0.2)
+    noisy, other = with_noise(images, torch.Generator().manual_seed(1), shares=torch.full((200, 200), 0.1))
 
     assert math.isclose(0.9 * 0.2 + 0.1 * 0.5, noisy.mean(), abs_tol=1e-3)
     assert math.isclose(0.1 * 0.5, noisy.std(), abs_tol=1e-3)
+    assert torch.equal(noisy, other)
+
+
+@pytest.mark.parametrize("mean_share", [0.0, 0.1, 0.4, 1.0])
+def test_noise_goes_where_it_raises_the_loss(mean_share: float):
+    """Shares keep their mean, are those of patches of 16 pixels in 224, and none is more than 1."""
+    shares = NoiseShares(mean_share, torch.device("cpu"))
+    for _ in range(3):
+        shares.over(torch.Size((224, 224)))[48:64, 32:48].mean().div(10).backward()
+        shares.step()
+    found = shares.over(torch.Size((224, 224))).detach()
+
+    patch = found[48:64, 32:48]
+    assert (patch == found.max()).all()
+    assert found.max() <= 1
+    assert found.mean() <= mean_share + 1e-6
+    assert 0.01 > mean_share - found.mean()
+    assert mean_share in (0, 1) or (found < mean_share).sum() == 224 * 224 - 256
+
+
+def test_settings_of_spa_are_those_of_its_authors():
+    """A ResNet-50 with group norm and a ViT-B have rates, masks and noise of their own."""
+    names = ("lr", "predictor_lr_factor", "mask_ratio", "noise_ratio")
+    presets = METHODS["spa"].presets
+
+    assert [2.5e-3, 10, 0.1, 0.1] == [getattr(presets["imagenet"], name) for name in names]
+    assert [1e-2, 5, 0.2, 0.4] == [getattr(presets["imagenet_vit"], name) for name in names]
 
 
 def test_episodic_tent_forgets_each_batch():

@@ -10,7 +10,7 @@ from torchvision.models import VisionTransformer
 
 from tta_pipeline.adaptation import build
 from tta_pipeline.adaptation.cma_es import CmaEs
-from tta_pipeline.adaptation.tokens import Tokens
+from tta_pipeline.adaptation.tokens import ClassTokens, Tokens
 from tta_pipeline.errors import AdaptationError
 from tta_pipeline_tests.adaptation.models import NUM_CLASSES, contrasts, source_batches, vit_model
 from tta_pipeline_tests.adaptation.test_contract import predictions
@@ -144,63 +144,133 @@ def test_rem_without_patches_left_is_refused():
 
 
 def layers_of_class_token(model: VisionTransformer, images: torch.Tensor, prompts: torch.Tensor) -> list[torch.Tensor]:
-    """Return the class token behind each block, and in place of the last the features, (B, 16) each."""
+    """Return the class token of each layer, (B, 16) each, behind the norm that comes next."""
     first, *others = embedded(model, images).unbind(1)
     tokens = torch.stack([first, *(each.expand_as(first) for each in prompts), *others], 1)
+    norms = [*(block.ln_1 for block in model.encoder.layers[1:]), model.encoder.ln]
     found = []
-    for block in model.encoder.layers:
+    for block, norm in zip(model.encoder.layers, norms, strict=True):
         tokens = block(tokens)
-        found.append(tokens[:, 0])
-    return [*found[:-1], model.encoder.ln(tokens)[:, 0]]
+        found.append(norm(tokens[:, 0]))
+    return found
 
 
 def moments(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return mean and standard deviation of *rows*."""
+    """Return mean and unbiased standard deviation of *rows*; that of one row is 0."""
     mean = sum(rows) / len(rows)
-    return mean, (sum((row - mean) ** 2 for row in rows) / len(rows)).sqrt()
+    return mean, (sum((row - mean) ** 2 for row in rows) / max(1, len(rows) - 1)).sqrt()
 
 
 @torch.no_grad()
-def plain_foa(stream: list[torch.Tensor], *, weight: float, gamma: float, alpha: float) -> list[torch.Tensor]:
+def plain_foa(
+    stream: list[torch.Tensor], *, source_size: int, weight: float, gamma: float, alpha: float
+) -> list[torch.Tensor]:
     """Return logits for each batch; only the search is not written out, which has tests of its own."""
     model = vit_model()
-    source = torch.cat([images for images, _ in source_batches()])[:20]
+    source = torch.cat([images for images, _ in source_batches()])[:source_size]
     wanted = [moments(layer) for layer in layers_of_class_token(model, source, torch.zeros(0, 16))]
-    search = CmaEs(torch.zeros(32, dtype=torch.float64), step_size=0.5, population_size=6)
+    search = CmaEs(torch.zeros(32, dtype=torch.float64), step_size=0.5, population_size=5)
     generator = torch.Generator().manual_seed(0)
+    best = (torch.rand(32, dtype=torch.float64, generator=generator) * 2 - 1) * math.sqrt(6 / (3 * 4 * 4 + 16))
     average, predicted = None, []
     for images in stream:
-        candidates = search.ask(generator)
+        candidates = torch.stack([*search.ask(generator), best])
         values, features = [], []
         for candidate in candidates:
             layers = layers_of_class_token(model, images, candidate.float().view(2, 16))
             value = sum(entropy(row) for row in model.heads(layers[-1]))
-            for layer, (mean, deviation) in zip(layers, wanted, strict=True):
-                own = moments(layer)
-                value += weight * len(images) / 64 * ((own[0] - mean).norm() + (own[1] - deviation).norm())
+            for layer, both in zip(layers, wanted, strict=True):
+                for own, of_source in zip(moments(layer), both, strict=True):
+                    value += weight * len(images) / 64 * sum((own - of_source) ** 2)
             values.append(value.item())
             features.append(layers[-1])
         search.tell(candidates, torch.tensor(values))
-        best = features[values.index(min(values))]
-        average = best.mean(0) if average is None else alpha * best.mean(0) + (1 - alpha) * average
-        predicted.append(model.heads(best + gamma * (wanted[-1][0] - average)))
+        found = values.index(min(values))
+        best = candidates[found]
+        shift = 0 if average is None else gamma * (wanted[-1][0] - average)
+        predicted.append(model.heads(features[found] + shift))
+        mean = torch.cat(features).mean(0)
+        average = mean if average is None else alpha * mean + (1 - alpha) * average
     return predicted
 
 
-@pytest.mark.parametrize(("weight", "gamma", "alpha"), [(0.4, 1.0, 0.1), (5.0, 0.5, 0.5)])
-def test_foa_follows_its_formula(weight: float, gamma: float, alpha: float):
+@pytest.mark.parametrize(
+    ("source_size", "weight", "gamma", "alpha"), [(50_000, 0.4, 1.0, 0.1), (20, 5.0, 0.5, 0.5)], ids=["paper", "other"]
+)
+def test_foa_follows_its_formula(source_size: int, weight: float, gamma: float, alpha: float):
     """The logits are those of the best candidate of each batch, shifted, and differ from those of the source model."""
-    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5, "source_size": 20}
-    settings |= {"fitness_lambda": weight, "shift_weight": gamma, "shift_momentum": alpha}
+    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5}
+    if source_size == 20:
+        settings |= {"source_size": 20, "fitness_lambda": weight, "shift_weight": gamma, "shift_momentum": alpha}
     images = [*stream(), stream()[0][:1]]
     adapted = build("foa", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), **settings)
-    expected = plain_foa(images, weight=weight, gamma=gamma, alpha=alpha)
+    expected = plain_foa(images, source_size=source_size, weight=weight, gamma=gamma, alpha=alpha)
 
     torch.testing.assert_close(expected, predictions(adapted, images), rtol=0, atol=1e-4)
     assert (vit_model()(stream()[3]) - expected[3]).abs().max() > 0.01
     assert (6 * 25, 0, 0, 0) == (
         adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples, adapted.num_updates
     )  # fmt: skip
+
+
+def prompts_of(model: VisionTransformer, *, num_prompts: int) -> list[torch.Tensor]:
+    """Return a list that takes in the prompts (N, D) of each forward pass from now on."""
+    seen: list[torch.Tensor] = []
+    model.encoder.layers[0].register_forward_pre_hook(
+        lambda _block, inputs: seen.append(inputs[0][0, 1 : 1 + num_prompts].clone())
+    )
+    return seen
+
+
+def test_foa_tries_the_best_prompts_of_the_batch_before_again():
+    """The last candidate of each batch is the best of the batch before; that of the first, and after a reset, is drawn
+    uniformly within Xavier's bound.
+    """
+    model = vit_model()
+    adapted = build(
+        "foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), num_prompts=20, population_size=6
+    )
+    seen = prompts_of(model, num_prompts=20)
+    values: list[float] = []
+    tell = CmaEs.tell
+
+    def heard(search: CmaEs, candidates: torch.Tensor, told: torch.Tensor) -> None:
+        torch.testing.assert_close(torch.stack(seen[-6:]), candidates.view(6, 20, 16).float(), rtol=0, atol=0)
+        values.extend(told.tolist())
+        tell(search, candidates, told)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CmaEs, "tell", heard)
+        predictions(adapted, stream())
+    for batch in range(1, 4):
+        before = slice(6 * batch - 6, 6 * batch)
+        assert torch.equal(seen[before][values[before].index(min(values[before]))], seen[6 * batch + 5])
+    adapted.reset()
+    predictions(adapted, stream()[:1])
+
+    bound = math.sqrt(6 / (3 * 4 * 4 + 16))
+    assert torch.equal(seen[5], seen[-1])
+    assert 0.98 * bound < seen[5].abs().max() <= bound
+    assert abs(seen[5].std() - bound / math.sqrt(3)) < 0.05 * bound
+
+
+def test_foa_shifts_by_the_batches_before():
+    """The first batch is not shifted at all, and the second not by itself."""
+    images = stream()
+    settings = {"num_prompts": 2, "population_size": 6, "source_size": 20}
+
+    def found(batches: list[torch.Tensor], **more: float) -> list[torch.Tensor]:
+        model = vit_model()
+        return predictions(
+            build("foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), **settings, **more), batches
+        )
+
+    still, shifted, all_at_once = (
+        found(images[:2], shift_weight=gamma, shift_momentum=alpha) for gamma, alpha in ((0, 0.1), (1, 0.1), (1, 1))
+    )
+    assert torch.equal(still[0], shifted[0])
+    assert torch.equal(shifted[1], all_at_once[1])
+    assert (still[1] - shifted[1]).abs().max() > 0.01
 
 
 class Int8Linear(nn.Module):
@@ -253,6 +323,25 @@ def test_prompts_of_timm_stand_behind_the_prefix():
     torch.testing.assert_close(before, model(stream()[0]), rtol=0, atol=0)
     assert (before - found).abs().max() > 1e-3
     assert 16 == its_tokens.width
+
+
+def test_class_tokens_of_timm_are_behind_the_next_norm():
+    """They are what the first norm of the block that follows makes of them, and patches are counted in pixels."""
+    timm = pytest.importorskip("timm")
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=(4, 2), embed_dim=16, depth=3, num_heads=2
+    ).eval()
+    tokens = Tokens(model, "test")
+    class_tokens = ClassTokens(tokens.attentions[1:])
+    behind = model._pos_embed(model.patch_embed(stream()[0]))
+    expected = []
+    for block, following in zip(model.blocks[:-1], model.blocks[1:], strict=True):
+        behind = block(behind)
+        expected.append(following.norm1(behind[:, 0]))
+    model(stream()[0])
+
+    torch.testing.assert_close(expected, class_tokens.latest(), rtol=0, atol=1e-5)
+    assert 8 == tokens.patch_area
 
 
 def test_foa_without_a_source_image_is_refused():
