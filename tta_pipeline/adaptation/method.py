@@ -64,6 +64,9 @@ class Method(Keeper, ABC):
     name: str
     """Name of the method in the catalogue; for messages."""
 
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of the norm layers at the top of the model that stay as they are; None: the method knows no top."""
+
     def __init__(
         self,
         model: nn.Module,

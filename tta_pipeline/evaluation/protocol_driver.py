@@ -111,7 +111,7 @@ class TimedDriver(ProtocolDriver, ABC):
     """Driver that measures the method against the source model, and adapts only while there is time.
 
     Latencies are measured, so results depend on the machine. What is not adapted on is predicted by the network as it
-    was adapted so far (`Method.predict_unadapted`). Measuring the source model's pace is no prediction, and not counted.
+    was adapted so far (`Method.predict_unadapted`). The pace of the source model is measured, which is not counted.
     """
 
     gives_whole_batches = False

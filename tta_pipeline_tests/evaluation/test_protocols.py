@@ -423,7 +423,7 @@ def test_the_result_of_a_budget_says_in_which_batches_there_was_no_adaptation(da
 
 
 def test_a_frozen_network_that_is_broken_is_named_in_every_cell(data: Locations):
-    """The one step that there is time for makes weights infinite: both cells have diverged, with and without updates."""
+    """The one step that there is time for makes weights infinite: both cells have diverged, with an update or not."""
     protocol = {"shift": "continual", "adaptation_budget_s": 1e-9}
     rows = evaluated(results_of(data, protocol=protocol, hyperparameters={"lr": 1e37}), SEVERITY_5)
 
