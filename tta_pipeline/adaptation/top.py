@@ -103,9 +103,9 @@ def _last_stage_of_resnet(model: nn.Module) -> str | None:
     """Return the name of the fourth stage of a ResNet; None if *model* is something else, or has fewer."""
     for name, module in model.named_modules():
         if name.rpartition(".")[2] == _LAST_OF_RESNET:
-            return name
+            return str(name)
         if type(module).__name__ in _WITH_STAGES:
-            return f"{name}.stages.3".removeprefix(".")
+            return f"{name}.stages.3" if name else "stages.3"
     return None
 
 
