@@ -53,6 +53,14 @@ class GradientHyperparameters(Hyperparameters):
         return self
 
 
+class TopHyperparameters(GradientHyperparameters):
+    """Hyperparameters of every method that leaves the norm layers at the top of a network as they are."""
+
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of norm layers that stay as they are, or of what holds them, such as `encoder.blocks.9`, in place of the
+    top that is found; an empty list lets all adapt. A transformer whose blocks are not found needs it."""
+
+
 class BnAlphaHyperparameters(Hyperparameters):
     """What BN-alpha can be told."""
 
@@ -128,7 +136,7 @@ class RdumbHyperparameters(EtaHyperparameters):
     """When the method resets itself: never, every `reset_every` steps, or by ASR's rule, in part."""
 
 
-class SarHyperparameters(EntropyHyperparameters):
+class SarHyperparameters(EntropyHyperparameters, TopHyperparameters):
     """What SAR can be told."""
 
     e_margin: float = Field(default=0.4, gt=0, allow_inf_nan=False)
@@ -138,8 +146,16 @@ class SarHyperparameters(EntropyHyperparameters):
     reset_margin: float = Field(default=0.2, ge=0, allow_inf_nan=False)
     """Moving average of the entropy, in nats, below which the model is reset."""
 
+    @model_validator(mode="after")
+    def _freezes_norm_layers(self) -> "SarHyperparameters":
+        if self.frozen_layers is not None and self.params != "norm":
+            raise ValueError(
+                f"frozen_layers is set, params is {self.params}; expected params norm, of which layers stay as they are"
+            )
+        return self
 
-class DeyoHyperparameters(GradientHyperparameters):
+
+class DeyoHyperparameters(TopHyperparameters):
     """What DeYO can be told."""
 
     deyo_margin: float = Field(default=0.5, gt=0, allow_inf_nan=False)
@@ -172,7 +188,7 @@ class SpaHyperparameters(GradientHyperparameters):
     """Mean share of the noise in the other view (gamma in the paper)."""
 
 
-class RemHyperparameters(GradientHyperparameters):
+class RemHyperparameters(TopHyperparameters):
     """What REM can be told."""
 
     num_predictions: int = Field(default=3, ge=2, le=MOST)

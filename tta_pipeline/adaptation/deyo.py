@@ -20,6 +20,7 @@ from tta_pipeline.adaptation.losses import entropy
 from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.norm_layers import use_batch_statistics
 from tta_pipeline.adaptation.selection import affine_parameters
+from tta_pipeline.adaptation.top import top_layers
 
 
 class Deyo(GradientMethod):
@@ -28,6 +29,7 @@ class Deyo(GradientMethod):
     name = "deyo"
 
     def __init__(self, model: nn.Module, hyperparameters: DeyoHyperparameters, **kwargs: Any) -> None:
+        self._named = hyperparameters.frozen_layers
         super().__init__(model, hyperparameters, **kwargs)
         self._tau = hyperparameters.deyo_margin * math.log(self.num_classes)
         self._e0 = hyperparameters.e_margin * math.log(self.num_classes)
@@ -39,7 +41,8 @@ class Deyo(GradientMethod):
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
         use_batch_statistics(model)
-        return affine_parameters(model, self.name, skip_top=True)
+        self.frozen_layers = top_layers(model, self.name, named=self._named)
+        return affine_parameters(model, self.name, frozen=self.frozen_layers)
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)

@@ -44,9 +44,6 @@ class EntropyMethod(GradientMethod):
     A subclass with another kind of step overrides `_descend`, not `_adapt`.
     """
 
-    skips_top: ClassVar[bool] = False
-    """Whether the norm layers at the top stay unchanged; see `affine_parameters`."""
-
     keeps: ClassVar[tuple[str, ...]] = ("_reset_rule",)
 
     def __init__(self, model: nn.Module, hyperparameters: EntropyHyperparameters, **kwargs: Any) -> None:
@@ -59,7 +56,7 @@ class EntropyMethod(GradientMethod):
         use_batch_statistics(model)
         pieces = self._pieces
         if pieces.params == "norm":
-            return affine_parameters(model, self.name, skip_top=self.skips_top)
+            return self._norm_parameters(model)
         model.requires_grad_(pieces.params == "all")
         match pieces.params:
             case "last":
@@ -72,6 +69,10 @@ class EntropyMethod(GradientMethod):
             case "adapters":
                 add_adapters(model, size=pieces.adapter_size, seed=self.seed, method=self.name)
         return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def _norm_parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        """Freeze *model* except the norm layers that adapt, and return their parameters."""
+        return affine_parameters(model, self.name)
 
     def _rule(self, hyperparameters: EntropyHyperparameters) -> ResetRule | None:
         match hyperparameters.reset:

@@ -64,6 +64,9 @@ class Method(Keeper, ABC):
     name: str
     """Name of the method in the catalogue; for messages."""
 
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of the norm layers at the top of the model that stay as they are; None: the method knows no top."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -97,9 +100,16 @@ class Method(Keeper, ABC):
     def predict(self, images: torch.Tensor) -> torch.Tensor:
         """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""
         self._remember_start()
-        logits = self._predict(images)
-        self._num_nonfinite_batches += ~torch.isfinite(logits).all()
-        return logits
+        return self._checked(self._predict(images))
+
+    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for *images* by the network as it is now, without adaptation; counted as `predict` is.
+
+        A teacher, prototypes or other things that a method keeps beside the network have no part in it.
+        """
+        self._remember_start()
+        with torch.inference_mode():
+            return self._checked(self._forward(images))
 
     def compile_step(self) -> None:
         """Compile what a step does outside the network; call it before the first prediction.
@@ -146,6 +156,11 @@ class Method(Keeper, ABC):
 
     @abstractmethod
     def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
+
+    def _checked(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return *logits* (B, K), and count their batch if one is not finite."""
+        self._num_nonfinite_batches += ~torch.isfinite(logits).all()
+        return logits
 
     def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
         """Return the logits of *model*, by default the method's own, and count the samples."""

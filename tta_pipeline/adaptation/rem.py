@@ -26,6 +26,7 @@ from tta_pipeline.adaptation.losses import entropy, soft_cross_entropy
 from tta_pipeline.adaptation.method import GradientMethod
 from tta_pipeline.adaptation.selection import affine_parameters
 from tta_pipeline.adaptation.tokens import Tokens
+from tta_pipeline.adaptation.top import top_layers
 
 
 class Rem(GradientMethod):
@@ -35,11 +36,13 @@ class Rem(GradientMethod):
 
     def __init__(self, model: nn.Module, hyperparameters: RemHyperparameters, **kwargs: Any) -> None:
         self._tokens = Tokens(model, self.name)
+        self._named = hyperparameters.frozen_layers
         super().__init__(model, hyperparameters, **kwargs)
         self._settings = hyperparameters
 
     def _select(self, model: nn.Module) -> list[nn.Parameter]:
-        return affine_parameters(model, self.name, skip_top=True)
+        self.frozen_layers = top_layers(model, self.name, named=self._named)
+        return affine_parameters(model, self.name, frozen=self.frozen_layers)
 
     def _compiled(self) -> list[tuple[object, str]]:
         return [(self, "_ranked")]

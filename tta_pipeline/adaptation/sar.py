@@ -4,7 +4,7 @@ Niu et al. 2023, "Towards stable test-time adaptation in dynamic wild world", al
 E0 = e_margin * ln K; a first backward pass on their mean entropy moves the parameters to w + rho * g / ||g||; a second
 one there, on the samples that are still below E0, gives the gradient of the step from w. A moving average (0.9) of
 this second loss below `reset_margin` means that the model collapsed; model and average are reset. The top
-layers stay frozen (`selection`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a
+layers stay frozen (`top`). The authors' learning rate 2.5e-4 is for a ResNet-50 and batches of 32 or more; for a
 ViT-B and batches of B it is 1e-3 * B / 64. The settings for CIFAR are those of the benchmark of Doebler et al.
 
 If no sample is left, no step is taken; in the authors' code, the momentum still moves the parameters. Their code also
@@ -20,22 +20,28 @@ from torch import nn
 from tta_pipeline.adaptation.catalogue import SarHyperparameters
 from tta_pipeline.adaptation.entropy_method import EntropyMethod
 from tta_pipeline.adaptation.sam import Ascent
+from tta_pipeline.adaptation.selection import affine_parameters
+from tta_pipeline.adaptation.top import top_layers
 
 
 class Sar(EntropyMethod):
     """Adapts norm layers below the top by the entropy of reliable samples, towards flat minima."""
 
     name = "sar"
-    skips_top = True
     keeps = ("_mean_entropy",)
 
     def __init__(self, model: nn.Module, hyperparameters: SarHyperparameters, **kwargs: Any) -> None:
+        self._named = hyperparameters.frozen_layers
         super().__init__(model, hyperparameters, **kwargs)
         adapted = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self._ascent = Ascent(adapted, rho=hyperparameters.rho)
         self._e0 = hyperparameters.e_margin * math.log(self.num_classes)
         self._reset_margin = hyperparameters.reset_margin
         self._mean_entropy: float | None = None
+
+    def _norm_parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        self.frozen_layers = top_layers(model, self.name, named=self._named)
+        return affine_parameters(model, self.name, frozen=self.frozen_layers)
 
     def _compiled(self) -> list[tuple[object, str]]:
         return [(self, "_loss"), (self._ascent, "climb")]

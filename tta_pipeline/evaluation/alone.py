@@ -13,6 +13,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Precision, arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
+from tta_pipeline.evaluation.frozen import described_top
 from tta_pipeline.evaluation.machine import decoding_threads, load_average, machine_facts
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
@@ -159,6 +160,7 @@ class _About:
             subset=subset_name,
             model=model["architecture"],
             method=method.name,
+            frozen_layers=described_top(method),
             protocol=WITHOUT_FILE,
             generated=manifest.source.generated,
             config=json.dumps(settings, sort_keys=True),

@@ -25,6 +25,7 @@ from tta_pipeline.evaluation.accelerator import (
     reset_peak_memory,
 )
 from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
+from tta_pipeline.evaluation.frozen import described_top
 from tta_pipeline.evaluation.kept_features import (
     FeatureLoader,
     KeptFeatures,
@@ -419,6 +420,7 @@ class Evaluator:
             mean=self._model.mean,
             std=self._model.std,
             method=experiment.method_name,
+            frozen_layers=described_top(self._method) if self._method else None,
             protocol=experiment.protocol.name,
             subset=experiment.subset.name if experiment.subset else "all",
             corruption=manifest.corruption,

@@ -219,8 +219,13 @@ def _right(
     with torch.inference_mode(), arithmetic(device.type, "fp32"):
         for batch in on_device(stream, device):
             images, labels = as_floats(batch.images), batch.labels.to(device, non_blocking=True)
-            yield torch.stack([each(images).argmax(1) == labels for each in models]).cpu().numpy()
+            yield torch.stack([_are_right(each(images), labels) for each in models]).cpu().numpy()
             advance(len(labels))
+
+
+def _are_right(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return which *logits* (B, K) are finite and highest for the *labels* (B,): NaN would be taken for class 0."""
+    return (logits.argmax(1) == labels) & logits.isfinite().all(1)
 
 
 def _fit(

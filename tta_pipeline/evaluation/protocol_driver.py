@@ -111,7 +111,7 @@ class TimedDriver(ProtocolDriver, ABC):
     """Driver that measures the method against the source model, and adapts only while there is time.
 
     Latencies are measured, so results depend on the machine. What is not adapted on is predicted by the network as it
-    was adapted so far; a teacher, prototypes or other things that a method keeps beside the network have no part in it.
+    was adapted so far (`Method.predict_unadapted`). The pace of the source model is measured, which is not counted.
     """
 
     gives_whole_batches = False
@@ -141,9 +141,7 @@ class TimedDriver(ProtocolDriver, ABC):
             self._source_s = self._measured_s(images)
         if not self._may_adapt():
             self.num_unadapted += len(images)
-            with torch.inference_mode():
-                logits: torch.Tensor = self.method.model(images)
-            return logits
+            return self.method.predict_unadapted(images)
         self._synchronize()
         started = time.perf_counter()
         logits = self.method.predict(images)

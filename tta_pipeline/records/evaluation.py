@@ -234,6 +234,13 @@ class Evaluation:
             sql="JSON",
         ),
     ] = None
+    frozen_layers: Annotated[
+        str | None,
+        Column(
+            "Norm layers at the top that the method left as they were: how many, the first and the last, or none where "
+            "the network has no top; NULL for methods that know no top, and in older records"
+        ),
+    ] = None
     code_sha256: Annotated[
         str | None, Column("sha256 of the code of the method and its imports, without comments; NULL in older records")
     ]  # fmt: skip

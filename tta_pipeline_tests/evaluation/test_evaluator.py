@@ -1,5 +1,7 @@
 """An evaluation counts every sample once, and its predictions depend on nothing but what decides them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +93,24 @@ def test_every_sample_is_counted(shard_set: ShardSet):
     assert result.error == 1 - result.num_correct / result.num_samples
     assert 0 < result.data_wait_s + result.compute_s <= result.wall_s
     assert result.time_to_first_batch_s <= result.data_wait_s
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("tent", None),
+        ("sar", "none of 2"),
+        ({"base": "sar", "frozen_layers": ["0"]}, "1 of 2, 0 to 0"),
+        ({"base": "sar", "params": "last"}, None),
+    ],
+)
+def test_a_result_says_what_its_method_left_as_it_was(shard_set: ShardSet, method: Any, expected: str | None):
+    """Of norm layers at the top: that there is none, or which the file named; nothing where no top is known."""
+
+    def with_two_norm_layers() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm2d(3), *small_model())
+
+    assert expected == evaluate(shard_set, method=method, make=with_two_norm_layers).frozen_layers
 
 
 def test_a_result_has_the_pieces_in_its_methods_name(shard_set: ShardSet):

@@ -70,6 +70,11 @@ def test_the_normalisation_of_the_training_fits(data: Locations):
     assert "no other normalisation is better by more than chance" in fits.verdict
 
 
+def test_logits_that_are_not_finite_are_wrong(data: Locations):
+    """Also of images of the first class, which a NaN is taken for."""
+    assert 1.0 == fits_of(data, std=(0.0, 0.0, 0.0)).declared.error
+
+
 def test_images_are_drawn_evenly_over_the_classes(data: Locations):
     """By the seed, and not the first ones."""
     index = ShardSet.open(data.shards("small", CLEAN)).index

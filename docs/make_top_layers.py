@@ -1,0 +1,128 @@
+"""Say what SAR, DeYO and REM leave as it is: `python docs/make_top_layers.py` writes docs/top-layers.md.
+
+It needs timm, torchvision, open_clip and transformers; the test compares the rows of those that are installed.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torchvision.models import get_model
+
+from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.top import top_layers
+
+PAGE = Path(__file__).with_name("top-layers.md")
+ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
+    "timm": (
+        "vit_base_patch16_224", "vit_large_patch16_224", "deit3_base_patch16_224", "deit_tiny_distilled_patch16_224",
+        "beit_base_patch16_224", "eva02_base_patch14_224", "cait_s24_224", "hiera_tiny_224",
+        "swin_base_patch4_window7_224", "swinv2_tiny_window8_256", "pvt_v2_b2", "maxvit_tiny_tf_224", "levit_128",
+        "convnext_small", "convnextv2_tiny", "resnet50", "resnetv2_50", "efficientnet_b0", "mobilenetv3_large_100",
+        "regnety_040", "densenet121",
+    ),
+    "torchvision": (
+        "vit_b_16", "vit_l_16", "swin_t", "swin_v2_t", "maxvit_t", "convnext_tiny", "resnet18", "resnet50",
+        "efficientnet_b0", "efficientnet_v2_s", "mobilenet_v2", "mobilenet_v3_large", "regnet_y_400mf",
+        "densenet121",
+    ),
+    "open_clip": (
+        "ViT-B-32", "ViT-L-14", "ViT-H-14", "coca_ViT-B-32", "ViT-B-16-SigLIP", "EVA02-B-16", "convnext_base", "RN50",
+    ),
+    "transformers": (
+        "ViT", "Dinov2", "Beit", "CLIP", "Siglip", "Swin", "PvtV2", "ConvNext", "ResNet", "RegNet", "EfficientNet",
+        "MobileNetV2",
+    ),
+}  # fmt: skip
+"""Networks by library: names of architectures, and for transformers of models, in their default configuration."""
+_HEAD = """# What stays at the top
+
+`sar`, `deyo` and `rem` leave the norm layers at the top of a network as they are. What the authors of SAR leave is the
+last stage of a ResNet, and the last three of the twelve blocks of a ViT-B with the norm layer after them. Here it is,
+in any library, by structure and not by name:
+
+- of a transformer whose blocks are all as wide, the last quarter of them, at least one;
+- of a transformer or ConvNeXt with stages, the last stage, with the reduction before it where it is not a part of the
+  stage before;
+- of a ResNet, the fourth stage: `layer4`, or `stages.3` of timm's ResNetV2 and of transformers;
+- and every norm layer that the network has registered after these.
+
+Other networks have no top: a ResNet-20, EfficientNet, MobileNet, RegNet or DenseNet adapts every norm layer, as in the
+authors' code. The column `frozen_layers` of each result says what stayed, `none of 49` included. A transformer whose
+blocks are not found is refused; `frozen_layers` of its `hyperparameters` names what stays in place of the top, as
+`[encoder.block9, norm]`, or `[]` for nothing.
+
+Made by `python docs/make_top_layers.py`, and held by `tta_pipeline_tests/adaptation/test_top.py`. The last column is
+the highest norm layer that adapts.
+
+| library | network | norm layers | stay | from | to | adapts up to |
+|---|---|---|---|---|---|---|
+"""
+
+
+def network(library: str, architecture: str) -> nn.Module:
+    """Return a network without weights; of open_clip, the image tower.
+
+    Raises:
+        ImportError: *library* is not installed.
+    """
+    if architecture.startswith("regnet"):  # torchvision and timm compute its widths with tensors
+        return _maker(library, architecture)()
+    with torch.device("meta"):
+        return _maker(library, architecture)()
+
+
+def _maker(library: str, architecture: str) -> Any:
+    match library:
+        case "timm":
+            import timm
+
+            return partial(timm.create_model, architecture)
+        case "torchvision":
+            return partial(get_model, architecture)
+        case "open_clip":
+            return partial(_tower, architecture)
+        case _:
+            return partial(_of_transformers, architecture)
+
+
+def _tower(architecture: str) -> nn.Module:
+    import open_clip
+    from open_clip.model import _build_vision_tower
+
+    settings: Any = open_clip.get_model_config(architecture)
+    tower: nn.Module = _build_vision_tower(settings["embed_dim"], settings["vision_cfg"])
+    return tower
+
+
+def _of_transformers(name: str) -> nn.Module:
+    import transformers
+
+    settings = getattr(transformers, f"{name}Config")()
+    found: nn.Module = transformers.AutoModelForImageClassification.from_config(settings)
+    return found
+
+
+def rows(library: str) -> Iterator[str]:
+    """Yield the row of each network of *library*."""
+    for architecture in ARCHITECTURES[library]:
+        found = network(library, architecture)
+        every = [name for name, layer in found.named_modules() if isinstance(layer, NORM_LAYERS)]
+        frozen = top_layers(found, "sar")
+        moving = [name for name in every if name not in frozen]
+        first, last = (frozen[0], frozen[-1]) if frozen else ("-", "-")
+        yield " | ".join(
+            ["| " + library, architecture, str(len(every)), str(len(frozen)), first, last, f"{moving[-1]} |"]
+        )
+
+
+def page() -> str:
+    """Return the whole page."""
+    return _HEAD + "".join(f"{row}\n" for library in ARCHITECTURES for row in rows(library))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

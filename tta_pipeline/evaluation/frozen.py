@@ -1,0 +1,19 @@
+"""What a record says of the norm layers that a method left as they were."""
+
+from tta_pipeline.adaptation.method import Method
+from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
+from tta_pipeline.adaptation.top import bare_name
+
+
+def described_top(method: Method) -> str | None:
+    """Return how many norm layers at the top *method* leaves as they are, and which; None: it knows no top.
+
+    `7 of 25, blocks.9.norm1 to norm`, or `none of 19` where the network has no top.
+    """
+    frozen = method.frozen_layers
+    if frozen is None:
+        return None
+    num_layers = sum(isinstance(layer, NORM_LAYERS) for layer in method.model.modules())
+    if not frozen:
+        return f"none of {num_layers}"
+    return f"{len(frozen)} of {num_layers}, {bare_name(frozen[0])} to {bare_name(frozen[-1])}"
