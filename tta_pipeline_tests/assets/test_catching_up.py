@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from tta_pipeline.assets.catching_up import catch_up
+from tta_pipeline.assets.catching_up import catch_up, covered_places
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.definitions import build_definitions
@@ -27,7 +27,8 @@ def told(sweep: Project):
     graph = build_definitions(sweep.locations).resolve_asset_graph()
 
     def tell(instance: dg.DagsterInstance) -> int:
-        return catch_up(instance, graph, benchmark, sweep.locations, pieces=PIECES, tell=lambda _: None)
+        places = [place for piece in PIECES for place in covered_places(benchmark, piece)]
+        return catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
 
     with dg.DagsterInstance.from_config(str(sweep.home)) as run, dg.DagsterInstance.ephemeral() as empty:
         yield run, empty, tell(empty), tell(empty)
