@@ -81,9 +81,7 @@ def _submissions(
                 yield benchmark, submission
 
 
-def _own(
-    context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark
-) -> Iterator[Submission]:
+def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark) -> Iterator[Submission]:
     """Yield the open submissions of *benchmark* that this sensor has: no other Dagster and no other code location does.
 
     Several code locations of one history read the same data root, each with such a sensor; the first one to look has

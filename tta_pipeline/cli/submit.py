@@ -116,6 +116,8 @@ def submit(
         say(f"cancelled: submission {submission.number} of {benchmark.name}")
     if watches:
         submitter.watch(submission)
+    elif not asks:
+        _say_all(submitter.engine.hindrances(submission))
     if asks or watches:
         sys.exit(submitter.tell_status(submission))
 
@@ -243,7 +245,6 @@ class _Submitter:
             f"to watch it:   tta-pipeline submit {name} --status --watch\n"
             f"to stop it:    tta-pipeline submit {name} --cancel"
         )
-        _say_all(self.engine.hindrances(submission))
         return submission
 
     def watch(self, submission: "Submission") -> None:
@@ -252,13 +253,13 @@ class _Submitter:
         try:
             overview = self._overview(submission)
             while not overview.is_over:
-                line = overview.line(self.at_once)
-                if line != said:
-                    say(line)
+                lines = "\n".join([overview.line(self.at_once), *self.engine.hindrances(submission)])
+                if lines != said:
+                    say(lines)
                 if time.monotonic() - told > _TOLD_EVERY_S:
                     self._bring_up_to_date(overview)
                     told = time.monotonic()
-                said = line
+                said = lines
                 time.sleep(_WATCHED_EVERY_S[self.engine_name])
                 overview = self._asked_again(submission) or overview
         except KeyboardInterrupt:

@@ -99,9 +99,9 @@ class QueuedRuns:
 def history_of(instance: dg.DagsterInstance) -> str:
     """Return what tells the history of *instance* from every other one, also from a copy of its folder."""
     storage = instance.run_storage
-    storage.get_run_storage_id()  # of two that make it at the same time, each is told its own; the first one stays
     if not isinstance(storage, SqlRunStorage):
-        return storage.get_run_storage_id()
+        return type(storage).__name__
+    storage.get_run_storage_id()  # of two that make it at the same time, each is told its own; the first one stays
     with storage.connect() as connection:
         url = connection.engine.url
     # A server has other names on other machines.
@@ -171,8 +171,8 @@ def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
 def _of_another(submission: Submission) -> str:
     name, number = submission.benchmark, submission.number
     return (
-        f"submission {number} of {name} is with another Dagster, {_history_named(submission)}, which alone launches its "
-        f"pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
+        f"submission {number} of {name} is with another Dagster, {_history_named(submission)}, which alone launches "
+        f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
     )
 
 

@@ -42,6 +42,18 @@ def test_every_partition_is_news_once(told):
     assert 0 == second
 
 
+def test_what_the_benchmark_file_no_longer_has_is_left_out(sweep: Project):
+    """A cell, an experiment and a model that were renamed meanwhile: the others are told."""
+    benchmark = load_all(sweep.locations).benchmark("small")
+    gone = [("evaluation/renamed", KEYS[0]), ("shard_manifest", "renamed|3"), ("source_model/renamed", "")]
+    with dg.DagsterInstance.ephemeral() as instance:
+        graph = build_definitions(sweep.locations).resolve_asset_graph()
+        places = [*gone, ("shard_manifest", KEYS[0])]
+        assert 1 == catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
+    piece = Piece(stage="evaluations", assets=("evaluation/tent",), keys=("renamed|3", "renamed|5"))
+    assert ["renamed|3", "renamed|5"] == [key for _, key in covered_places(benchmark, piece)]
+
+
 @pytest.mark.parametrize(
     "asset", ["source_split", "tar_shards", "shard_manifest", "evaluation/source", "evaluation/tent"]
 )

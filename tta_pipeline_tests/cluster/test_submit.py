@@ -66,7 +66,7 @@ def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
         assert 0 == switched.returncode, switched.stderr[-3000:]
         told = [project.submit("--experiments", "source", "--device", "cpu"), project.submit("--status")]
 
-        named = [f"turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]
+        named = ["turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]
         assert [is_off] * 2 == named, [each.stderr for each in told]
     assert 1 == len(submissions(project.locations))
 
