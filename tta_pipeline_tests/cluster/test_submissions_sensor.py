@@ -240,6 +240,7 @@ def test_a_damaged_submission_holds_up_no_other(daemon: Daemon):
     for damage in (b"[", b"3", b'{"pieces": []}', b"\xff"):
         path = submit(daemon.project, [SHARDS]).folder / "submission.json"
         path.write_bytes(damage)
+    (submit(daemon.project, [SHARDS]).folder / "claimed.json").write_bytes(b"[")
     submit(daemon.project, [SOURCE])
 
     assert ["0"] == daemon.look()
