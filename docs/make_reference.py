@@ -78,8 +78,9 @@ def dagster() -> str:
         for name in sorted(repository.job_names)
         if name.startswith(BENCHMARK)
     }
-    sensors = {each.name: each.description for each in repository.sensor_defs}
-    sensors["<benchmark>__new_cells"] = "Makes the shards of cells as their folders or archives arrive."
+    sensors = {each.name: (_at_first(each), each.description) for each in repository.sensor_defs}
+    # Images that are drawn, as of this benchmark, do not arrive.
+    sensors["<benchmark>__new_cells"] = "off", "Makes the shards of cells as their folders or archives arrive."
     parts = [
         "# Dagster",
         f"What every benchmark has, here `{BENCHMARK}`. Partition keys are `<corruption>|<severity>`.",
@@ -91,8 +92,8 @@ def dagster() -> str:
         "## Jobs",
         _table(("job", ""), [(f"`{name}`", text) for name, text in jobs.items()]),
         "## Sensors",
-        "Off until the user turns them on.",
-        _table(("sensor", ""), [(f"`{name}`", text) for name, text in sensors.items()]),
+        "What is off at first stays off until the user turns it on.",
+        _table(("sensor", "at first", ""), [(f"`{name}`", *rest) for name, rest in sensors.items()]),
         "## Run configuration of an evaluation",
         "`ops: {<benchmark>__evaluation__<experiment>: {config: ...}}`",
         _fields(EvaluationConfig),
@@ -232,6 +233,10 @@ def _line(text: str | None) -> str:
 def _generic(key: dg.AssetKey) -> str:
     names = ["<benchmark>", *key.path[1:]]
     return "/".join([*names[:-1], "<experiment>"] if names[-2] in ("evaluation", "tuning") else names)
+
+
+def _at_first(sensor: dg.SensorDefinition) -> str:
+    return "on" if sensor.default_status is dg.DefaultSensorStatus.RUNNING else "off"
 
 
 def _partitions(definition: dg.PartitionsDefinition | None) -> str:

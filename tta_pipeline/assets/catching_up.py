@@ -4,7 +4,8 @@ Files are the truth, so the history is made from them: from manifests, weights a
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,14 +14,14 @@ from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.assets.evaluation import data_version_of
-from tta_pipeline.assets.pieces import asset_keys
+from tta_pipeline.assets.pieces import asset_key
 from tta_pipeline.assets.reporting import version_tags
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.cluster.pieces import Piece
-from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.cluster.pieces import SHARDS, AssetName, Piece
+from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, TRAIN, Cell, parse_key
+from tta_pipeline.partitions import Cell, parse_key
 from tta_pipeline.progress import Progress
 from tta_pipeline.records.evaluation import SHOWN_OF_SEGMENT, mean_error
 from tta_pipeline.shards.belonging import belonging_of
@@ -39,36 +40,40 @@ def catch_up(
     benchmark: Benchmark,
     locations: Locations,
     *,
-    pieces: Sequence[Piece],
+    places: Sequence[tuple[str, str]],
     tell: Callable[[str], None],
 ) -> int:
-    """Report to *instance* what *pieces* made, and return the number of partitions that were news to it.
+    """Report to *instance* what lies at *places*, and return how many of them were news to it.
 
     Args:
         instance: History to report to.
         graph: Graph of all assets.
-        benchmark: Benchmark of the pieces.
+        benchmark: Benchmark of the places.
         locations: Where its files lie.
-        pieces: Pieces that are done.
+        places: Finished assets with their partition keys, as in `Piece.places`; one that the benchmark file no longer
+            has is left out.
         tell: Called with messages about progress.
     """
-    progress = Progress(tell, what="telling Dagster", total=len(pieces), unit="pieces")
+    progress = Progress(tell, what="telling Dagster", total=len(places), unit="partitions")
+    known = graph.get_all_asset_keys()
     num_new = 0
-    for piece in pieces:
-        for key, asset in zip(asset_keys(benchmark, piece), piece.assets, strict=True):
-            for partition in _partitions(benchmark, piece):
-                made = _made(benchmark, locations, asset, partition)
-                num_new += made is not None and _was_news(instance, graph, key, partition, made)
+    for asset, partition in places:
+        key = asset_key(benchmark, asset)
+        made = _made(benchmark, locations, asset, partition or None) if key in known else None
+        num_new += made is not None and _was_news(instance, graph, key, partition or None, made)
         progress.advance(1)
     return num_new
 
 
-def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str | None]:
-    """Return the partitions that a run of *piece* covered: its range, which may have more keys than are named."""
-    if not piece.keys:
-        return (None,)
-    if "|" not in piece.keys[0]:
-        return piece.keys
+def covered_places(benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yield the places that a run of *piece* covered: of its range, which may have more keys than are named."""
+    return product(piece.assets, _partitions(benchmark, piece))
+
+
+def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str]:
+    cells = {cell.key for cell in benchmark.cells}
+    if not piece.keys or not {piece.keys[0], piece.keys[-1]} <= cells:
+        return piece.keys or ("",)
     first, last = (parse_key(key, benchmark.cells) for key in (piece.keys[0], piece.keys[-1]))
     corruptions = benchmark.corruptions[
         benchmark.corruptions.index(first.corruption) : benchmark.corruptions.index(last.corruption) + 1
@@ -81,19 +86,16 @@ def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str | None]:
 
 def _made(benchmark: Benchmark, locations: Locations, asset: str, partition: str | None) -> _Made | None:
     """Return what is on disk at *partition* of *asset*; None if it is not finished, or does not tell."""
-    folder, _, rest = asset.partition("/")
-    beside = {cell.corruption: cell for cell in (CLEAN, TRAIN)}.get(folder)
-    name = rest if beside else asset
-    kind, _, of = name.partition("/")
+    kind, of, beside = AssetName.parse(asset)
     try:
         if kind == "evaluation":
             return _evaluated(benchmark, locations, of, beside.key if beside else partition or "all")
         if kind == "source_model":
             return _trained(benchmark, locations, of or next(iter(benchmark.trained_models)))
-        if kind in ("source_split", "tar_shards", "shard_manifest", "transformed_shards"):
+        if kind in SHARDS:
             cell = beside or parse_key(partition or "", benchmark.cells)
             return _sharded(benchmark, locations, kind, of, cell)
-    except (ManifestError, RecordError):
+    except (ManifestError, PartitionKeyError, RecordError):
         return None
     return _reported(locations.report(benchmark.name) / "index.html")
 

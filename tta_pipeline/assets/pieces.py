@@ -14,7 +14,12 @@ RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_p
 
 def asset_keys(benchmark: Benchmark, piece: Piece) -> list[dg.AssetKey]:
     """Return the keys of the assets of *piece*."""
-    return [dg.AssetKey([*benchmark.name.split("/"), *asset.split("/")]) for asset in piece.assets]
+    return [asset_key(benchmark, asset) for asset in piece.assets]
+
+
+def asset_key(benchmark: Benchmark, asset: str) -> dg.AssetKey:
+    """Return the key of *asset*, which is named below *benchmark*."""
+    return dg.AssetKey([*benchmark.name.split("/"), *asset.split("/")])
 
 
 def partition_tags(piece: Piece) -> Mapping[str, str]:

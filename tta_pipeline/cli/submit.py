@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tta_pipeline.cluster.pieces import Cut, Piece
     from tta_pipeline.cluster.submission import Submission
 
+_Finished = Mapping["Piece", frozenset[tuple[str, str]]]
+"""Places that pieces have finished."""
 _ENGINES = ("local", "ray", "slurm")
 _DEVICES_OF_A_CLUSTER = 4
 _WATCHED_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
@@ -114,6 +116,8 @@ def submit(
         say(f"cancelled: submission {submission.number} of {benchmark.name}")
     if watches:
         submitter.watch(submission)
+    elif not asks:
+        _say_all(submitter.engine.hindrances(submission))
     if asks or watches:
         sys.exit(submitter.tell_status(submission))
 
@@ -217,15 +221,21 @@ class _Submitter:
             engine = _engine(submission.engine, data_root=self.locations.root, num_devices=1, config_path=None)
             overview = Overview(submission=submission, states=engine.states(submission))
             yield from overview.under_way
-            if overview.is_over:
-                submission.note_ended()
+            if not overview.is_over:
+                _say_all(engine.hindrances(submission))
+            _note_end(overview)
 
     def _submitted(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
         """Submit *pieces*, and say how to come back to them."""
         from tta_pipeline.cluster.submission import Submission
 
         submission = Submission.create(
-            self.locations, benchmark=self.benchmark.name, engine=self.engine_name, pieces=pieces, compute=compute
+            self.locations,
+            benchmark=self.benchmark.name,
+            engine=self.engine_name,
+            pieces=pieces,
+            compute=compute,
+            owner=self.engine.owner(),
         )
         self.engine.start(submission)
         name = self.benchmark.name
@@ -243,13 +253,13 @@ class _Submitter:
         try:
             overview = self._overview(submission)
             while not overview.is_over:
-                line = overview.line(self.at_once)
-                if line != said:
-                    say(line)
+                lines = "\n".join([overview.line(self.at_once), *self.engine.hindrances(submission)])
+                if lines != said:
+                    say(lines)
                 if time.monotonic() - told > _TOLD_EVERY_S:
                     self._bring_up_to_date(overview)
                     told = time.monotonic()
-                said = line
+                said = lines
                 time.sleep(_WATCHED_EVERY_S[self.engine_name])
                 overview = self._asked_again(submission) or overview
         except KeyboardInterrupt:
@@ -269,11 +279,14 @@ class _Submitter:
         from tta_pipeline.reports.tables import Table
 
         overview = self._overview(submission)
-        self._bring_up_to_date(overview)
-        if overview.is_over and not submission.is_cancelled:  # else the sensor has yet to look for stragglers
-            submission.note_ended()
+        finished = self._finished_places(overview)
+        self._bring_up_to_date(overview, finished)
+        overview = overview.completed(finished)
+        _note_end(overview)
         print_table(Table(columns=STATUS_COLUMNS, rows=tuple(overview.rows())))
         say(overview.line(self.at_once))
+        if not overview.is_over:
+            _say_all(self.engine.hindrances(submission))
         problems = tuple(overview.problems())
         for problem in problems:
             say(problem)
@@ -284,28 +297,63 @@ class _Submitter:
 
         return Overview(submission=submission, states=self.engine.states(submission))
 
-    def _bring_up_to_date(self, overview: "Overview") -> None:
-        """Bring the database up to the records, and Dagster's history if the engine keeps none."""
+    def _finished_places(self, overview: "Overview") -> "_Finished":
+        """Return what the pieces that ended without being done have finished all the same."""
+        if not overview.left_over:
+            return {}
+        from tta_pipeline.cluster.planning import Planner
+        from tta_pipeline.cluster.standings import Standings
+
+        device = str(overview.submission.compute.get("device", "auto"))
+        planner = Planner(
+            benchmark=self.benchmark,
+            locations=self.locations,
+            experiments=tuple(self.benchmark.experiments),
+            unfinished_keys=Standings(device=device).unfinished_keys,
+            tell=say,
+        )
+        return planner.finished_places(overview.left_over)
+
+    def _bring_up_to_date(self, overview: "Overview", finished: "_Finished | None" = None) -> None:
+        """Bring the database up to the records, and Dagster's history up to what no run has told it.
+
+        That is all of an engine that keeps no history, and what is *finished* of pieces that are not done.
+        """
         from tta_pipeline.metrics.database import publish_metrics
 
         publish_metrics(self.locations)
-        if self.engine_name != "slurm":
+        untold = overview.done if self.engine_name == "slurm" else ()
+        finished = finished or {}
+        if not untold and not any(finished.values()):
             return
-        from tta_pipeline.assets.catching_up import catch_up
+        from tta_pipeline.assets.catching_up import catch_up, covered_places
         from tta_pipeline.definitions import defs
         from tta_pipeline.resources.queued_runs import lasting_instance
 
+        places = [place for piece in untold for place in covered_places(self.benchmark, piece)]
+        places += [place for of_piece in finished.values() for place in sorted(of_piece)]
         with lasting_instance() as instance:
             num_new = catch_up(
                 instance,
                 defs.resolve_asset_graph(),
                 self.benchmark,
                 self.locations,
-                pieces=overview.done,
+                places=places,
                 tell=say,
             )
         if num_new:
             say(f"{num_new:,} partitions were news to Dagster")
+
+
+def _note_end(overview: "Overview") -> None:
+    """Let nobody ask again for a submission that is over, unless a sensor has it, which sees that itself."""
+    if overview.is_over and not overview.submission.owner:
+        overview.submission.note_ended()
+
+
+def _say_all(lines: tuple[str, ...]) -> None:
+    for line in lines:
+        say(line)
 
 
 def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path | None) -> "Engine":

@@ -19,6 +19,14 @@ class Engine(Protocol):
         """
         ...
 
+    def owner(self) -> str:
+        """Return who alone is to start the pieces of a new submission; empty: `start` itself gives them away.
+
+        Raises:
+            SubmissionError: the scheduler cannot be used; the message says why.
+        """
+        ...
+
     def start(self, submission: Submission) -> None:
         """Give *submission* to the scheduler, and return without waiting.
 
@@ -29,6 +37,14 @@ class Engine(Protocol):
 
     def states(self, submission: Submission) -> tuple[State, ...]:
         """Return the state of each piece of *submission*, as the scheduler says now.
+
+        Raises:
+            SubmissionError: the scheduler does not answer.
+        """
+        ...
+
+    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+        """Return what keeps the pieces of *submission* that wait from starting, and what to do, in a sentence each.
 
         Raises:
             SubmissionError: the scheduler does not answer.

@@ -1,8 +1,10 @@
 """How far a submission is: counts by stage, the time that is left, and what failed."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Self
 
 from tta_pipeline.cluster.pieces import ON_A_DEVICE, STAGES, Piece
 from tta_pipeline.cluster.submission import UNDER_WAY, Condition, State, Submission
@@ -49,6 +51,22 @@ class Overview:
     def under_way(self) -> tuple[Piece, ...]:
         """The pieces that run or wait."""
         return tuple(piece for piece, state in self._both() if state.condition in UNDER_WAY)
+
+    @property
+    def left_over(self) -> tuple[Piece, ...]:
+        """The pieces that ended and are not done."""
+        return tuple(piece for piece, state in self._both() if state.condition not in {"done", *UNDER_WAY})
+
+    def completed(self, finished: Mapping[Piece, AbstractSet[tuple[str, str]]]) -> Self:
+        """Return this overview where a piece that is left over is done if *finished* has all its places.
+
+        What lies on disk decides, not what became of a run or a job.
+        """
+        states = tuple(
+            replace(state, condition="done") if set(piece.places) <= finished.get(piece, set()) else state
+            for piece, state in self._both()
+        )
+        return replace(self, states=states)
 
     def rows(self) -> Iterator[tuple[str | int, ...]]:
         """Yield `STATUS_COLUMNS` of each stage."""

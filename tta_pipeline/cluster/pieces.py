@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
-from tta_pipeline.partitions import Cell
+from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -43,6 +43,29 @@ class Piece:
         where = "" if not self.keys else self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}...{self.keys[-1]}"
         what = ", ".join(asset.rpartition("evaluation/")[2] for asset in self.assets)
         return f"{where}: {what}" if where else what
+
+
+SHARDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
+"""Kinds of assets whose outcome is a folder of shards with its manifest."""
+
+
+class AssetName(NamedTuple):
+    """What an asset key below the benchmark's says."""
+
+    kind: str
+    """Such as `evaluation` or `shard_manifest`."""
+    of: str
+    """Experiment, model or transform; empty: the key names none."""
+    beside: Cell | None
+    """Set beside the cells that it is of; None: it is of the partitions of its run."""
+
+    @classmethod
+    def parse(cls, asset: str) -> "AssetName":
+        """Return what *asset* says."""
+        folder, _, rest = asset.partition("/")
+        beside = {cell.corruption: cell for cell in (CLEAN, TRAIN)}.get(folder)
+        kind, _, of = (rest if beside else asset).partition("/")
+        return cls(kind=kind, of=of, beside=beside)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

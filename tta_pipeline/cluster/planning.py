@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cluster.costs import Costs
-from tta_pipeline.cluster.pieces import Cut, Piece, Work, evaluation_pieces
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.cluster.pieces import SHARDS, AssetName, Cut, Piece, Work, evaluation_pieces
+from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
@@ -91,6 +91,46 @@ class Planner:
                 )
             progress.advance(1)
 
+    def finished_places(self, pieces: Sequence[Piece]) -> Mapping[Piece, frozenset[tuple[str, str]]]:
+        """Return the places of each of *pieces*, as in `Piece.places`, at which all is there that the file asks for.
+
+        A report is made of what there is, and never among them. What cannot be told is not finished; why is told.
+        """
+        names = [AssetName.parse(asset) for piece in pieces for asset in piece.assets]
+        experiments = {name.of for name in names if name.kind == "evaluation"} & self.benchmark.experiments.keys()
+        # Experiments with the same model come one after the other.
+        ordered = sorted(experiments, key=lambda name: self.benchmark.experiments[name].model)
+        keys = {name: self._finished_keys(name) for name in ordered}
+        return {
+            piece: frozenset((asset, key) for asset, key in piece.places if self._is_finished(asset, key, keys))
+            for piece in pieces
+        }
+
+    def _finished_keys(self, experiment: str) -> frozenset[str]:
+        results = ExperimentResults(benchmark=self.benchmark, experiment_name=experiment, locations=self.locations)
+        if results.spec.model in self._untrained:
+            return frozenset()
+        try:
+            unfinished = frozenset(self.unfinished_keys(results))
+        except PipelineError as error:
+            self.tell(f"{experiment}: {error}")
+            return frozenset()
+        return frozenset(key.key for key in results.keys if key not in unfinished)
+
+    def _is_finished(self, asset: str, key: str, keys: Mapping[str, frozenset[str]]) -> bool:
+        """Return whether *asset* is finished at *key*; *keys* are the finished ones of each experiment."""
+        kind, of, beside = AssetName.parse(asset)
+        if kind == "evaluation":
+            return (beside.key if beside else key or WHOLE.key) in keys.get(of, ())
+        if kind == "source_model":
+            return self._is_trained(of or next(iter(self.benchmark.trained_models), ""))
+        cell = beside or next((cell for cell in self.benchmark.cells if cell.key == key), None)
+        if cell is None or kind not in SHARDS:
+            return False
+        name = self.benchmark.name
+        folder = self.locations.transformed(name, of, cell) if of else self.locations.shards(name, cell)
+        return self._has_manifest(folder, cell)
+
     def _not_waiting(self, work: Sequence[Work], busy: AbstractSet[tuple[str, str]]) -> tuple[Work, ...]:
         """Return *work* without what needs shards or a model that *busy* is still making.
 
@@ -122,6 +162,8 @@ class Planner:
     def _is_trained(self, model: str) -> bool:
         from tta_pipeline.training.source_model import SourceTraining
 
+        if model not in self.benchmark.trained_models:
+            return False
         if not (self.locations.shards(self.benchmark.name, TRAIN) / MANIFEST_FILE).exists():
             # What it was trained on is not here to be compared, and it is evaluated as it is; see `benchmark_model`.
             return self.locations.source_model(self.benchmark.name, model).exists()

@@ -92,6 +92,10 @@ class Slurm:
         _answer("sbatch", "--version")
         _answer("squeue", "--noheader", "--user", _user())
 
+    def owner(self) -> str:
+        """Return nothing: Slurm has what `start` gives it."""
+        return ""
+
     def start(self, submission: Submission) -> None:
         """Submit an array of jobs for each stage; if one is refused, or on Ctrl-C, none stays submitted."""
         largest = min(self.config.most_tasks, _largest_array())
@@ -120,6 +124,11 @@ class Slurm:
         return tuple(
             found.get(number) or _state(submission, number, "", "") for number in range(len(submission.pieces))
         )
+
+    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+        """Return nothing: `squeue` explains why a job waits."""
+        del submission
+        return ()
 
     def cancel(self, submission: Submission) -> None:
         """Cancel all its jobs."""

@@ -18,8 +18,8 @@ Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
 UNDER_WAY: frozenset[Condition] = frozenset({"waiting", "running"})
 """Conditions of pieces that will still do something."""
 _FILE = "submission.json"
-_CANCELLED, _ENDED = "cancelled", "ended"
-_MOST_BYTES = 2**28
+_CANCELLED, _ENDED, _CLAIMED = "cancelled", "ended", "claimed.json"
+_MOST_BYTES, _MOST_NOTED_BYTES = 2**28, 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +46,8 @@ class Submission:
     submitted_at: str
     """Time in UTC."""
     folder: Path
+    owner: str = ""
+    """Dagster's history whose sensor alone launches the pieces; empty: the engine has no sensor."""
 
     @property
     def name(self) -> str:
@@ -62,6 +64,11 @@ class Submission:
         """Whether the user cancelled it: no further stage begins."""
         return (self.folder / _CANCELLED).exists()
 
+    @property
+    def is_ended(self) -> bool:
+        """Whether somebody saw that no piece will still do something."""
+        return (self.folder / _ENDED).exists()
+
     def note_cancelled(self) -> None:
         """Let no further stage begin."""
         self._mark(_CANCELLED)
@@ -69,6 +76,33 @@ class Submission:
     def note_ended(self) -> None:
         """Let nobody ask for it again: no piece will still do something."""
         self._mark(_ENDED)
+
+    def claim(self, name: str) -> str:
+        """Let *name* alone launch the pieces unless another has claimed that; return the name that holds.
+
+        Raises:
+            SubmissionError: the claim cannot be read.
+        """
+        if not self.claimed_by:
+            write_once(self.folder / _CLAIMED, json.dumps({"by": name}).encode())
+        return self.claimed_by
+
+    @property
+    def claimed_by(self) -> str:
+        """Who launches the pieces; empty: nobody yet.
+
+        Raises:
+            SubmissionError: the claim cannot be read.
+        """
+        path = self.folder / _CLAIMED
+        try:
+            return str(json.loads(read_file(path, limit_bytes=_MOST_NOTED_BYTES))["by"])
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SubmissionError(
+                f"{path} cannot be read ({error!r}); expected who launches the pieces: remove that file"
+            ) from error
 
     def of_stage(self, stage: str) -> tuple[int, ...]:
         """Return the numbers of the pieces of *stage*."""
@@ -82,7 +116,7 @@ class Submission:
     def outcome(self, number: int) -> str:
         """Return how a piece ended; empty if it noted nothing, or an earlier submission of the same number did."""
         try:
-            noted = json.loads(read_file(self._outcome_path(number), limit_bytes=2**20))
+            noted = json.loads(read_file(self._outcome_path(number), limit_bytes=_MOST_NOTED_BYTES))
             return str(noted["condition"]) if noted["submission"] == self.key else ""
         except (OSError, ValueError, KeyError, TypeError):
             return ""
@@ -100,6 +134,7 @@ class Submission:
         engine: str,
         pieces: Sequence[Piece],
         compute: JsonObject,
+        owner: str = "",
     ) -> Self:
         """Write a submission of *pieces*, with the next free number."""
         folder = locations.submissions(benchmark)
@@ -115,6 +150,7 @@ class Submission:
                 compute=compute,
                 submitted_at=now(),
                 folder=folder / str(number),
+                owner=owner,
             )
             if write_once(made.folder / _FILE, made._encoded()):
                 return made
@@ -158,6 +194,7 @@ class Submission:
                 "engine": self.engine,
                 "compute": dict(self.compute),
                 "submitted_at": self.submitted_at,
+                "owner": self.owner,
                 "pieces": [asdict(piece) for piece in self.pieces],
             }
         ).encode()

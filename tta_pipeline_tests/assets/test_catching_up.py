@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tta_pipeline.assets.catching_up import _evaluated, catch_up
+from tta_pipeline.assets.catching_up import _evaluated, catch_up, covered_places
 from tta_pipeline.assets.evaluation import _of_stream
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cluster.pieces import Piece
@@ -35,7 +35,8 @@ def told(sweep: Project):
     graph = build_definitions(sweep.locations).resolve_asset_graph()
 
     def tell(instance: dg.DagsterInstance) -> int:
-        return catch_up(instance, graph, benchmark, sweep.locations, pieces=PIECES, tell=lambda _: None)
+        places = [place for piece in PIECES for place in covered_places(benchmark, piece)]
+        return catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
 
     with dg.DagsterInstance.from_config(str(sweep.home)) as run, dg.DagsterInstance.ephemeral() as empty:
         yield run, empty, tell(empty), tell(empty)
@@ -47,6 +48,18 @@ def test_every_partition_is_news_once(told):
 
     assert len(SMALL_CELLS) * 5 + 3 + 1 + 1 + 1 == first
     assert 0 == second
+
+
+def test_what_the_benchmark_file_no_longer_has_is_left_out(sweep: Project):
+    """A cell, an experiment and a model that were renamed meanwhile: the others are told."""
+    benchmark = load_all(sweep.locations).benchmark("small")
+    gone = [("evaluation/renamed", KEYS[0]), ("shard_manifest", "renamed|3"), ("source_model/renamed", "")]
+    with dg.DagsterInstance.ephemeral() as instance:
+        graph = build_definitions(sweep.locations).resolve_asset_graph()
+        places = [*gone, ("shard_manifest", KEYS[0])]
+        assert 1 == catch_up(instance, graph, benchmark, sweep.locations, places=places, tell=lambda _: None)
+    piece = Piece(stage="evaluations", assets=("evaluation/tent",), keys=("renamed|3", "renamed|5"))
+    assert ["renamed|3", "renamed|5"] == [key for _, key in covered_places(benchmark, piece)]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from dagster._core.storage.dagster_run import DagsterRunStatus, RunRecord
 
 from tta_pipeline.locations import Locations
+from tta_pipeline.resources.queued_runs import PIECE_TAG, SUBMISSION_TAG
 from tta_pipeline_tests.cluster.submitting import (
     EXPERIMENTS,
     FEW,
@@ -14,6 +16,7 @@ from tta_pipeline_tests.cluster.submitting import (
     SubmittingProject,
     first_records,
     piece_of,
+    wait_until,
 )
 from tta_pipeline_tests.web.server import WebServer, web_server
 
@@ -29,9 +32,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     project.configure(ROOT / "dagster.yaml")
     project.add_benchmark("few", FEW)
     project.submit_work(",".join((*EXPERIMENTS, "failing")))
-    with web_server(project, folder / "server.log") as server:
+    with web_server(another(project), folder / "another.log"), web_server(project, folder / "server.log") as server:
         project.wait()
         yield server
+
+
+def another(project: SubmittingProject) -> SubmittingProject:
+    """Another Dagster on the same data root, with a history of its own."""
+    beside = replace(project, home=project.home.with_name("another"))
+    if not beside.home.exists():
+        beside.configure(ROOT / "dagster.yaml")
+    return beside
 
 
 @pytest.fixture
@@ -70,6 +81,11 @@ def test_every_cell_is_evaluated_once(project: SubmittingProject):
     assert ["n", "12"] == counted.stdout.split(), counted.stderr
 
 
+def test_another_dagster_on_the_data_root_launches_nothing(project: SubmittingProject):
+    """Its sensor looks at the same submissions."""
+    assert [] == another(project).runs()
+
+
 def test_a_piece_that_fails_is_tried_twice_and_named_with_its_run(project: SubmittingProject):
     """The status is 1, and each line ends with the run whose log says why."""
     tries: dict[str, list[RunRecord]] = {}
@@ -91,6 +107,30 @@ def test_a_second_submission_has_only_what_failed(project: SubmittingProject):
 
     assert "nothing of few is unfinished" in nothing.stderr
     assert ["stage", "evaluations", "report"] == [line.split()[0] for line in planned.stdout.splitlines()]
+
+
+def test_a_piece_whose_run_is_deleted_is_launched_again_before_the_report(project: SubmittingProject):
+    """And evaluates nothing that is finished."""
+    project.submit_work("slow")
+    wait_until(lambda: ended(project, "slow"), what="a piece that is done", within_s=300)
+    deleted = ended(project, "slow")[0].dagster_run
+    gone = project.run("dagster", "run", "delete", "--force", deleted.run_id)
+    assert 0 == gone.returncode, gone.stderr
+    project.wait()
+
+    again = [each for each in ended(project, "slow") if each.dagster_run.tags[PIECE_TAG] == deleted.tags[PIECE_TAG]]
+    (report,) = [each for each in project.runs() if stage(each) == 3 and each.dagster_run.tags[SUBMISSION_TAG] ==
+                 deleted.tags[SUBMISSION_TAG]]  # fmt: skip
+    assert 1 == len(again)
+    assert report.start_time is not None
+    assert again[0].end_time is not None
+    assert again[0].end_time <= report.start_time
+    assert first_records() == sorted(project.records("slow"))
+
+
+def ended(project: SubmittingProject, experiment: str) -> list[RunRecord]:
+    """Return the runs of an experiment that ended well."""
+    return [each for each in project.runs_of(experiment) if each.dagster_run.status is DagsterRunStatus.SUCCESS]
 
 
 def test_cancel_ends_what_runs_and_what_waits(project: SubmittingProject):

@@ -348,6 +348,9 @@ def test_what_is_cancelled_by_verb_or_by_hand_is_taken_up_again(prepared: Cluste
     assert "failed;" not in told
     before = prepared.records("source")
     assert 0 < len(before) < 7
+    with dg.DagsterInstance.from_config(str(prepared.folder)) as instance:
+        known = instance.get_materialized_partitions(dg.AssetKey(["mine", "evaluation", "source"]))
+    assert {f"{cell.replace('|', '-')}/000001.json" for cell in known} == {*before} - {"clean-0/000001.json"}
 
     prepared.run(*of_source)
     wait_for("job that runs", lambda: "RUNNING" in prepared.jobs())

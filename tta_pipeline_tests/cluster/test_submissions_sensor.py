@@ -1,5 +1,6 @@
 """The sensor that launches submissions, over real files and a real history."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,8 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
-from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
+from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, RUN_KEY_TAG, WILL_RETRY_TAG
 
 from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.cluster.submission import Submission
@@ -27,11 +28,11 @@ _ORIGIN = RemoteRepositoryOrigin(
 
 @dataclass(kw_only=True)
 class Daemon:
-    """What the daemon does with the sensor: it keeps the cursor, and makes runs of requests with a new key."""
+    """What the daemon does with the sensor of a code location: it makes runs of requests with a new key."""
 
     project: Project
     instance: dg.DagsterInstance
-    cursor: str | None = None
+    location: str = "tta_pipeline.definitions"
     runs: dict[str, DagsterRun] = field(default_factory=dict)
 
     def look(self) -> list[str]:
@@ -39,24 +40,31 @@ class Daemon:
         definitions = build_definitions(self.project.locations)
         repository = definitions.get_repository_def()
         context = dg.build_sensor_context(
-            cursor=self.cursor, instance=self.instance, repository_def=repository,
-            resources={"store": definitions.resources["store"]},
-        )  # fmt: skip
+            instance=self.instance, repository_def=repository, resources={"store": definitions.resources["store"]}
+        )
+        context._code_location_origin = RegisteredCodeLocationOrigin(self.location)
         data = repository.get_sensor_def("submissions").evaluate_tick(context)
-        self.cursor = data.cursor
         return [request.tags[PIECE_TAG] for request in data.run_requests or () if self._is_new(request)]
+
+    def delete(self, number: int) -> None:
+        """Delete the newest run of a piece, as the user does in the web UI."""
+        self.instance.delete_run(self._run(number).run_id)
 
     def end(self, number: int, status: DagsterRunStatus, **tags: str) -> None:
         """Let the newest run of a piece end."""
-        run = next(run for key, run in self.runs.items() if key.endswith(f"/{number}"))
+        run = self._run(number)
         self.instance.run_storage.handle_run_event(run.run_id, _event(run, status), None)
         self.instance.add_run_tags(run.run_id, tags)
 
+    def _run(self, number: int) -> DagsterRun:
+        return next(run for key, run in self.runs.items() if key.endswith(f"/{number}"))
+
     def _is_new(self, request: dg.RunRequest) -> bool:
         assert request.run_key is not None
-        if request.run_key in self.runs:
+        key = {RUN_KEY_TAG: request.run_key, "dagster/code_location": self.location}
+        if self.instance.get_runs(filters=RunsFilter(tags=key)):
             return False
-        run = DagsterRun(job_name="__ASSET_JOB", tags=dict(request.tags), status=DagsterRunStatus.QUEUED,
+        run = DagsterRun(job_name="__ASSET_JOB", tags={**request.tags, **key}, status=DagsterRunStatus.QUEUED,
                          remote_job_origin=_ORIGIN)  # fmt: skip
         self.runs[request.run_key] = self.instance.add_run(run)
         return True
@@ -82,9 +90,18 @@ def daemon(project: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon
         yield Daemon(project=project, instance=instance)
 
 
+def new_home(folder: Path) -> None:
+    """Make a Dagster home without history."""
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+
+
 def submit(project: Project, pieces: Sequence[Piece]) -> Submission:
     """Submit pieces to the queue."""
-    return Submission.create(project.locations, benchmark="small", engine="local", pieces=pieces, compute={})
+    owner = QueuedRuns(engine="local", tell=lambda _: None).owner()
+    return Submission.create(
+        project.locations, benchmark="small", engine="local", pieces=pieces, compute={}, owner=owner
+    )
 
 
 def conditions(submission: Submission) -> list[str]:
@@ -131,16 +148,91 @@ def test_a_failed_piece_waits_until_dagster_has_decided_on_another_try(
     assert (["1"] if condition == "failed" else []) == daemon.look()
 
 
-def test_a_lost_cursor_launches_nothing_twice(daemon: Daemon):
-    """The keys of runs hold it: a reset in the web UI, and a daemon that died before it stored the cursor."""
-    submit(daemon.project, [SHARDS, SOURCE, TENT])
+def test_a_piece_whose_run_was_deleted_is_launched_again(daemon: Daemon):
+    """The report does not begin without it."""
+    submission = submit(daemon.project, [SOURCE, TENT, REPORT])
     daemon.look()
     daemon.end(0, DagsterRunStatus.SUCCESS)
-    assert ["1", "2"] == daemon.look()
+    daemon.delete(1)
 
-    daemon.cursor = None
+    assert ["done", "waiting", "waiting"] == conditions(submission)
+    assert ["1"] == daemon.look()
+    daemon.end(1, DagsterRunStatus.SUCCESS)
+    assert ["2"] == daemon.look()
 
-    assert [[], [], []] == [daemon.look() for _ in range(3)]
+
+def test_a_deleted_run_of_an_earlier_stage_holds_up_the_next(daemon: Daemon):
+    """Of three stages, the last begins when the first has been done again."""
+    submit(daemon.project, [SHARDS, SOURCE, REPORT])
+    daemon.look()
+    daemon.end(0, DagsterRunStatus.SUCCESS)
+    daemon.look()
+    daemon.delete(0)
+    daemon.end(1, DagsterRunStatus.SUCCESS)
+
+    assert [["0"], []] == [daemon.look(), daemon.look()]
+    daemon.end(0, DagsterRunStatus.SUCCESS)
+    assert ["2"] == daemon.look()
+
+
+def test_what_was_over_is_not_launched_again_when_its_runs_are_deleted(daemon: Daemon):
+    """Who tidies up the list of runs starts nothing, and nobody waits for it."""
+    submission = submit(daemon.project, [SOURCE, REPORT])
+    for number in (0, 1):
+        daemon.look()
+        daemon.end(number, DagsterRunStatus.SUCCESS)
+    daemon.look()
+    for number in (0, 1):
+        daemon.delete(number)
+
+    assert [] == daemon.look()
+    assert ["lost", "lost"] == conditions(submission)
+
+
+@pytest.mark.parametrize("is_copy", [False, True], ids=["another history", "a copy of its folder"])
+def test_no_other_dagster_launches_what_was_submitted_here(daemon: Daemon, tmp_path: Path, *, is_copy: bool):
+    """Two that work on one data root would do everything twice."""
+    submit(daemon.project, [SOURCE])
+    if is_copy:
+        shutil.copytree(daemon.project.home, tmp_path / "other")
+    else:
+        new_home(tmp_path / "other")
+    with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
+        other = Daemon(project=daemon.project, instance=instance)
+
+        assert [[], ["0"], []] == [other.look(), daemon.look(), other.look()]
+
+
+def test_what_is_with_another_dagster_can_be_cancelled_and_submitted_here(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its own Dagster, if it still works, ends its runs and forgets it; nobody else does."""
+    abandoned = submit(daemon.project, [SOURCE])
+    daemon.look()
+    new_home(tmp_path / "other")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "other"))
+    engine = QueuedRuns(engine="local", tell=lambda _: None)
+    assert "is with another Dagster" in engine.hindrances(abandoned)[0]
+    engine.cancel(abandoned)
+    with dg.DagsterInstance.from_config(str(tmp_path / "other")) as instance:
+        other = Daemon(project=daemon.project, instance=instance)
+        submit(daemon.project, [SOURCE])
+
+        assert ["0"] == other.look()
+        assert not abandoned.is_ended
+    assert [] == daemon.look()
+    assert abandoned.is_ended
+
+
+def test_of_two_code_locations_of_one_history_one_has_the_submission(daemon: Daemon):
+    """Each machine that shares the history has a sensor, and all read the same data root."""
+    submit(daemon.project, [SOURCE, TENT, REPORT])
+    other = Daemon(project=daemon.project, instance=daemon.instance, location="node2")
+
+    assert [["0", "1"], [], []] == [daemon.look(), other.look(), daemon.look()]
+    for number in (0, 1):
+        daemon.end(number, DagsterRunStatus.SUCCESS)
+    assert [[], ["2"]] == [other.look(), daemon.look()]
 
 
 def test_a_damaged_submission_holds_up_no_other(daemon: Daemon):
@@ -148,6 +240,7 @@ def test_a_damaged_submission_holds_up_no_other(daemon: Daemon):
     for damage in (b"[", b"3", b'{"pieces": []}', b"\xff"):
         path = submit(daemon.project, [SHARDS]).folder / "submission.json"
         path.write_bytes(damage)
+    (submit(daemon.project, [SHARDS]).folder / "claimed.json").write_bytes(b"[")
     submit(daemon.project, [SOURCE])
 
     assert ["0"] == daemon.look()

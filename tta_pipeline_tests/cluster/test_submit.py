@@ -1,15 +1,21 @@
 """The verb `submit` where nothing runs yet: what it writes, and which submission it asks for."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 
+import dagster as dg
 import pytest
+import yaml
 
+from tta_pipeline.cluster.pieces import Piece
 from tta_pipeline.cluster.submission import Submission, find_submission, open_submissions
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.locations import Locations
 from tta_pipeline_tests.cluster.submitting import FEW, ROOT, SubmittingProject
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
 
 
 @pytest.fixture
@@ -44,11 +50,68 @@ def test_a_submission_is_asked_for_by_its_number(project: SubmittingProject):
     """Of two, the older one is cancelled, and the newer one waits."""
     project.submit("--experiments", "source", "--device", "cpu")
     first = find_submission(project.locations, "few")
-    Submission.create(project.locations, benchmark="few", engine="local", pieces=first.pieces, compute=first.compute)
+    Submission.create(project.locations, benchmark="few", engine="local", pieces=first.pieces, compute=first.compute,
+                      owner=first.owner)  # fmt: skip
     cancelled = project.submit("--cancel", "--number", "1")
 
     assert "cancelled: submission 1 of few" in cancelled.stderr
     assert [True, False] == [each.is_cancelled for each in submissions(project.locations)]
+
+
+def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
+    """When the user submits, asks, or submits again; with what to do, which helps."""
+    switch = ("dagster", "sensor", "{}", "submissions", "-w", "workspace.yaml")
+    for action, is_off in (("stop", True), ("start", False)):
+        switched = project.run(*(word.format(action) for word in switch))
+        assert 0 == switched.returncode, switched.stderr[-3000:]
+        told = [project.submit("--experiments", "source", "--device", "cpu"), project.submit("--status")]
+
+        named = ["turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]
+        assert [is_off] * 2 == named, [each.stderr for each in told]
+    assert 1 == len(submissions(project.locations))
+
+
+def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_path: Path):
+    """Also when everything was submitted there; after it is cancelled the rest is submitted here."""
+    project.submit("--experiments", "source", "--device", "cpu")
+    here = replace(project, home=tmp_path / "another")
+    here.configure(ROOT / "dagster.yaml")
+    told = [here.submit("--experiments", "source", "--device", "cpu"), here.submit("--status")]
+    cancelled = here.submit("--cancel")
+    again = here.submit("--experiments", "source", "--device", "cpu")
+
+    for each in told:
+        assert "submission 1 of few is with another Dagster" in each.stderr, each.stderr
+        assert "tta-pipeline submit few --cancel --number 1" in each.stderr, each.stderr
+    assert "its runs are in another Dagster" in cancelled.stderr, cancelled.stderr
+    assert "as submission 2 of few" in again.stderr, again.stderr
+
+
+def test_what_a_piece_that_was_cut_off_has_finished_is_told(sweep: Project, tmp_path: Path):
+    """A cell to Dagster's history, and a piece of which nothing is left to the user, as done; and no other cell."""
+    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=shutil.ignore_patterns(".unpublished-*"))
+    project = new_project(tmp_path)
+    shutil.rmtree(project.locations.results("small") / "evaluations" / "tent" / "contrast-5")
+    change_settings(project, "norm")
+    cut_off = [Piece(stage="evaluations", assets=(f"evaluation/{name}",), keys=("contrast|3", "contrast|5"))
+               for name in ("tent", "source", "norm")]  # fmt: skip
+    submission = Submission.create(project.locations, benchmark="small", engine="local", pieces=cut_off, compute={})
+    submission.note_cancelled()
+
+    status = project.run("tta-pipeline", "submit", "small", "--status")
+
+    assert "1 of 3 pieces done: 1 done, 2 cancelled" in status.stderr, status.stderr
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        known = {name: instance.get_materialized_partitions(dg.AssetKey(["small", "evaluation", name]))
+                 for name in ("tent", "source", "norm")}  # fmt: skip
+    assert {"tent": {"contrast|3"}, "source": {"contrast|3", "contrast|5"}, "norm": set()} == known
+
+
+def change_settings(project: Project, experiment: str) -> None:
+    """Let an experiment ask for something that was never evaluated."""
+    content = yaml.safe_load(SMALL)
+    content["experiments"][experiment]["batch_size"] = 7
+    project.add_benchmark("small", yaml.safe_dump(content, sort_keys=False))
 
 
 def test_another_engine_is_not_asked_for_a_submission(project: SubmittingProject):
