@@ -72,10 +72,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
         ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
     """
     if not path.exists():
-        classes = find_classes()
-        if not classes:
-            raise ClassMapError(f"found no class folder to pin at {path}; expected the source's class folders")
-        proposed = ClassMap(classes=classes)
+        proposed = found_class_map(find_classes(), where=path)
         content = {"classes": proposed.classes, "sha256": proposed.sha256}
         try:
             write_once(path, json.dumps(content, indent=1).encode())
@@ -85,6 +82,17 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
                 f"{advice(error)}"
             ) from error
     return _read(path)
+
+
+def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
+    """Return the class map of *classes*, which were found in a source, for the file or folder *where*.
+
+    Raises:
+        ClassMapError: there are none.
+    """
+    if not classes:
+        raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
+    return ClassMap(classes=classes)
 
 
 def pinned_class_map(path: Path) -> ClassMap | None:

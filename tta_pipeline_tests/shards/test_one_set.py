@@ -1,0 +1,74 @@
+"""A source that is one set becomes the shards of the output folder itself, by the command line."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tta_pipeline.cli import main
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.sources.test_archive import archive
+
+FILES_OF_A_SET = {"clean-0-00000.tar", "manifest.json", "samples.parquet", "checksums.xxh64", "writer.json",
+                  "verified.json"}  # fmt: skip
+LABELS = {"a": 0, "b": 1}
+
+
+def run(*arguments: object) -> Result:
+    """Run the verb `shard` in this process."""
+    return CliRunner().invoke(
+        main, ["shard", *map(str, arguments), "--num-shards", "1", "--jobs", "1"], catch_exceptions=False
+    )
+
+
+def nested(folder: Path) -> tuple[Path, list[str]]:
+    """Write an archive with an archive for each class; return it, and the options it needs."""
+    inner = {name: archive(folder / f"{name}.tar", {f"{name}_{i}.JPEG": jpeg(i) for i in range(3)}) for name in "ab"}
+    return archive(folder / "X.tar", {f"{name}.tar": path.read_bytes() for name, path in inner.items()}), []
+
+
+def classes(folder: Path) -> tuple[Path, list[str]]:
+    """Write an archive of class folders; return it, and the options it needs."""
+    return archive(folder / "X.tar", {f"{name}/{name}_{i}.JPEG": jpeg(i) for name in "ab" for i in range(3)}), []
+
+
+def flat(folder: Path) -> tuple[Path, list[str]]:
+    """Write an archive without folders; return it, and the options it needs."""
+    names = [f"{name}_{i}.JPEG" for name in "ab" for i in range(3)]
+    (folder / "truth.txt").write_text("".join(f"{name} {name[0]}\n" for name in names))
+    path = archive(folder / "X.tar", {name: jpeg(int(name[2])) for name in names})
+    return path, ["--ground-truth", str(folder / "truth.txt")]
+
+
+@pytest.mark.parametrize("lay", [nested, classes, flat])
+@pytest.mark.parametrize("is_compressed", [False, True], ids=["tar", "tar.gz"])
+def test_every_layout_of_one_set_becomes_the_output(tmp_path: Path, lay, is_compressed: bool):
+    """The output is the set and nothing else, beside it nothing is left, and a second run writes nothing."""
+    (tmp_path / "in").mkdir()
+    path, options = lay(tmp_path / "in")
+    if is_compressed:
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    command = (path, tmp_path / "out" / "set", "--layout", lay.__name__, *options)
+
+    finished = run(*command)
+    assert 0 == finished.exit_code, finished.output
+    shard_set = ShardSet.open(tmp_path / "out" / "set")
+    written = {file.name: file.stat().st_mtime_ns for file in shard_set.folder.iterdir()}
+
+    assert set(written) == FILES_OF_A_SET
+    assert [LABELS[key[0]] for key in shard_set.index.keys] == shard_set.index.labels.tolist()
+    assert 0 == run(*command).exit_code
+    assert written == {file.name: file.stat().st_mtime_ns for file in shard_set.folder.iterdir()}
+    assert [shard_set.folder] == list((tmp_path / "out").iterdir())
+
+
+def test_a_set_that_could_not_be_written_leaves_nothing(tmp_path: Path):
+    """A class that stood there once by mistake is not pinned for the next try."""
+    write_tree(tmp_path / "tree", classes={"n01": 2, "wrong": 1})
+    (tmp_path / "tree" / "n01" / "image_000.JPEG").write_bytes(b"<html>")
+
+    assert 1 == run(tmp_path / "tree", tmp_path / "out", "--group-depth", "0").exit_code
+
+    assert not (tmp_path / "out").exists()
