@@ -72,3 +72,44 @@ def test_a_set_that_could_not_be_written_leaves_nothing(tmp_path: Path):
     assert 1 == run(tmp_path / "tree", tmp_path / "out", "--group-depth", "0").exit_code
 
     assert not (tmp_path / "out").exists()
+
+
+def run_on(tree: Path, output: Path, *options: str) -> Result:
+    """Run the verb `shard` on class folders in this process."""
+    command = ["shard", str(tree), str(output), "--group-depth", "0", "--jobs", "1", *options]
+    return CliRunner().invoke(main, command, catch_exceptions=False)
+
+
+def largest_shard_bytes(folder: Path) -> int:
+    """Return the size of the largest shard."""
+    return max(path.stat().st_size for path in folder.glob("*.tar"))
+
+
+@pytest.mark.parametrize("options", [[], ["--labels"], ["--suffix", "jpg", "--labels"]], ids=" ".join)
+@pytest.mark.parametrize("length", [9, 96, 180])
+def test_no_shard_is_larger_than_asked(tmp_path: Path, length: int, options: list[str]):
+    """Label members and headers of long names count too, and there are no more shards than the limit needs."""
+    tree = tmp_path / "tree" / "n01"
+    tree.mkdir(parents=True)
+    for number in range(40):
+        (tree / f"{number:0{length}d}.JPEG").write_bytes(jpeg(number))
+
+    finished = run_on(tree.parent, tmp_path / "out", "--max-shard-bytes", "40960", *options)
+    assert 0 == finished.exit_code, finished.output
+    one_fewer = len(list((tmp_path / "out").glob("*.tar"))) - 1
+    assert 0 == run_on(tree.parent, tmp_path / "fewer", "--num-shards", str(one_fewer), *options).exit_code
+
+    assert largest_shard_bytes(tmp_path / "out") <= 40_960 < largest_shard_bytes(tmp_path / "fewer")
+
+
+def test_an_image_larger_than_a_shard_may_be_is_refused(tmp_path: Path):
+    """It is named with its size and the limit; the others do not become a shard each in silence."""
+    write_tree(tmp_path / "tree", classes={"n01": 3})
+    (tmp_path / "tree" / "n01" / "large.JPEG").write_bytes(jpeg(1, size=512))
+
+    finished = run_on(tmp_path / "tree", tmp_path / "out", "--max-shard-bytes", "10240")
+
+    assert 1 == finished.exit_code
+    assert f"n01/large.JPEG has {len(jpeg(1, size=512)):,} bytes" in finished.stderr
+    assert "max_shard_bytes is 10,240" in finished.stderr
+    assert not (tmp_path / "out").exists()
