@@ -166,7 +166,8 @@ def finished(folder: Path) -> WriterRecord | None:
 def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     """Return the positions at which samples are cut into shards, from 0 to their number.
 
-    *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as requested, or as few as the limit allows; sample counts differ by at most one.
+    *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as
+    requested, or as few as the limit allows; sample counts differ by at most one.
     """
     num_samples = len(sizes)
     if settings.num_shards:

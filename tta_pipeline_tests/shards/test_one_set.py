@@ -44,7 +44,7 @@ def flat(folder: Path) -> tuple[Path, list[str]]:
 
 @pytest.mark.parametrize("lay", [nested, classes, flat])
 @pytest.mark.parametrize("is_compressed", [False, True], ids=["tar", "tar.gz"])
-def test_every_layout_of_one_set_becomes_the_output(tmp_path: Path, lay, is_compressed: bool):
+def test_every_layout_of_one_set_becomes_the_output(tmp_path: Path, lay, *, is_compressed: bool):
     """The output is the set and nothing else, beside it nothing is left, and a second run writes nothing."""
     (tmp_path / "in").mkdir()
     path, options = lay(tmp_path / "in")
