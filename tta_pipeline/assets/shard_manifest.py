@@ -180,8 +180,8 @@ def _adopted_from_afar(
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.remote_adoption import adopt_remote
 
-    def pin_classes(classes: tuple[str, ...]) -> "ClassMap":
-        return benchmark_class_map(scope.benchmark, locations, found=classes)
+    def pin_classes(find_classes: Callable[[], tuple[str, ...]]) -> "ClassMap":
+        return benchmark_class_map(scope.benchmark, locations, find_classes=find_classes)
 
     progress = Progress(say, what=cell.key, total=0)
     return adopt_remote(folder, cell, progress, benchmark_name=scope.benchmark.name, pin_classes=pin_classes)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.locations import Locations
 from tta_pipeline.new_benchmark import new_benchmark
 from tta_pipeline.sources.kinds import HuggingFaceSource
@@ -295,3 +295,15 @@ def test_new_benchmark_knows_it(tmp_path: Path):
 
     assert ("huggingface", "imagenet_c_bar", (1, 3)) == (found.source.kind, found.shift_set.name, found.severities)
     assert "3 classes, images of 32x32" in text
+
+
+def test_labels_that_count_from_1_are_refused(tmp_path: Path):
+    """Numbers alone, none of which is 0, would be given a class too many; a class map says what they count in."""
+    parquet(tmp_path / "hub" / "fog" / "1" / "a.parquet", [1, 2])
+    parquet(tmp_path / "hub" / "fog" / "5" / "a.parquet", [2, 3])
+    (tmp_path / "map.json").write_text('["a", "b", "c", "d"]')
+
+    with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*class map"):
+        benchmark_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
+    named = benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json"))
+    assert 4 == len(benchmark_class_map(named, Locations(root=tmp_path / "data")).classes)

@@ -390,6 +390,7 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
     Raises:
         SourceError: some name their classes, and others have numbers alone.
     """
+    from tta_pipeline.labels.class_map import require_label_0
     from tta_pipeline.sources.numbered import united
 
     named = {path: names for path in paths if (names := _own_names(path, column))}
@@ -400,7 +401,10 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
         )
     if named:
         return united(named.values())
-    largest = max((label for path in paths for label in _labels(path, column) if isinstance(label, int)), default=-1)
+    labels = {label for path in paths for label in _labels(path, column) if isinstance(label, int)}
+    if paths:
+        require_label_0(labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files")
+    largest = max(labels, default=-1)
     width = len(str(max(largest, 0)))
     return tuple(f"{number:0{width}d}" for number in range(largest + 1))
 
