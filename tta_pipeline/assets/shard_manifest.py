@@ -43,12 +43,11 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with PartitionRun(context, scope) as run, store.workers() as workers:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
             for cell in run.keys:
                 with run.reporting(cell) as report:
                     report(_publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
             yield run.result()
-        metrics.publish(context.log)
 
     return asset
 
