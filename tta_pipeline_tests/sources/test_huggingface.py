@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -307,3 +308,38 @@ def test_labels_that_count_from_1_are_refused(tmp_path: Path):
         benchmark_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
     named = benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json"))
     assert 4 == len(benchmark_class_map(named, Locations(root=tmp_path / "data")).classes)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], ["0", "1"]], ids=["names", "numbers"])
+def test_a_tar_is_opened_twice_for_its_cell(tmp_path: Path, labels: list[str]):
+    """Once for what it says about the classes, since that may come behind an image, and once for the images."""
+    path = tmp_path / "hub" / "fog" / "1" / "0.tar"
+    members = [(f"{n}.{kind}", data) for n in (0, 1) for kind, data in (("jpg", jpeg(n)), ("cls", labels[n].encode()))]
+    webdataset(path, members)
+    found = benchmark(tmp_path, {}, severities=[1])
+    source, openings = open_source(found, Locations(root=tmp_path / "data")), Openings(path)
+
+    with openings:
+        assert 2 == len(source.class_names())
+    assert 1 == openings.count
+    with openings, source.prepared(found.cells):
+        assert 2 == len(source.listing(found.cells[0]).images)
+    assert 3 == openings.count
+
+
+class Openings:
+    """Counts how often this process opens the file *path* in blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self.count, self._path, self._counts = 0, str(path), False
+        sys.addaudithook(self._hear)  # it stays until the process ends, so it must do nothing outside blocks
+
+    def __enter__(self) -> None:
+        self._counts = True
+
+    def __exit__(self, *_: object) -> None:
+        self._counts = False
+
+    def _hear(self, event: str, arguments: tuple) -> None:
+        if self._counts and event == "open" and str(arguments[0]) == self._path:
+            self.count += 1
