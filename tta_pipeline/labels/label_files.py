@@ -6,13 +6,13 @@ There are two orders of the ImageNet classes. Labels count the sorted WordNet id
 
 import json
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.names import repeated
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
@@ -201,11 +201,9 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
 
 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
-    repeated = [value for value, count in Counter(values).items() if count > 1]
-    if repeated:
+    if twice := repeated(values):
         raise ClassMapError(
-            f"{path} has the {kind} {repeated[0]!r} more than once ({len(repeated)} such); expected each once: "
-            "correct it"
+            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each once: correct it"
         )
 
 

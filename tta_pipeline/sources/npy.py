@@ -14,6 +14,7 @@ from PIL import Image
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.labels.class_map import require_label_0
+from tta_pipeline.names import repeated
 from tta_pipeline.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
@@ -182,10 +183,9 @@ class NpyImages:
         if not self.class_names_by_label:
             found = set(np.unique(labels).tolist())
             require_label_0(found, where=path, otherwise="if they count from 1, subtract 1 from each")
-        if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
+        if twice := repeated(names):
             raise SourceError(
-                f"{self.root} is given the class name {repeated!r} more than once; expected a different name for "
+                f"{self.root} is given the class name {twice[0]!r} more than once; expected a different name for "
                 f"each label: correct the {len(names)} names"
             )
         return names
