@@ -290,3 +290,11 @@ def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, proj
 
     assert 1 == refused.returncode
     assert "the shard set is of benchmark '..data'" in refused.stderr
+
+
+def test_an_archive_is_not_called_missing(tmp_path: Path):
+    """It is there: the error says that it is a file, and which command reads archives."""
+    (tmp_path / "x.tar").write_bytes(b"tar")
+
+    with pytest.raises(tta.PipelineError, match=r"x\.tar is a file; expected a folder .*`tta-pipeline shard .*x\.tar"):
+        tta.shard(tmp_path / "x.tar", tmp_path / "out", num_shards=1)

@@ -1,13 +1,21 @@
 """A source that is one set becomes the shards of the output folder itself, by the command line."""
 
 import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from torchvision.datasets.imagenet import ARCHIVE_META
 
 from tta_pipeline.cli import main
+from tta_pipeline.errors import SourceError
+from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+from tta_pipeline.sources.kinds.clean import CleanImages
+from tta_pipeline.sources.kinds.section import SourceContext
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.sources.test_archive import archive
 
@@ -113,3 +121,26 @@ def test_an_image_larger_than_a_shard_may_be_is_refused(tmp_path: Path):
     assert f"n01/large.JPEG has {len(jpeg(1, size=512)):,} bytes" in finished.stderr
     assert "max_shard_bytes is 10,240" in finished.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_the_published_archives_of_ilsvrc2012_are_known(tmp_path: Path):
+    """By torchvision's sums, in a benchmark file and on the command line; another archive of that name is refused."""
+    assert dict(ARCHIVE_META.values()) == MD5_BY_ARCHIVE
+    val = archive(tmp_path / "ILSVRC2012_img_val.tar", {"n01/a.JPEG": jpeg(0)})
+    options = ("--layout", "classes", "--expect-md5", "ILSVRC2012_img_val.tar=published")
+    told = f"has md5 {hashlib.md5(val.read_bytes()).hexdigest()}; expected 29b22e2961454d5413ddabcf34fc5622"
+
+    refused = run(val, tmp_path / "out", *options)
+    clean = CleanImages(path=val, published="ilsvrc2012")
+    shift_set = shipped_sets()["imagenet_c"]
+    context = SourceContext(
+        cells=(CLEAN,), shift_set=shift_set, spill_root=tmp_path, generated_root=tmp_path, image_size=32
+    )
+
+    assert (1, True) == (refused.exit_code, told in refused.stderr)
+    with pytest.raises(SourceError, match=told), clean.open(context).prepared((CLEAN,)):
+        pass
+    with pytest.raises(ValueError, match=r"found the path .*mine\.tar, which ilsvrc2012 has not"):
+        CleanImages(path=tmp_path / "mine.tar", published="ilsvrc2012")
+    unknown = run(val, tmp_path / "out", "--layout", "classes", "--expect-md5", "mine.tar=published")
+    assert (2, True) == (unknown.exit_code, "expected NAME=MD5" in unknown.stderr)
