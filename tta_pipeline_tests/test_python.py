@@ -257,13 +257,29 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
     small = sweep.locations.root / "small"
     common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_models/cnn.safetensors"))
 
-    told = project.run("tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--json")
+    told = project.run(
+        "tta-pipeline",
+        *common,
+        "--method",
+        "tent",
+        "--preset",
+        "cifar",
+        "--set",
+        "lr=0.01",
+        "--batch-size",
+        "50",
+        "--device",
+        "cpu",
+        "--json",
+    )
     recorded = project.run("tta-pipeline", *common, "--limit", "50", "--record", "first", "--quiet")
 
     assert 0 == told.returncode == recorded.returncode, told.stderr + recorded.stderr
     row = json.loads(told.stdout)
-    assert (150, "contrast", 0.01) == (
-        row["num_samples"], row["corruption"], json.loads(row["config"])["hyperparameters"]["lr"],
+    config = json.loads(row["config"])
+    assert (150, "contrast", 0.01, 50, "cpu") == (
+        row["num_samples"], row["corruption"], config["hyperparameters"]["lr"], config["batch_size"],
+        row["device_type"],
     )  # fmt: skip
     rows = tta.query("SELECT experiment, num_samples FROM evaluations", data_root=project.locations.root).to_pylist()
     assert [{"experiment": "first", "num_samples": 50}] == rows
@@ -274,6 +290,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
         (("--method", "none_such:X"), "none_such"),
         (("--weights", "none"), "weights is None; expected none with the source model"),
+        (("--mean", "0", "0", "0"), "mean is (0.0, 0.0, 0.0); expected none with the source model"),
         (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),
     ):
         refused = project.run("tta-pipeline", *common, *wrong)

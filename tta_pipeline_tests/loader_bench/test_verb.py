@@ -47,9 +47,9 @@ def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp
     assert (0, "") == (finished.returncode, finished.stderr)
     (row,) = json.loads(finished.stdout)
     assert (2, "host", "cpu", 20) == (
-        row["num_processes"], row["normalization"], row["device_type"], row["num_samples"],
+        row["num_processes"], row["normalization"], row["device"], row["num_samples"],
     )  # fmt: skip
-    assert row["stage_s"] > 0
+    assert row["staging_mb_per_s"] > 0
 
 
 @pytest.mark.parametrize("options", [("--loader", "indexd"), ("--generate", "5"), ("--threads", "-1")])
