@@ -258,28 +258,16 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
     common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_models/cnn.safetensors"))
 
     told = project.run(
-        "tta-pipeline",
-        *common,
-        "--method",
-        "tent",
-        "--preset",
-        "cifar",
-        "--set",
-        "lr=0.01",
-        "--batch-size",
-        "50",
-        "--device",
-        "cpu",
-        "--json",
-    )
+        "tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--batch-size", "50",
+        "--device", "cpu", "--json",
+    )  # fmt: skip
     recorded = project.run("tta-pipeline", *common, "--limit", "50", "--record", "first", "--quiet")
 
     assert 0 == told.returncode == recorded.returncode, told.stderr + recorded.stderr
     row = json.loads(told.stdout)
     config = json.loads(row["config"])
-    assert (150, "contrast", 0.01, 50, "cpu") == (
+    assert (150, "contrast", 0.01, 50) == (
         row["num_samples"], row["corruption"], config["hyperparameters"]["lr"], config["batch_size"],
-        row["device_type"],
     )  # fmt: skip
     rows = tta.query("SELECT experiment, num_samples FROM evaluations", data_root=project.locations.root).to_pylist()
     assert [{"experiment": "first", "num_samples": 50}] == rows
