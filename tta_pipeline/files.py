@@ -250,6 +250,11 @@ def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     return abandoned
 
 
+def is_unpublished(path: Path) -> bool:
+    """Return whether *path* is in an unpublished folder: of a process that still writes it, or was killed."""
+    return any(_UNPUBLISHED_NAME.match(part) for part in path.parts)
+
+
 def is_abandoned(folder: Path) -> bool:
     """Return whether no living process holds the unpublished *folder*, on this machine or another."""
     try:

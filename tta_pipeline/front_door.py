@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.errors import ShardError
+from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.progress import Reporter, quiet
@@ -51,6 +51,11 @@ def shard(
         ShardError: the settings contradict each other, or the shards cannot be written.
     """
     source, output = Path(source), Path(output)
+    if source.is_file():
+        raise SourceError(
+            f"{source} is a file; expected a folder of class folders: unpack it or, if it is an archive, read it as it "
+            f"is with `tta-pipeline shard {source} {output} --layout classes`, and open the set with open_shards"
+        )
     try:
         settings = ShardSettings(num_shards=num_shards, samples_per_shard=samples_per_shard, order=order, seed=seed)
     except ValidationError as error:

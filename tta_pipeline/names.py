@@ -1,9 +1,13 @@
 """Names of images and classes: they end up in tables, web pages and messages, so they must be text, and not many."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tta_pipeline.errors import PipelineError
+
+T = TypeVar("T", bound=Hashable)
 
 
 def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) -> None:
@@ -25,6 +29,11 @@ def require_unicode(name: str, *, of: Path | str, error: type[PipelineError]) ->
             f"{where}: found the name {found!r}, which is not UTF-8; expected names of images and classes in UTF-8: "
             "rename it, as `convmv -f latin1 -t utf8` does, and pack an archive again"
         ) from None
+
+
+def repeated(values: Iterable[T]) -> list[T]:
+    """Return the *values* that stand more than once, in their order, each once."""
+    return [value for value, count in Counter(values).items() if count > 1]
 
 
 def some(found: Sequence[str], separator: str = ", ") -> str:

@@ -13,7 +13,11 @@ PAX, PAX_GLOBAL, GNU_LONG_NAME, GNU_LONG_LINK = b"x", b"g", b"L", b"K"
 _WITHOUT_DATA = frozenset({HARD_LINK, SYMBOLIC_LINK, FOLDER})
 EXTENSION_KINDS = frozenset({PAX, PAX_GLOBAL, GNU_LONG_NAME, GNU_LONG_LINK})
 _ADLER_MODULUS = 65521
+MAX_EXTENSION_BYTES = 2**20
+"""Largest extension header that is read: names of paths have some thousand bytes at most."""
 _PAX_FIELD = re.compile(rb"(\d{1,20}) ")
+_PAX_SIZE = re.compile(r"[0-9]{1,20}")
+_OCTAL = re.compile(rb"[0-7]*")
 
 
 class Header(NamedTuple):
@@ -64,6 +68,9 @@ def extension(kind: bytes, data: bytes) -> Mapping[str, str]:
         data = data[length:]
     if any(field.startswith("GNU.sparse.") for field in fields):
         raise ValueError("a sparse file, which is stored without its holes; expected files stored whole")
+    size = fields.get("size", "0")
+    if not _PAX_SIZE.fullmatch(size):
+        raise ValueError(f"a PAX header with the size {size[:30]!r}; expected at most 20 decimal digits")
     return {name: fields[name] for name in ("path", "linkpath", "size") if name in fields}
 
 
@@ -75,10 +82,10 @@ def padded(size_bytes: int) -> int:
 def _number(field: bytes) -> int:
     if field[:1] == b"\x80":  # GNU's binary form, for more than 8 GiB
         return int.from_bytes(field[1:], "big")
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise ValueError(f"a damaged header with the number {field!r}; expected octal digits") from None
+    digits = field.strip(b" \0")
+    if not _OCTAL.fullmatch(digits):  # int() would take signs and underscores too
+        raise ValueError(f"a damaged header with the number {field!r}; expected octal digits")
+    return int(digits or b"0", 8)
 
 
 def _name(block: bytes) -> str:

@@ -257,13 +257,17 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
     small = sweep.locations.root / "small"
     common = ("evaluate", str(small / "shards/contrast/5"), "--model", str(small / "source_models/cnn.safetensors"))
 
-    told = project.run("tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--json")
+    told = project.run(
+        "tta-pipeline", *common, "--method", "tent", "--preset", "cifar", "--set", "lr=0.01", "--batch-size", "50",
+        "--device", "cpu", "--json",
+    )  # fmt: skip
     recorded = project.run("tta-pipeline", *common, "--limit", "50", "--record", "first", "--quiet")
 
     assert 0 == told.returncode == recorded.returncode, told.stderr + recorded.stderr
     row = json.loads(told.stdout)
-    assert (150, "contrast", 0.01) == (
-        row["num_samples"], row["corruption"], json.loads(row["config"])["hyperparameters"]["lr"],
+    config = json.loads(row["config"])
+    assert (150, "contrast", 0.01, 50) == (
+        row["num_samples"], row["corruption"], config["hyperparameters"]["lr"], config["batch_size"],
     )  # fmt: skip
     rows = tta.query("SELECT experiment, num_samples FROM evaluations", data_root=project.locations.root).to_pylist()
     assert [{"experiment": "first", "num_samples": 50}] == rows
@@ -274,6 +278,7 @@ def test_the_verb_gives_a_number_and_records_nothing_unless_asked(sweep: Project
         (("--record", "a-b"), "--record is 'a-b'; expected letters, digits and _, a letter first"),
         (("--method", "none_such:X"), "none_such"),
         (("--weights", "none"), "weights is None; expected none with the source model"),
+        (("--mean", "0", "0", "0"), "mean is (0.0, 0.0, 0.0); expected none with the source model"),
         (("--std", "1", "1", "1"), "std is (1.0, 1.0, 1.0); expected none with the source model"),
     ):
         refused = project.run("tta-pipeline", *common, *wrong)
@@ -290,3 +295,11 @@ def test_a_record_lies_under_the_data_root_alone(fog: Path, tmp_path: Path, proj
 
     assert 1 == refused.returncode
     assert "the shard set is of benchmark '..data'" in refused.stderr
+
+
+def test_an_archive_is_not_called_missing(tmp_path: Path):
+    """It is there: the error says that it is a file, and which command reads archives."""
+    (tmp_path / "x.tar").write_bytes(b"tar")
+
+    with pytest.raises(tta.PipelineError, match=r"x\.tar is a file; expected a folder .*`tta-pipeline shard .*x\.tar"):
+        tta.shard(tmp_path / "x.tar", tmp_path / "out", num_shards=1)

@@ -60,12 +60,11 @@ def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with PartitionRun(context, scope) as run:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run:
             for cell in run.keys:
                 with run.reporting(cell) as report:
                     report(_measure(context, config, scope, store, metrics, cell=cell))
             yield run.result()
-        metrics.publish(context.log)
 
     return asset
 

@@ -43,12 +43,11 @@ def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with PartitionRun(context, scope) as run, store.workers() as workers:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
             for cell in run.keys:
                 with run.reporting(cell) as report:
                     report(_publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
             yield run.result()
-        metrics.publish(context.log)
 
     return asset
 
@@ -182,8 +181,8 @@ def _adopted_from_afar(
     from tta_pipeline.progress import Progress
     from tta_pipeline.shards.remote_adoption import adopt_remote
 
-    def pin_classes(classes: tuple[str, ...]) -> "ClassMap":
-        return benchmark_class_map(scope.benchmark, locations, found=classes)
+    def pin_classes(find_classes: Callable[[], tuple[str, ...]]) -> "ClassMap":
+        return benchmark_class_map(scope.benchmark, locations, find_classes=find_classes)
 
     progress = Progress(say, what=cell.key, total=0)
     return adopt_remote(folder, cell, progress, benchmark_name=scope.benchmark.name, pin_classes=pin_classes)

@@ -44,12 +44,11 @@ def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
         from tta_pipeline.training.source_model import SourceTraining
 
         training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
-        with PartitionRun(context, train) as run:
+        with metrics.publishing(context.log), PartitionRun(context, train) as run:
             for key in run.keys:
                 with run.reporting(key) as report:
                     report(_trained(context, training, metrics, compute))
             yield run.result()
-        metrics.publish(context.log)
 
     return asset
 

@@ -32,12 +32,11 @@ def transformed_shards(scope: Scope[Cell], name: str) -> dg.AssetsDefinition:
     def asset(
         context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
     ) -> Iterator[dg.MaterializeResult[Any]]:
-        with PartitionRun(context, scope) as run, store.workers() as workers:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
             for cell in run.keys:
                 with run.reporting(cell) as report:
                     report(_transform(context, scope, name, store, metrics, cell=cell, workers=workers))
             yield run.result()
-        metrics.publish(context.log)
 
     return asset
 

@@ -63,10 +63,10 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
                 grid=parsed_grid(config.grid),
                 budget=config.budget or None,
             )
-            record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
+            with metrics.publishing(context.log):
+                record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
         except PipelineError as error:
             raise dg.Failure(description=str(error), metadata={"fault": type(error).__name__}) from error
-        metrics.publish(context.log)
         return _result(context, record, picture=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
 
     return asset

@@ -1,5 +1,6 @@
 """Opens what a benchmark names: its source, and its class map."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
@@ -28,11 +29,12 @@ def benchmark_class_map(
     benchmark: Benchmark,
     locations: Locations,
     source: Observed | None = None,
-    found: tuple[str, ...] | None = None,
+    find_classes: Callable[[], tuple[str, ...]] | None = None,
 ) -> ClassMap:
     """Return the class map of *benchmark*, pinned at its first use.
 
-    The classes are those that the benchmark names or, without a name, those *found*, or those of the *source*.
+    The classes are those that the benchmark names or, without a name, what *find_classes* gives, or those of the
+    *source*.
 
     Raises:
         ClassMapError: the classes in the file that the benchmark names, or their order, are not the pinned ones.
@@ -40,9 +42,9 @@ def benchmark_class_map(
     """
 
     def find() -> tuple[str, ...]:
-        if named := _named_classes(benchmark) or found:
+        if named := _named_classes(benchmark):
             return named
-        return (source or observed_source(benchmark, locations)).class_names()
+        return find_classes() if find_classes else (source or observed_source(benchmark, locations)).class_names()
 
     pinned_at = locations.class_map(benchmark.name)
     if not pinned_at.exists():

@@ -41,7 +41,8 @@ def adopt(
     r"""Build manifests for shards made by others; every byte is read, none is rewritten.
 
     Every folder with *.tar files at or under DIR is one set; the last two levels are shift and severity, or the last
-    one is a shift without severities. A set that has a manifest is verified and stays as it is.
+    one is a shift without severities. A set that has a manifest is verified and stays as it is. Numbers in .cls and
+    .json members are labels, which count from 0; classes without a sample are named.
 
     \b
     Examples:
@@ -50,18 +51,23 @@ def adopt(
       tta-pipeline adopt imagenet --files 'imagenet-val-*.tar'
     """
     from tta_pipeline.cli.adopting import adopt_everything
-    from tta_pipeline.names import counted
+    from tta_pipeline.names import counted, some
+    from tta_pipeline.shards.verification import missing_classes
 
     require_no_pipes(folder)
     every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)
     for number, total, published in every:
         manifest = published.shard_set.manifest
         counts = f"{manifest.num_samples:,} samples of {len(manifest.classes)} classes in {len(manifest.shards)} shards"
+        missing = missing_classes(published.shard_set)
+        empty = f" (no sample of {len(missing):,} of them: {some(missing)})" if missing else ""
         left_out = f"; left out {counted(published.left_out)}" if published.left_out else ""
-        line = f"{published.shard_set.folder}: {counts}: {'adopted' if published.was_built else 'unchanged'}{left_out}"
+        state = "adopted" if published.was_built else "unchanged"
+        line = f"{published.shard_set.folder}: {counts}{empty}: {state}{left_out}"
         facts = {
             **shard_set_facts(published.shard_set),
             "was_built": published.was_built,
             "left_out": dict(published.left_out),
+            "missing_classes": missing,
         }
         reporter.done(line, facts, number=number, total=total)

@@ -55,9 +55,8 @@ def adopt_everything(
     shards = {folder: _shards(folder, files, unpacks=unpacks) for folder in folders if folder not in known}
     names_by_id = devkit_ids(devkit) if devkit else None
     # From all folders together: one that lacks a class must not shift the labels of the others.
-    class_map = (
-        class_map or _class_map_of(known) or ClassMap(classes=class_names_in(_all(shards.values()), names_by_id))
-    )
+    if class_map is None and (class_map := _class_map_of(known)) is None:
+        class_map = ClassMap(classes=class_names_in(_all(shards.values()), names_by_id, where=root))
     for number, folder in enumerate(folders, start=1):
         cell = read_manifest(folder).cell if folder in known else _cell(folder)  # verified above
         adopted = adopt(

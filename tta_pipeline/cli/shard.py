@@ -88,7 +88,11 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 @click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that the class map lacks.")
 @click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
 @click.option(
-    "--expect-md5", "md5s", multiple=True, metavar="NAME=MD5", help="MD5 of an archive; checked while it is read."
+    "--expect-md5",
+    "md5s",
+    multiple=True,
+    metavar="NAME=MD5",
+    help="MD5 of an archive, or the word published for one of ILSVRC2012 or a shift set; checked while it is read.",
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
@@ -162,11 +166,26 @@ def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
 
 def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
     """Return the MD5 of each archive by its name."""
+    sums = {}
     for md5 in md5s:
         name, _, digest = md5.rpartition("=")
-        if not name or not re.fullmatch(r"[0-9a-fA-F]{32}", digest):
-            raise click.UsageError(f"--expect-md5 is {md5!r}; expected NAME=MD5, the MD5 of 32 hexadecimal digits")
-    return {name: digest.lower() for name, _, digest in (md5.rpartition("=") for md5 in md5s)}
+        found = _published_md5(name) if digest == "published" else digest
+        if not name or not re.fullmatch(r"[0-9a-fA-F]{32}", found):
+            raise click.UsageError(
+                f"--expect-md5 is {md5!r}; expected NAME=MD5, the MD5 of 32 hexadecimal digits, or NAME=published for "
+                "an archive whose published MD5 is known, such as ILSVRC2012_img_val.tar or noise.tar"
+            )
+        sums[name] = found.lower()
+    return sums
+
+
+def _published_md5(name: str) -> str:
+    """Return the MD5 of the published archive *name*; empty if none is known."""
+    from tta_pipeline.shifts.loading import shipped_sets
+    from tta_pipeline.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+
+    of_sets = {each: facts.md5 or "" for known in shipped_sets().values() for each, facts in known.archives.items()}
+    return MD5_BY_ARCHIVE.get(name) or of_sets.get(name, "")
 
 
 def _require_quick_pattern(pattern: str | None) -> None:

@@ -3,13 +3,15 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings
 from tta_pipeline.errors import SourceError
-from tta_pipeline.labels.class_map import pin_class_map
+from tta_pipeline.files import temporary_folder
+from tta_pipeline.labels.class_map import ClassMap, found_class_map, pin_class_map, pinned_class_map
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.partitions import CLEAN, Cell, cells
@@ -52,20 +54,10 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
-    context = SourceContext(
-        cells=(named_cell(order.output, order.shift_set) or CLEAN,)
-        if order.source.is_one_set
-        else _cells(order.shift_set),
-        shift_set=order.shift_set,
-        spill_root=order.output,
-        generated_root=order.output,
-        image_size=LARGEST_IMAGE,
-        classes=order.named_classes,
-        progress=progress,
-    )
-    with Workers(order.jobs) as workers:
+    with _spill_root(order) as spill_root, Workers(order.jobs) as workers:
         if workers.are_worth(order.source.one_pass_bytes):
             workers.start(write_cell)  # what they need is imported while the archives are read
+        context = _context(order, spill_root, progress)
         with order.source.opened_whole(context, order.prefixes) as (source, found):
             if not found:
                 raise SourceError(
@@ -78,6 +70,28 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
                 yield Step(number, len(found), published)
 
 
+def _spill_root(order: ShardOrder) -> AbstractContextManager[Path]:
+    """Return the folder for temporary files: beside an output that is one shard set, since that is replaced as a whole.
+
+    Of many sets it is the output itself, where the index of the archives is kept for the next run.
+    """
+    return temporary_folder(order.output) if order.source.is_one_set else nullcontext(order.output)
+
+
+def _context(order: ShardOrder, spill_root: Path, progress: Reporter) -> SourceContext:
+    is_one_set = order.source.is_one_set
+    cell = named_cell(order.output, order.shift_set) or CLEAN
+    return SourceContext(
+        cells=(cell,) if is_one_set else _cells(order.shift_set),
+        shift_set=order.shift_set,
+        spill_root=spill_root,
+        generated_root=spill_root,
+        image_size=LARGEST_IMAGE,
+        classes=order.named_classes,
+        progress=progress,
+    )
+
+
 def _conversion(order: ShardOrder, source: Source, found: Sequence[Cell], progress: Reporter) -> Conversion:
     is_one_set = order.source.is_one_set or tuple(found) == (CLEAN,)
     return Conversion(
@@ -85,11 +99,19 @@ def _conversion(order: ShardOrder, source: Source, found: Sequence[Cell], progre
         source_kind=order.source.kind,
         generated=False,
         benchmark_name=order.output.absolute().name,
-        class_map=pin_class_map(order.output / "class_map.json", partial(_classes, order, source)),
+        class_map=_class_map(order, source, is_one_set=is_one_set),
         settings=lambda _: order.settings,
         folder=lambda cell: order.output if is_one_set else order.output / cell.path,
         progress=progress,
     )
+
+
+def _class_map(order: ShardOrder, source: Source, *, is_one_set: bool) -> ClassMap:
+    """Return the class map that is pinned for all cells; a single set needs none but its manifest's."""
+    path, find_classes = order.output / "class_map.json", partial(_classes, order, source)
+    if is_one_set:
+        return pinned_class_map(path) or found_class_map(find_classes(), where=path)
+    return pin_class_map(path, find_classes)
 
 
 def _classes(order: ShardOrder, source: Source) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
@@ -72,10 +72,7 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
         ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
     """
     if not path.exists():
-        classes = find_classes()
-        if not classes:
-            raise ClassMapError(f"found no class folder to pin at {path}; expected the source's class folders")
-        proposed = ClassMap(classes=classes)
+        proposed = found_class_map(find_classes(), where=path)
         content = {"classes": proposed.classes, "sha256": proposed.sha256}
         try:
             write_once(path, json.dumps(content, indent=1).encode())
@@ -85,6 +82,37 @@ def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> Cl
                 f"{advice(error)}"
             ) from error
     return _read(path)
+
+
+def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -> None:
+    """Refuse the *labels* of a whole source, without names of classes, if none is 0: they may count from 1.
+
+    Each image would have the label of the next class, in a class map with one class too many.
+
+    Args:
+        labels: All that were found.
+        where: The file or folder that they were found in.
+        otherwise: What to do if they count from 1.
+
+    Raises:
+        ClassMapError: there are labels, and none is 0.
+    """
+    if labels and 0 not in labels:
+        raise ClassMapError(
+            f"{where}: found the labels {min(labels)} to {max(labels)} and no 0; expected labels that count from 0, as "
+            f"a model's outputs do: {otherwise}; if they do and only class 0 has no image here, give a class map"
+        )
+
+
+def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
+    """Return the class map of *classes*, which were found in a source, for the file or folder *where*.
+
+    Raises:
+        ClassMapError: there are none.
+    """
+    if not classes:
+        raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
+    return ClassMap(classes=classes)
 
 
 def pinned_class_map(path: Path) -> ClassMap | None:

@@ -6,17 +6,18 @@ There are two orders of the ImageNet classes. Labels count the sorted WordNet id
 
 import json
 import re
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ClassMapError
 from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.names import repeated
 
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
 
+_ARCHIVE_SUFFIXES = frozenset({".tar", ".gz", ".tgz", ".zip"})
 _FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
 """Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
 
@@ -36,6 +37,7 @@ def read_classes(path: Path) -> tuple[str, ...]:
     """
     if is_shipped_list(path):
         return shipped_classes(str(path))
+    _refuse_archive(path)
     readers = {".json": classes_from_json, ".mat": classes_from_devkit}
     if path.suffix.lower() not in readers:
         raise ClassMapError(
@@ -201,11 +203,9 @@ def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int 
 
 
 def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
-    repeated = [value for value, count in Counter(values).items() if count > 1]
-    if repeated:
+    if twice := repeated(values):
         raise ClassMapError(
-            f"{path} has the {kind} {repeated[0]!r} more than once ({len(repeated)} such); expected each once: "
-            "correct it"
+            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each once: correct it"
         )
 
 
@@ -213,6 +213,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     """Return number and WordNet id of each synset without children."""
     from scipy.io import loadmat
 
+    _refuse_archive(path)
     _bytes(path)  # gives a better error than the reader if the file cannot be read
     try:
         content = loadmat(path, squeeze_me=True, variable_names=["synsets"], appendmat=False)
@@ -266,12 +267,23 @@ def _number(text: str) -> int | None:
 
 
 def _text(path: Path) -> str:
+    _refuse_archive(path)
     try:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
             f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
         ) from error
+
+
+def _refuse_archive(path: Path) -> None:
+    """Refuse the archive that the file is in, such as the development kit as it is downloaded."""
+    if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
+        raise ClassMapError(
+            f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file: of the "
+            "ILSVRC development kit data/ILSVRC2012_validation_ground_truth.txt (classes of the images) or "
+            "data/meta.mat (class map, --devkit)"
+        )
 
 
 def _bytes(path: Path) -> bytes:

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from tta_pipeline.errors import QuestionError
+from tta_pipeline.names import repeated
 from tta_pipeline.reports.tables import Table, as_markdown, best_cells, formatted
 
 _WIDE = 10_000  # wide enough that no line is wrapped
@@ -148,8 +149,7 @@ def require_different(columns: Sequence[str]) -> None:
     Raises:
         QuestionError: two columns have the same name.
     """
-    twice = sorted({name for name in columns if list(columns).count(name) > 1})
-    if twice:
+    if twice := sorted(repeated(columns)):
         raise QuestionError(f"two columns are called {twice[0]}; expected different names: rename one with AS")
 
 

@@ -1,5 +1,7 @@
 """Result records and the DuckDB database made from them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,6 +73,14 @@ class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
             started_at=started_at,
             facts=facts,
         )
+
+    @contextmanager
+    def publishing(self, log: dg.DagsterLogManager) -> Iterator[None]:
+        """Publish when the block ends, by an error too: what was finished before it is in the database then."""
+        try:
+            yield
+        finally:
+            self.publish(log)
 
     def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
         """Send the records if there is a URL for them; publish as `publish_now` does if this run publishes.

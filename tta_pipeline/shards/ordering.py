@@ -23,6 +23,14 @@ def permuted(names: Sequence[str], *, seed: int) -> Indices:
     return np.array(sorted(range(len(ranks)), key=ranks.__getitem__), np.int64)
 
 
+def generator(seed: int) -> np.random.Generator:
+    """Return the generator of the draws of *seed*, -2^63 to 2^63 - 1.
+
+    NumPy takes no negative numbers: they are the upper half of what 64 bits hold, as in the key of `permuted`.
+    """
+    return np.random.default_rng(seed % 2**64)
+
+
 def by_class(names: Sequence[str], labels: Indices, *, seed: int) -> Indices:
     """Put all samples of the first class before those of the second, each class permuted."""
     return _sorted_by(labels, permuted(names, seed=seed))
@@ -38,7 +46,7 @@ def dirichlet(names: Sequence[str], labels: Indices, *, seed: int, delta: float)
     grouped = _sorted_by(labels, ranked)
     _, starts = np.unique(labels[grouped], return_index=True)
     num_slots = min(len(starts), _MAX_SLOTS)
-    rng = np.random.default_rng(abs(seed))
+    rng = generator(seed)
     slot_of = np.empty(len(names), np.int64)
     for members in np.split(grouped, starts)[1:]:
         shares = rng.dirichlet(np.full(num_slots, delta))

@@ -44,6 +44,7 @@ from tta_pipeline.shards.manifest import (
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.stated_checksum import require_stated_checksum
 from tta_pipeline.sources.existing_shards import (
+    FROM_1,
     class_of,
     classes_in_label_order,
     version_with_ids,
@@ -282,7 +283,8 @@ def publish_adopted(
     """
     contents = _with_shard_names(_Contents(shards=shards))
     _refuse(folder, [*_doubled(contents)] if contents.samples else ["found no sample; expected shards, *.tar"])
-    class_map = class_map or ClassMap(classes=classes_in_label_order(sample.stated for sample in contents.samples))
+    stated = (sample.stated for sample in contents.samples)
+    class_map = class_map or ClassMap(classes=classes_in_label_order(stated, where=folder))
     left_out, num_hidden = contents.left_out, sum(shard.num_hidden for shard in contents.shards)
     contents = _labelled_contents(folder, contents, class_map)
     facts = {
@@ -469,7 +471,7 @@ def _labelled(folder: Path, sample: Sample, class_map: ClassMap, wrappers: froze
         raise ClassMapError(
             f"{folder}: sample {sample.key} has the label {sample.label} in its label member and "
             f"{name or 'no class folder'}; the class map gives that label to {named or 'no class'}: give the class map "
-            "these shards were made with"
+            f"these shards were made with; or {FROM_1}"
         )
     return sample._replace(class_name=named)
 

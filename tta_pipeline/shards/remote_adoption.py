@@ -1,8 +1,9 @@
 """The manifest of shards at URLs: made of the one that they have, or by one pass over every byte of them."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,8 +34,8 @@ _MAX_COMPARED_BYTES = 4 * 2**20
 class PinClasses(Protocol):
     """Gives the class map of the benchmark, which the classes of the first cell become if there is none yet."""
 
-    def __call__(self, classes: tuple[str, ...], /) -> ClassMap:
-        """Return the class map; *classes* are those found."""
+    def __call__(self, find_classes: Callable[[], tuple[str, ...]], /) -> ClassMap:
+        """Return the class map; *find_classes* gives those of the cell."""
         ...
 
 
@@ -64,15 +65,16 @@ def adopt_remote(
     if remote is None:
         raise ManifestError(f"{folder} has no addresses of shards; materialize this cell's tar_shards")
     if present := _described(folder, remote):
-        pinned = pin_classes(present.manifest.classes)
+        pinned = pin_classes(partial(_stated_classes, present))
         if pinned.sha256 == present.manifest.class_map_sha256:
             return Published(shard_set=completed(present), was_built=False, wall_s=time.perf_counter() - started)
     like = _own_manifest(remote, cell)
-    if like is not None and pin_classes(like.manifest.classes).sha256 == like.manifest.class_map_sha256:
-        shards, classes = tuple(_as_described(like)), like.manifest.classes
+    find_classes = partial(_stated_classes, like)
+    if like is not None and pin_classes(find_classes).sha256 == like.manifest.class_map_sha256:
+        shards = tuple(_as_described(like))
     else:  # labels of another class map say nothing about this one
         shards = tuple(_as_read(remote, folder, progress))
-        classes = classes_in_label_order(sample.stated for shard in shards for sample in shard.samples)
+        find_classes = partial(_classes_in, shards, folder)
         if like is not None:
             _require_described(shards, like, remote)
     return publish_adopted(
@@ -80,11 +82,19 @@ def adopt_remote(
         cell,
         shards,
         benchmark_name=benchmark_name,
-        class_map=pin_classes(classes),
+        class_map=pin_classes(find_classes),
         version=remote.version,
         like=like.manifest if like else None,
         started=started,
     )
+
+
+def _stated_classes(shard_set: ShardSet | None) -> tuple[str, ...]:
+    return shard_set.manifest.classes if shard_set else ()
+
+
+def _classes_in(shards: Sequence[ShardContents], folder: Path) -> tuple[str, ...]:
+    return classes_in_label_order((sample.stated for shard in shards for sample in shard.samples), where=folder)
 
 
 def _described(folder: Path, remote: RemoteCell) -> ShardSet | None:

@@ -84,8 +84,7 @@ def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda
             buffer += member_header(member.name, len(data))
             buffer += data
             buffer += padding(len(data))
-            if plan.settings.labels:
-                buffer += _label_members(member, plan.labels[member.image.class_name])
+            buffer += _label_members(member, plan.settings, plan.labels)
             if len(buffer) >= _BUFFER_BYTES:
                 file.write(buffer)
                 advance(len(digests) - num_told, len(buffer))
@@ -102,8 +101,18 @@ def write_shard(plan: PlannedShard, advance: Callable[[int, int], None] = lambda
     )
 
 
-def _label_members(member: PlannedMember, label: int) -> bytes:
-    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out."""
+def sample_bytes(member: PlannedMember, settings: ShardSettings, labels: Mapping[str, int]) -> int:
+    """Return the bytes that `write_shard` takes for a sample whose image is stored as it is."""
+    size_bytes = member.image.size_bytes
+    with_header = len(member_header(member.name, size_bytes)) + size_bytes + len(padding(size_bytes))
+    return with_header + len(_label_members(member, settings, labels))
+
+
+def _label_members(member: PlannedMember, settings: ShardSettings, labels: Mapping[str, int]) -> bytes:
+    """Return the `.cls` and `.json` members of a sample, as webdataset's own writer would lay them out, if wanted."""
+    if not settings.labels:
+        return b""
+    label = labels[member.image.class_name]
     described = {"class": member.image.class_name, "label": label, "source": member.image.name}
     bodies = {".cls": str(label).encode(), ".json": json.dumps(described).encode()}
     return b"".join(

@@ -6,7 +6,7 @@ Both are read by `tar`, Python's tarfile and webdataset.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -17,7 +17,9 @@ from tta_pipeline.tar_format import (
     EXTENSION_KINDS,
     FILE_KINDS,
     FOLDER,
+    MAX_EXTENSION_BYTES,
     PAX,
+    Header,
     extension,
     padded,
     read_header,
@@ -25,6 +27,7 @@ from tta_pipeline.tar_format import (
 
 _RECORD_BYTES = 20 * BLOCK_BYTES
 _CHUNK_BYTES = 2**20
+_MAX_MEMBER_BYTES = 2**30  # a member is held in memory; the pixels of the largest image take 805 MB
 _OWNER = b"0000644\0" + 2 * b"0000000\0"
 _TIME = b"00000000000\0"
 _BLANK_CHECKSUM = 8 * b" "
@@ -104,6 +107,8 @@ class TarReader:
                 self._require_end(start)
                 return
             offset = self._offset
+            if size_bytes > _MAX_MEMBER_BYTES:
+                raise self._error(f"{name} of {size_bytes} bytes at byte {offset}", f"{_MAX_MEMBER_BYTES} at most")
             body = self._read(padded(size_bytes), f"the data of {name} at byte {offset}")
             self._refuse_unsafe(name, start)
             yield Member(name, offset, body[:size_bytes])
@@ -139,10 +144,17 @@ class TarReader:
             if header.kind == FOLDER:
                 fields = {}  # a folder says nothing that the names of its files do not say
             elif header.kind in EXTENSION_KINDS:
-                data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
-                fields |= self._understood(start, partial(extension, header.kind), data[: header.size_bytes])
+                fields |= self._extension(start, header)
             else:
                 raise self._error(f"a member of type {header.kind!r} at byte {start}", "regular files only")
+
+    def _extension(self, start: int, header: Header) -> Mapping[str, str]:
+        if header.size_bytes > MAX_EXTENSION_BYTES:
+            raise self._error(
+                f"a long name of {header.size_bytes} bytes at byte {start}", f"{MAX_EXTENSION_BYTES} at most"
+            )
+        data = self._read(padded(header.size_bytes), f"a long name at byte {start}")
+        return self._understood(start, partial(extension, header.kind), data[: header.size_bytes])
 
     def _understood(self, start: int, read: Callable[[bytes], T], data: bytes) -> T:
         try:
@@ -152,16 +164,19 @@ class TarReader:
 
     def _read(self, size_bytes: int, what: str) -> bytes:
         position = self._offset - self._buffer_offset
+        if size_bytes > self._size_bytes - self._offset:  # a read takes the memory for what it is asked for
+            raise self._cut(size_bytes, what)
         if position + size_bytes > len(self._buffer):
             chunk = self._next_chunk(max(_CHUNK_BYTES, size_bytes))
             self._buffer, self._buffer_offset, position = self._buffer[position:] + chunk, self._offset, 0
         data = self._buffer[position : position + size_bytes]
         self._offset += len(data)
         if len(data) != size_bytes:
-            raise self._error(
-                f"the end of the file ({self._size_bytes} bytes) inside {what}", f"{size_bytes} bytes there"
-            )
+            raise self._cut(size_bytes, what)
         return data
+
+    def _cut(self, size_bytes: int, what: str) -> ManifestError:
+        return self._error(f"the end of the file ({self._size_bytes} bytes) inside {what}", f"{size_bytes} bytes there")
 
     def _next_chunk(self, size_bytes: int) -> bytes:
         chunk = self._file.read(size_bytes)

@@ -9,11 +9,22 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import file_sha256, is_unpublished
 from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.completion import completed
-from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardFacts, ShardSet, present_shards
+from tta_pipeline.shards.manifest import (
+    MANIFEST_FILE,
+    SAMPLES_FILE,
+    WRITER_FILE,
+    ShardFacts,
+    ShardSet,
+    present_shards,
+)
+
+_FILES_OF_A_SET = (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE)
+"""Files that no other folder has: each tells a shard set whose manifest is gone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,14 +39,15 @@ class Verdict:
 
 
 def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
-    """Return every folder with a manifest at or under *roots*.
+    """Return every folder of a shard set at or under *roots*, also one that has lost its manifest or never had one.
 
     Raises:
-        ManifestError: one of *roots* has no manifest.
+        ManifestError: one of *roots* has no shard set.
     """
     found = []
     for root in roots:
-        here = sorted(path.parent for path in root.rglob(MANIFEST_FILE))
+        there = (path for name in _FILES_OF_A_SET for path in root.rglob(name))
+        here = sorted({path.parent for path in there if not is_unpublished(path)})
         if not here:
             raise ManifestError(f"no {MANIFEST_FILE} at or under {root}; expected shard sets: adopt or shard first")
         found += here

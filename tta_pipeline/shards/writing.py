@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -33,9 +34,9 @@ from tta_pipeline.shards.manifest import (
 )
 from tta_pipeline.shards.naming import member_name, sample_key
 from tta_pipeline.shards.replacing import require_replaceable
-from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, write_shard
+from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
 from tta_pipeline.shards.stored_order import ordered
-from tta_pipeline.shards.tar import archive_end, member_header, padding
+from tta_pipeline.shards.tar import archive_end
 from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
 
 WRITER_VERSION = "2"
@@ -91,7 +92,7 @@ def write_shards(
         ClassMapError: a class folder is not in the class map, and the settings do not allow skipping it.
         SourceError: an image is damaged, and the settings do not allow skipping it; or two would have the same key.
         ShardError: the shards cannot be written for lack of space or permission, or because the folder contains
-            foreign files.
+            foreign files; or a single image is larger than a shard may be.
     """
     require_replaceable(target.folder, _names_in(target.folder))
     listing = listing.in_memory()
@@ -166,9 +167,10 @@ def finished(folder: Path) -> WriterRecord | None:
 
 
 def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
-    """Return the positions at which samples of *sizes* bytes are cut into shards, from 0 to their number.
+    """Return the positions at which samples are cut into shards, from 0 to their number.
 
-    There are exactly as many shards as requested, or as few as the limit allows; sample counts differ by at most one.
+    *sizes* are the bytes of each sample with all its headers, see `sample_bytes`. There are exactly as many shards as
+    requested, or as few as the limit allows; sample counts differ by at most one.
     """
     num_samples = len(sizes)
     if settings.num_shards:
@@ -176,11 +178,10 @@ def shard_bounds(sizes: Sequence[int], settings: ShardSettings) -> list[int]:
     by_count = -(-num_samples // settings.samples_per_shard) if settings.samples_per_shard else 1
     if not settings.max_shard_bytes:
         return equal_bounds(num_samples, by_count)
-    member_bytes = [len(member_header("", 0)) + size + len(padding(size)) for size in sizes]
-    num_shards = max(1, by_count, sum(member_bytes) // settings.max_shard_bytes)
+    num_shards = max(1, by_count, sum(sizes) // settings.max_shard_bytes)
     while num_shards < num_samples:
         bounds = equal_bounds(num_samples, num_shards)
-        if all(_archive_bytes(member_bytes[start:end]) <= settings.max_shard_bytes for start, end in pairwise(bounds)):
+        if all(_archive_bytes(sizes[start:end]) <= settings.max_shard_bytes for start, end in pairwise(bounds)):
             return bounds
         num_shards += 1
     return equal_bounds(num_samples, num_samples)
@@ -191,8 +192,27 @@ def equal_bounds(num_samples: int, num_shards: int) -> list[int]:
     return [num_samples * number // num_shards for number in range(num_shards + 1)]
 
 
-def _archive_bytes(member_bytes: Sequence[int]) -> int:
-    return sum(member_bytes) + len(archive_end(sum(member_bytes)))
+def _archive_bytes(sizes: Sequence[int]) -> int:
+    return sum(sizes) + len(archive_end(sum(sizes)))
+
+
+def _sizes(members: Sequence[PlannedMember], settings: ShardSettings, labels: Mapping[str, int]) -> list[int]:
+    """Return the bytes of each sample if the limit of a shard is one of bytes; otherwise only how many there are.
+
+    Raises:
+        ShardError: a sample alone is more than a shard may have.
+    """
+    if not settings.max_shard_bytes:
+        return [0] * len(members)
+    sizes = [sample_bytes(member, settings, labels) for member in members]
+    member, size = max(zip(members, sizes, strict=True), key=itemgetter(1))
+    if _archive_bytes([size]) > settings.max_shard_bytes:
+        raise ShardError(
+            f"{member.image.path}: {member.image.name} has {member.image.size_bytes:,} bytes, and a shard of it alone "
+            f"{_archive_bytes([size]):,}; max_shard_bytes is {settings.max_shard_bytes:,}: raise it, or leave this "
+            "image out"
+        )
+    return sizes
 
 
 def _chosen(
@@ -264,7 +284,7 @@ def _write_all(
     progress: Progress,
     workers: Workers | None,
 ) -> list[WrittenShard]:
-    bounds = shard_bounds([member.image.size_bytes for member in members], settings)
+    bounds = shard_bounds(_sizes(members, settings, class_map.labels), settings)
     plans = [
         PlannedShard(
             path=folder / name,

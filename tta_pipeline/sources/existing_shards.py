@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.errors import ClassMapError, SourceError
-from tta_pipeline.labels.class_map import label_order
+from tta_pipeline.labels.class_map import label_order, require_label_0
 from tta_pipeline.names import require_unicode
 from tta_pipeline.partitions import TRAIN, Cell
 from tta_pipeline.sources.class_folders import WRAPPERS
@@ -20,6 +20,11 @@ from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
 _MAX_SAID_BYTES = 2**20 + 1
+FROM_1 = (
+    "if the numbers in .cls or .json members are the ILSVRC2012_ID of the devkit, name its meta.mat by --devkit (in a "
+    "benchmark file, devkit of the source); if they count from 1 otherwise, pack the shards again"
+)
+"""What to do about shards whose numbers are no labels."""
 
 
 class StatedClass(NamedTuple):
@@ -72,7 +77,8 @@ class ExistingShards:
             SourceError, ClassMapError: see `class_names_in`.
         """
         there = (cell for cell in self.cells if self.folder(cell).is_dir())
-        return class_names_in((path for cell in there for path in self.shards(cell)), self.names_by_id())
+        shards = (path for cell in there for path in self.shards(cell))
+        return class_names_in(shards, self.names_by_id(), where=self.root)
 
     def names_by_id(self) -> Mapping[int, str] | None:
         """Return the class of each number in the shards; None if the numbers are labels.
@@ -142,11 +148,15 @@ def class_of(stated: StatedClass, wrappers: Collection[str]) -> str:
     return stated.text if stated.name in wrappers else stated.name or stated.text
 
 
-def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
-    """Return the classes of a whole source: the sorted names or, with labels only, the numbers up to the largest.
+def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None) -> tuple[str, ...]:
+    """Return the classes of a source: the sorted names or, with labels only, the numbers up to the largest.
+
+    Args:
+        stated: What the samples say.
+        where: The source whose samples these all are; None: they are some of them, and others may have the label 0.
 
     Raises:
-        ClassMapError: some samples have a name and others only a label, or a label is too large.
+        ClassMapError: some samples have a name and others only a label, or a label is too large, or none is 0.
     """
     found = set(stated)
     wrappers = wrapper_folders(found)
@@ -159,20 +169,25 @@ def classes_in_label_order(stated: Iterable[StatedClass]) -> tuple[str, ...]:
         )
     if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
         raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
+    if where is not None:
+        require_label_0(labels, where=where, otherwise=FROM_1)
     return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
 
 
-def class_names_in(shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None) -> tuple[str, ...]:
-    """Return the classes of *shards*, in label order; *names_by_id* has the class of each number that is no label.
+def class_names_in(
+    shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None, *, where: Path
+) -> tuple[str, ...]:
+    """Return the classes of *shards*, all that are in *where*, in label order.
+
+    *names_by_id* has the class of each number that is no label.
 
     Raises:
         SourceError: a shard is damaged.
         ClassMapError: see `classes_in_label_order` and `with_name`.
     """
     found = ((path, stated) for path in shards for stated in _distinct_in(path))
-    return classes_in_label_order(
-        stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found
-    )
+    named = (stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found)
+    return classes_in_label_order(named, where=where)
 
 
 def _distinct_in(path: Path) -> set[StatedClass]:

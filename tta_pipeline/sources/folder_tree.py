@@ -106,7 +106,8 @@ class FolderTree:
     def _found(self, cell: Cell) -> "_Found":
         folder = self.folder(cell)
         if not folder.is_dir():
-            raise SourceError(f"{folder} does not exist; expected the class folders of {cell.key}")
+            state = "is a file" if folder.exists() else "does not exist"
+            raise SourceError(f"{folder} {state}; expected the class folders of {cell.key}")
         found = _Found(
             class_pattern=self.class_pattern,
             classes_by_file=self.classes_by_file,

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.labels.class_map import require_label_0
+from tta_pipeline.names import repeated
 from tta_pipeline.npy_format import MAX_START_BYTES, ArrayHeader, read_array_header
 from tta_pipeline.partitions import Cell
 from tta_pipeline.progress import Reporter, quiet
@@ -59,6 +61,7 @@ class NpyImages:
 
         Raises:
             SourceError: the labels are missing or are not labels.
+            ClassMapError: they are not named, and none is 0.
         """
         labels_path = self.place(LABELS_FILE)
         return self._names_for(_labels(labels_path), labels_path)
@@ -177,10 +180,12 @@ class NpyImages:
                 f"{path} has label {labels[wrong[0]]} in row {wrong[0]} ({wrong.size} such rows); expected 0 to "
                 f"{len(names) - 1}, one for each of the {len(names)} class names: name every class, in label order"
             )
-        if len(set(names)) < len(names):
-            repeated = next(name for name in names if names.count(name) > 1)
+        if not self.class_names_by_label:
+            found = set(np.unique(labels).tolist())
+            require_label_0(found, where=path, otherwise="if they count from 1, subtract 1 from each")
+        if twice := repeated(names):
             raise SourceError(
-                f"{self.root} is given the class name {repeated!r} more than once; expected a different name for "
+                f"{self.root} is given the class name {twice[0]!r} more than once; expected a different name for "
                 f"each label: correct the {len(names)} names"
             )
         return names

@@ -1,6 +1,5 @@
 """Classes that are named by their numbers, from 0, or by names that a data set gives them."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from dataclasses import dataclass, replace
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.labels.class_map import label_order
+from tta_pipeline.names import repeated
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sources.kinds.section import SourceContext
 from tta_pipeline.sources.listing import Listing, Source
@@ -76,10 +76,8 @@ def class_by_name(
     Raises:
         SourceError: a name stands twice, or means no class.
     """
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise SourceError(
-            f"{where} names {_some(repeated)} more than once; expected each class once: rename them there"
-        )
+    if twice := repeated(names):
+        raise SourceError(f"{where} names {_some(twice)} more than once; expected each class once: rename them there")
     if not classes:
         return {name: name for name in names}
     if all(map(_is_number, names)) and (are_numbers or set(names).isdisjoint(classes)):

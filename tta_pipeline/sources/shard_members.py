@@ -6,6 +6,7 @@ is its extension, and the last part of the extension is its type: `a.jpg` and `a
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -163,8 +164,9 @@ def _main(found: Sequence[tuple[str, T]], what: str) -> tuple[str, T]:
     if len(found) == 1:
         return found[0]
     extensions = _extensions(found)
-    if len(set(extensions)) < len(extensions):
-        raise ValueError(f"appears {max(map(extensions.count, extensions))} times; expected once")
+    num_times = max(Counter(extensions).values())
+    if num_times > 1:
+        raise ValueError(f"appears {num_times} times; expected once")
     plain = [pair for pair in found if "." not in pair[0]]
     named = [pair for pair in found if pair[0].partition(".")[0] in _MAIN_NAMES]
     for chosen in (plain, named):

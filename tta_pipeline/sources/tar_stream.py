@@ -20,6 +20,7 @@ from tta_pipeline.tar_format import (
     FILE_KINDS,
     FOLDER,
     HARD_LINK,
+    MAX_EXTENSION_BYTES,
     SYMBOLIC_LINK,
     Header,
     extension,
@@ -28,7 +29,6 @@ from tta_pipeline.tar_format import (
 
 _READ_BYTES = 8 * 2**20
 _CHUNK_BYTES = 2**20
-_MAX_EXTENSION_BYTES = 2**20
 _MAX_MEMBER_BYTES = 2**50
 _MAX_END_BYTES = 2**20  # tar pads to 10 KiB; a download into a preallocated file can end with any number of zeros
 D = TypeVar("D")
@@ -105,7 +105,7 @@ class TarStream:
                 fields |= self._extension(header)
                 continue
             if "size" in fields and header.kind in FILE_KINDS:
-                self._begin(self._understood(int, fields["size"]))
+                self._begin(int(fields["size"]))
             entry = self._entry(header, fields)
             if entry is not None:
                 yield entry
@@ -190,8 +190,8 @@ class TarStream:
             raise self.damaged(str(error), "an undamaged archive") from None
 
     def _extension(self, header: Header) -> dict[str, str]:
-        if header.size_bytes > _MAX_EXTENSION_BYTES:
-            raise self.damaged(f"a long name of {header.size_bytes} bytes", f"{_MAX_EXTENSION_BYTES} at most")
+        if header.size_bytes > MAX_EXTENSION_BYTES:
+            raise self.damaged(f"a long name of {header.size_bytes} bytes", f"{MAX_EXTENSION_BYTES} at most")
         return dict(self._understood(partial(extension, header.kind), self.read()))
 
     def _require_end(self, fields: dict[str, str]) -> None:

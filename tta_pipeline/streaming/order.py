@@ -84,7 +84,7 @@ def rising_and_falling(index: SampleIndex, levels: Indices, *, groups: Indices, 
         StreamError: an image of a group is missing at some level.
     """
     names = list(index.table["source_name"].to_pylist())
-    rng, stretches = np.random.default_rng(abs(seed)), list[Indices]()
+    rng, stretches = ordering.generator(seed), list[Indices]()
     ranked = ordering.permuted(index.keys, seed=seed)
     for group in range(int(groups.max()) + 1):
         members = ranked[groups[ranked] == group]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.names import repeated
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.streaming.order import shuffled
@@ -67,8 +68,8 @@ def _names(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
     names = tuple(line.strip() for line in lines if line.strip())
-    if len(set(names)) != len(names) or not names:
-        doubled = sorted({name for name in names if names.count(name) > 1})
+    doubled = sorted(repeated(names))
+    if doubled or not names:
         raise StreamError(f"{path}: found {_shown(doubled) or 'no name'}; expected names, each once: correct the list")
     return names
 

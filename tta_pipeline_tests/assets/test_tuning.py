@@ -40,6 +40,17 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
     return project
 
 
+def test_a_budget_of_the_command_line_holds(copy: Project):
+    """As many trials as it says are drawn of the grid, and with --json the answer is the record."""
+    finished = copy.run(
+        "tta-pipeline", "tune", "small", "tent", "--grid", "lr=0.001,0.002,0.004", "--budget", "1", "--device", "cpu",
+        "--json",
+    )  # fmt: skip
+
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert 1 == len(json.loads(finished.stdout)["trials"])
+
+
 @pytest.fixture
 def copy(tmp_path: Path, tuned: Project) -> Project:
     """A copy of the tuned benchmark, to be changed."""

@@ -218,7 +218,7 @@ def test_the_verb_prints_a_table_and_a_sentence(data: Locations, monkeypatch: py
     written(data, **WRONG)
 
     wrong = asked(data, monkeypatch, "small", "mine", "--format", "json", "--limit", "50")
-    trained = asked(data, monkeypatch, "small", "cnn", "--quiet")
+    trained = asked(data, monkeypatch, "small", "cnn", "--quiet", "--seed", "3", "--device", "cpu")
 
     assert (1, 0) == (wrong.exit_code, trained.exit_code), wrong.output + trained.output
     rows = json.loads(wrong.stdout)

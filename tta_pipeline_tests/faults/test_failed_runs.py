@@ -43,3 +43,17 @@ def test_damaged_shards_are_written_again_by_the_command_that_is_named(project: 
     assert "make the shards of this cell again" in refused.stderr
     assert 0 == mended.returncode, mended.stderr[-3000:]
     assert good == shard.read_bytes()
+
+
+def test_a_run_that_fails_publishes_what_it_finished_before(project: Project):
+    """The manifest of the cell before the damaged one is in the database, and not only after a later run."""
+    project.add_benchmark("small", SMALL)
+    both = ("--partition-range", "gaussian_noise|5...contrast|5")
+    assert 0 == project.materialize("small/source_split,small/tar_shards", *both).returncode
+    next((project.locations.root / "small/shards/contrast/5").glob("*.tar")).write_bytes(b"damaged")
+
+    failed = project.materialize("small/shard_manifest", *both)
+
+    assert 0 != failed.returncode
+    found = project.run("tta-pipeline", "metrics", "--sql", "SELECT corruption FROM shard_sets", "--format", "csv")
+    assert ["corruption", "gaussian_noise"] == found.stdout.split(), found.stderr

@@ -1,6 +1,7 @@
 """Files that say what the classes are yield them in label order, or an error that says where they do not."""
 
 import json
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -214,3 +215,13 @@ def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: 
 
     names.unlink()
     assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+
+
+def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
+    """The kit as it is downloaded is no damaged text: the error says what it is, and which file of it is meant."""
+    with tarfile.open(tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "w:gz") as kit:
+        kit.add(write_devkit(tmp_path / "meta.mat", DEVKIT), "ILSVRC2012_devkit_t12/data/meta.mat")
+
+    for read in (read_ground_truth, read_classes, devkit_ids):
+        with pytest.raises(ClassMapError, match=r"t12\.tar\.gz is an archive; expected the file in it: .*tar -xf"):
+            read(tmp_path / "ILSVRC2012_devkit_t12.tar.gz")

@@ -1,6 +1,7 @@
 """`tta-pipeline loader-bench` as people and programs use it."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,22 @@ def test_people_get_a_table_of_generated_data(project: Project):
     assert 0 == finished.returncode, finished.stderr
     assert "images per s" in finished.stdout
     assert "indexed" in finished.stdout
+
+
+def test_every_option_of_a_pass_holds(shard_set: ShardSet, project: Project, tmp_path: Path, monkeypatch):
+    """Two processes, normalisation on the host, the shards staged on this device: each row says so."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    finished = project.run(
+        "tta-pipeline", "loader-bench", str(shard_set.folder), "--loader", "indexed", "--processes", "2",
+        "--normalization", "host", "--device", "cpu", "--stage", "--threads", "1", "--repeats", "1", "--json", "-q",
+    )  # fmt: skip
+
+    assert (0, "") == (finished.returncode, finished.stderr)
+    (row,) = json.loads(finished.stdout)
+    assert (2, "host", "cpu", 20) == (
+        row["num_processes"], row["normalization"], row["device"], row["num_samples"],
+    )  # fmt: skip
+    assert row["staging_mb_per_s"] > 0
 
 
 @pytest.mark.parametrize("options", [("--loader", "indexd"), ("--generate", "5"), ("--threads", "-1")])

@@ -102,6 +102,15 @@ def test_shards_with_labels_take_no_room_again(cell: PublishedCell, tmp_path: Pa
     assert not (again / SAMPLES_FILE).samefile(cell.shard_set.folder / SAMPLES_FILE)
 
 
+def test_the_title_is_the_one_that_was_given(cell: PublishedCell, tmp_path: Path):
+    """It stands on the card and in Croissant; with --quiet nothing but what is wrong is said."""
+    done = published(cell.shard_set.folder, tmp_path / "out", "--title", "Fog of mine", "--quiet")
+
+    assert (0, "") == (done.exit_code, done.stdout)
+    assert "Fog of mine" in (tmp_path / "out" / "README.md").read_text()
+    assert "Fog of mine" in (tmp_path / "out" / "croissant.json").read_text()
+
+
 def test_nothing_is_written_over(cell: PublishedCell, tmp_path: Path):
     """A folder that exists, even an empty one, is refused by name."""
     (tmp_path / "out").mkdir()

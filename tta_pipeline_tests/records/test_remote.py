@@ -1,6 +1,7 @@
 """Records that travel by a server of objects arrive whole, once each, in an order."""
 
 import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -215,6 +216,9 @@ def test_two_machines_evaluate_and_the_user_has_everything(
         fetched = user.run("tta-pipeline", "fetch-results")
         assert 0 == fetched.returncode, fetched.stderr
         assert f"{3 * (1 - number)} records fetched, {3 * number} known" in fetched.stdout
+    (facts,) = json.loads(user.run("tta-pipeline", "fetch-results", "--json").stdout)
+    assert (0, 3) == (facts["num_fetched"], facts["num_known"])
+    assert "" == user.run("tta-pipeline", "fetch-results", "--quiet").stdout
 
     with open_metrics(user.locations.metrics) as connection:
         rows = connection.execute("SELECT experiment, corruption, severity FROM evaluations").fetchall()

@@ -118,6 +118,16 @@ def test_what_differs_is_named(root: Path, tent: Path, place: tuple, value: obje
     assert done.exit_code == (1 if "other error" in answer else 0)
 
 
+def test_a_program_gets_the_answer_as_json(root: Path, tent: Path):
+    """The cell with the error that was published and the error here."""
+    done = ask(root, "reproduce", str(tent), "--partition", "contrast|5", "--json")
+
+    assert done.exit_code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    (cell,) = answer["cells"]
+    assert ("same hash", cell["published"]) == (answer["outcome"], cell["error"])
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [(("errors", "mean_error"), "as its cells have it"), (("cells", 1, "error"), "are correct")],
@@ -227,8 +237,11 @@ def test_an_experiment_that_lacks_cells_says_so(root: Path, tmp_path: Path):
     shutil.copytree(root, there)
     shutil.rmtree(there / "small" / "results" / "evaluations" / "norm" / "contrast-5")
 
-    done = ask(there, "publish-results", "small", str(tmp_path / "out"), "--experiment", "norm")
+    done = ask(there, "publish-results", "small", str(tmp_path / "out"), "--experiment", "norm", "--json")
+    quiet = ask(there, "publish-results", "small", str(tmp_path / "quiet"), "--experiment", "norm", "--quiet")
 
+    assert (0, "") == (quiet.exit_code, quiet.stdout)
+    assert 1 == len(json.loads(done.stdout))
     assert "norm is not complete: 1 partitions have no result" in done.stderr
     assert ("contrast|5",) == ExperimentResult.read(tmp_path / "out" / "norm").missing
     assert "Not complete" in (tmp_path / "out" / "norm" / "README.md").read_text()

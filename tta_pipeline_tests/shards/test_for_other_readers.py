@@ -35,7 +35,7 @@ def split(tmp_path: Path) -> Path:
 )
 def test_both_limits_hold(settings: dict, expected: int):
     """As few shards as the stricter of them allows, and their counts differ by one at most."""
-    bounds = shard_bounds([7000] * 12, ShardSettings(**settings))
+    bounds = shard_bounds([7680] * 12, ShardSettings(**settings))
 
     assert expected == len(bounds) - 1
 

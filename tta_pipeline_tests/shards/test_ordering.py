@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.shards.ordering import by_class, dirichlet, permuted
+from tta_pipeline.shards.manifest import SampleIndex
+from tta_pipeline.shards.ordering import by_class, dirichlet, generator, permuted
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.sources.listing import SourceImage
 from tta_pipeline.streaming import order as streamed
@@ -53,6 +54,29 @@ def test_shards_keep_their_order(order: str, seed: int):
     found = ordered(images, ShardSettings(num_shards=1, order=order, delta=0.1, seed=seed))
     names = "\n".join(one.name for one in found)
     assert STORED[order, seed] == hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("seed", [1, 7, 2**32, 2**63 - 1])
+def test_a_seed_and_its_negative_draw_apart(seed: int):
+    """The draws between levels and between time slots differ, and those of seeds from 0 on are NumPy's of the seed."""
+    positive, negative = generator(seed), generator(-seed)
+
+    assert np.random.default_rng(seed).random(4).tolist() == positive.random(4).tolist()
+    assert generator(seed).random(4).tolist() != negative.random(4).tolist()
+
+
+def test_a_negative_seed_rises_otherwise():
+    """When a stream goes from one level to the next is drawn too, and not only its images."""
+    index = index_of([0] * 90)
+    names = [f"{number % 30}.jpg" for number in range(90)]
+    index = SampleIndex(table=index.table.set_column(1, "source_name", [names]))
+    levels = np.repeat(np.arange(3), 30)
+
+    def drawn(seed: int) -> list[int]:
+        stream = streamed.rising_and_falling(index, levels, groups=np.zeros(90, np.int64), seed=seed)
+        return levels[stream.indices].tolist()
+
+    assert drawn(1) != drawn(-1)
 
 
 @given(st.lists(st.integers(0, 130), max_size=300), st.integers(0, 2**63 - 1), st.sampled_from([1e-6, 0.01, 0.1, 100]))

@@ -5,6 +5,7 @@ import io
 import random
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,89 @@ def test_a_sparse_file_is_refused(tmp_path: Path):
             opened(tmp_path / "sparse.tar") as stream,
         ):
             list(stream)
+
+
+def pax(size: str, *, body: bytes = b"body") -> bytes:
+    """Return a tar of one file whose PAX header says that it has *size* bytes."""
+    field = f" size={size}\n"
+    length = next(n for n in range(len(field), len(field) + 9) if len(f"{n}{field}") == n)
+    record = f"{length}{field}".encode()
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, len(record)
+    data = header.tobuf(tarfile.USTAR_FORMAT) + record + padding(len(record))
+    data += member_header("n01/image.jpg", len(body)) + body + padding(len(body))
+    return data + archive_end(len(data))
+
+
+@pytest.mark.parametrize("size", ["abc", "-1", "1_0", "+4", "", "٤", "9" * 18, "9" * 30, "9" * 5000])
+def test_a_size_that_cannot_be_is_refused(tmp_path: Path, size: str):
+    """Whatever a PAX header says, both readers end with one error that names the archive, and take no memory for it."""
+    (tmp_path / "pax.tar").write_bytes(pax(size))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError, match=r"pax\.tar: found .*expected"):
+            read(tmp_path / "pax.tar")
+        with pytest.raises(SourceError, match=r"pax\.tar.* found .*expected"), opened(tmp_path / "pax.tar") as stream:
+            [stream.read() for _ in stream]
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_size_in_a_pax_header_counts(tmp_path: Path):
+    """It is the size of the next file, as for `tar`."""
+    (tmp_path / "pax.tar").write_bytes(pax("0004"))
+
+    assert {"n01/image.jpg": b"body"} == read(tmp_path / "pax.tar")
+
+
+@pytest.mark.parametrize(
+    "field", [b"77777777777\0", b"\x80" + 3 * b"\0" + 8 * b"\x7f", b"-0000000001\0", b"0o000000004\0"]
+)
+def test_a_size_in_a_header_that_cannot_be_is_refused(tmp_path: Path, field: bytes):
+    """8 GiB in a small file, more than any file has, and numbers that only Python reads."""
+    block = bytearray(member_header("n01/image.jpg", 4))
+    block[124:136], block[148:156] = field, 8 * b" "
+    block[148:156] = b"%06o\0 " % sum(block)
+    (tmp_path / "size.tar").write_bytes(bytes(block) + b"body" + bytes(508) + archive_end(1024))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError, match=r"size\.tar: found .*expected"):
+            read(tmp_path / "size.tar")
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_long_name_of_megabytes_is_refused(tmp_path: Path):
+    """An extension header is held in memory, so it has a limit, for both readers."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 2**21
+    data = header.tobuf(tarfile.GNU_FORMAT) + b"n" * 2**21 + member_header("x", 4) + b"body" + padding(4)
+    (tmp_path / "long.tar").write_bytes(data + archive_end(len(data)))
+
+    with pytest.raises(ManifestError, match=r"long\.tar: found .*2097152.*expected"):
+        read(tmp_path / "long.tar")
+    with (
+        pytest.raises(SourceError, match=r"long\.tar.* found .*2097152.*expected"),
+        opened(tmp_path / "long.tar") as stream,
+    ):
+        list(stream)
+
+
+def test_a_member_larger_than_any_image_is_refused(tmp_path: Path):
+    """A member is held in memory, so holes of 2 GiB on disk must not take as much there."""
+    with (tmp_path / "holes.tar").open("wb") as file:
+        file.write(member_header("n01/image.jpg", 2**31))
+        file.seek(2**31, io.SEEK_CUR)
+        file.write(archive_end(2**31 + 512))
+    tracemalloc.start()
+    try:
+        with (
+            pytest.raises(ManifestError, match=r"holes\.tar: found n01/image\.jpg of 2147483648 bytes"),
+            (tmp_path / "holes.tar").open("rb") as file,
+        ):
+            list(TarReader(tmp_path / "holes.tar", file).members())
+        assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    finally:
+        tracemalloc.stop()

@@ -179,6 +179,9 @@ def test_a_killed_download_goes_on_at_the_next_start(web: Web, project: Project)
     """By the command line: the first process is killed in the middle, and the second asks for the rest only."""
     shift_set(web, project.locations.benchmark_files / "our.shifts.yaml")
     command = ["tta-pipeline", "download", "our", str(project.home / "a")]
+    one = project.run("tta-pipeline", "download", "our", str(project.home / "one"), "--archive", "weather.tar")
+    assert 0 == one.returncode, one.stderr
+    assert_only(project.home / "one", "weather.tar")
     program = str(Path(sys.executable).with_name(command[0]))
     web.commit("stall", 1)
     with subprocess.Popen([program, *command[1:]], env=project.environment) as process:

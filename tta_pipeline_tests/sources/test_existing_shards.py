@@ -1,12 +1,15 @@
 """Shards that somebody else made are linked to and adopted: nothing of them is rewritten, and no label is guessed."""
 
 import gc
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 import webdataset
+from click.testing import CliRunner
 
+from tta_pipeline.cli import main
 from tta_pipeline.cli.adopting import adopt_everything
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
 from tta_pipeline.labels.class_map import ClassMap
@@ -17,6 +20,7 @@ from tta_pipeline.shards.read_back import adopt
 from tta_pipeline.sources.existing_shards import ExistingShards
 from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
 from tta_pipeline_tests.conftest import jpeg, write_tree
+from tta_pipeline_tests.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 CELLS = cells(("fog", "contrast"), (1, 5))
@@ -203,3 +207,51 @@ def test_a_folder_without_shards_is_named(tmp_path: Path):
     """A wrong root ends with its path."""
     with pytest.raises(SourceError, match=r"0 shards in .*fog/5"):
         ExistingShards(root=tmp_path, cells=(CELL,)).version(Cell(corruption="fog", severity=5))
+
+
+def test_numbers_that_count_from_1_are_no_labels(tmp_path: Path):
+    """A class 0 without a sample is named, with what to do, and nothing is adopted, whoever reads the classes."""
+    write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
+    for adopting in (
+        lambda: [*adopt_everything(tmp_path, None, lambda *_: QUIET)],
+        lambda: adopted(tmp_path / "fog" / "5"),
+        lambda: ExistingShards(root=tmp_path, cells=(CELL,)).class_names(),
+    ):
+        with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*devkit.*class map"):
+            adopting()
+    assert not (tmp_path / "fog" / "5" / "manifest.json").exists()
+
+
+def test_adopt_with_the_devkit_takes_numbers_that_count_from_1(tmp_path: Path):
+    """The error of the command line names the option, and the option gives each number its own class."""
+    write_labelled(tmp_path / "fog" / "5", ["1", "2", "3"])
+    devkit = write_devkit(tmp_path / "meta.mat", [(1, "n02", 0), (2, "n03", 0), (3, "n01", 0), (4, "n00", 3)])
+
+    refused = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog")])
+    assert 1 == refused.exit_code
+    assert "--devkit" in refused.stderr
+    assert 0 == CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--devkit", str(devkit)]).exit_code
+
+    shard_set = ShardSet.open(tmp_path / "fog" / "5")
+    assert ("n01", "n02", "n03") == shard_set.manifest.classes
+    assert [1, 2, 0] * 3 == shard_set.index.labels.tolist()
+
+
+def test_a_number_beyond_the_class_map_names_the_devkit(tmp_path: Path):
+    """1,000 numbers from 1 on and a class map of 1,000 classes: the last one has no class."""
+    write_labelled(tmp_path, ["1", "2", "3"])
+
+    with pytest.raises(ClassMapError, match=r"label 3 .* no class.*--devkit"):
+        adopted(tmp_path, ClassMap(classes=("n01", "n02", "n03")))
+
+
+def test_adopt_names_the_classes_without_a_sample(tmp_path: Path):
+    """With a class map too, numbers that begin at 1 are seen: the line names class 0."""
+    write_labelled(tmp_path / "fog" / "5", ["1", "2"])
+    (tmp_path / "map.json").write_text('["ant", "bee", "cow", "dog"]')
+
+    finished = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--class-map", str(tmp_path / "map.json")])
+    told = CliRunner().invoke(main, ["adopt", str(tmp_path / "fog"), "--json"])
+
+    assert "no sample of 2 of them: ant, dog" in finished.output
+    assert ["ant", "dog"] == json.loads(told.stdout)[0]["missing_classes"]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.locations import Locations
 from tta_pipeline.new_benchmark import new_benchmark
 from tta_pipeline.sources.kinds import HuggingFaceSource
@@ -295,3 +296,50 @@ def test_new_benchmark_knows_it(tmp_path: Path):
 
     assert ("huggingface", "imagenet_c_bar", (1, 3)) == (found.source.kind, found.shift_set.name, found.severities)
     assert "3 classes, images of 32x32" in text
+
+
+def test_labels_that_count_from_1_are_refused(tmp_path: Path):
+    """Numbers alone, none of which is 0, would be given a class too many; a class map says what they count in."""
+    parquet(tmp_path / "hub" / "fog" / "1" / "a.parquet", [1, 2])
+    parquet(tmp_path / "hub" / "fog" / "5" / "a.parquet", [2, 3])
+    (tmp_path / "map.json").write_text('["a", "b", "c", "d"]')
+
+    with pytest.raises(ClassMapError, match=r"found the labels 1 to 3 and no 0; expected .*class map"):
+        benchmark_class_map(benchmark(tmp_path, {}), Locations(root=tmp_path / "data"))
+    named = benchmark(tmp_path, {}, class_map=str(tmp_path / "map.json"))
+    assert 4 == len(benchmark_class_map(named, Locations(root=tmp_path / "data")).classes)
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], ["0", "1"]], ids=["names", "numbers"])
+def test_a_tar_is_opened_twice_for_its_cell(tmp_path: Path, labels: list[str]):
+    """Once for what it says about the classes, since that may come behind an image, and once for the images."""
+    path = tmp_path / "hub" / "fog" / "1" / "0.tar"
+    members = [(f"{n}.{kind}", data) for n in (0, 1) for kind, data in (("jpg", jpeg(n)), ("cls", labels[n].encode()))]
+    webdataset(path, members)
+    found = benchmark(tmp_path, {}, severities=[1])
+    source, openings = open_source(found, Locations(root=tmp_path / "data")), Openings(path)
+
+    with openings:
+        assert 2 == len(source.class_names())
+    assert 1 == openings.count
+    with openings, source.prepared(found.cells):
+        assert 2 == len(source.listing(found.cells[0]).images)
+    assert 3 == openings.count
+
+
+class Openings:
+    """Counts how often this process opens the file *path* in blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self.count, self._path, self._counts = 0, str(path), False
+        sys.addaudithook(self._hear)  # it stays until the process ends, so it must do nothing outside blocks
+
+    def __enter__(self) -> None:
+        self._counts = True
+
+    def __exit__(self, *_: object) -> None:
+        self._counts = False
+
+    def _hear(self, event: str, arguments: tuple) -> None:
+        if self._counts and event == "open" and str(arguments[0]) == self._path:
+            self.count += 1

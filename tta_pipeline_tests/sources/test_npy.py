@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tta_pipeline.errors import SourceError
+from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.images import ImageHeader, read_image_header
 from tta_pipeline.partitions import CLEAN, Cell
 from tta_pipeline.sources.npy import NpyImages
@@ -168,3 +168,12 @@ def test_clean_images_are_elsewhere(source: NpyImages):
         source.prepared([CLEAN]),
     ):
         pass
+
+
+def test_labels_that_count_from_1_are_refused(source: NpyImages):
+    """Without class names, a label 0 that no image has would shift every class; with names for all it may be absent."""
+    np.save(source.root / "labels.npy", np.where(LABELS == 0, 1, LABELS))
+
+    with pytest.raises(ClassMapError, match=r"labels\.npy.*: found the labels 1 to 10 and no 0; expected .*class map"):
+        source.class_names()
+    assert tuple("zyxwvutsrqp") == replace(source, class_names_by_label=tuple("zyxwvutsrqp")).class_names()

@@ -72,7 +72,7 @@ def adopt(tmp_path: Path) -> Adopt:
         folder = tmp_path / "data" / "fog" / "5"
         locate_shards(RemoteShards(urls=ShardsSource(kind="shards", root=list(urls)).root).at(CELL), folder)
         return adopt_remote(
-            folder, CELL, QUIET, benchmark_name="far", pin_classes=lambda found: class_map or ClassMap(classes=found)
+            folder, CELL, QUIET, benchmark_name="far", pin_classes=lambda found: class_map or ClassMap(classes=found())
         ).shard_set
 
     return adopt
@@ -146,7 +146,7 @@ def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
     locate_shards(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
 
     with pytest.raises(ManifestError, match=r"manifest\.json: found the manifest of fog\|5; expected snow\|5: correct"):
-        adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found))
+        adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found()))
 
 
 def write_labelled(folder: Path, *keys_and_labels: tuple[str, str]) -> None:

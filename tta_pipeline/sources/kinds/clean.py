@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Section
+from tta_pipeline.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 from tta_pipeline.sources.kinds.section import SourceContext
 
 if TYPE_CHECKING:
@@ -74,6 +75,19 @@ class CleanImages(ClassesOfFiles):
     """Layout of an archive or folder: class folders; a tar per class, as in ILSVRC2012_img_train.tar; or only files, as
     in ILSVRC2012_img_val.tar, with classes from the ground truth or the class pattern."""
 
+    published: Literal["ilsvrc2012"] | None = None
+    """`ilsvrc2012`: the archive is ILSVRC2012_img_train.tar or ILSVRC2012_img_val.tar as published, and its md5 is
+    compared while it is read; None: not compared."""
+
+    @model_validator(mode="after")
+    def _is_published(self) -> Self:
+        if self.published is not None and self.path.name not in MD5_BY_ARCHIVE:
+            raise ValueError(
+                f"found the path {self.path}, which {self.published} has not; expected one of "
+                f"{', '.join(MD5_BY_ARCHIVE)}: give it this name again, or leave `published` out"
+            )
+        return self
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         names_files = self.ground_truth is not None or self.class_pattern is not None
@@ -112,6 +126,7 @@ class CleanImages(ClassesOfFiles):
                 archives=(path,),
                 cells=(cell,),
                 spill_root=at.spill_root / cell.corruption,
+                expected_md5=MD5_BY_ARCHIVE if self.published else {},
                 layout=self.layout,
                 classes_by_file=self.classes_by_file(),
                 class_pattern=self.class_pattern,

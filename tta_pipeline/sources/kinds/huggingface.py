@@ -249,10 +249,12 @@ class HubImages:
         known = self.classes()
         number = 0
         for path in self._files(cell):
-            own = _own_names(path, self.columns[1])
+            positions = _labels_by_position(path) if path.suffix == ".tar" else None
+            own = _stated(path, self.columns[1], None if positions is None else set(positions.values())).names
             meant = class_by_name(own, known, are_numbers=self.are_numbers, where=path)
             names = tuple(meant[name] for name in own) if own else self.class_names()
-            for sample in _samples(path, self.columns):
+            samples = _parquet_samples(path, self.columns) if positions is None else _tar_samples(path, positions)
+            for sample in samples:
                 class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
                 spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
                 number += 1
@@ -311,10 +313,6 @@ def _split_of(path: Path) -> tuple[str, str | None, str]:
     return match[1], match[3], path.suffix
 
 
-def _samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
-    return _parquet_samples(path, columns) if path.suffix == ".parquet" else _tar_samples(path)
-
-
 def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
     from pyarrow.parquet import ParquetFile
 
@@ -342,11 +340,10 @@ def _reading(path: Path) -> Iterator[None]:
         raise SourceError(f"{path} cannot be read ({error}); expected a Parquet file: download it again") from error
 
 
-def _tar_samples(path: Path) -> Iterator[_Sample]:
-    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it."""
+def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sample]:
+    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it; *labels* has those by position."""
     from tta_pipeline.sources.tar_stream import opened
 
-    labels = _labels_by_position(path)
     with opened(path) as stream:
         for position, _ in enumerate(stream):
             if position in labels:
@@ -390,9 +387,11 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
     Raises:
         SourceError: some name their classes, and others have numbers alone.
     """
+    from tta_pipeline.labels.class_map import require_label_0
     from tta_pipeline.sources.numbered import united
 
-    named = {path: names for path in paths if (names := _own_names(path, column))}
+    stated = {path: _stated(path, column) for path in paths}
+    named = {path: one.names for path, one in stated.items() if one.names}
     if numbered := [path for path in paths if path not in named] if named else []:
         raise SourceError(
             f"{next(iter(named))} names its classes, and {numbered[0]} has numbers alone; expected one or the other: "
@@ -400,13 +399,25 @@ def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
         )
     if named:
         return united(named.values())
-    largest = max((label for path in paths for label in _labels(path, column) if isinstance(label, int)), default=-1)
+    labels = {number for one in stated.values() for number in one.numbers}
+    if paths:
+        require_label_0(labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files")
+    largest = max(labels, default=-1)
     width = len(str(max(largest, 0)))
     return tuple(f"{number:0{width}d}" for number in range(largest + 1))
 
 
-def _own_names(path: Path, column: str) -> tuple[str, ...]:
-    """Return the classes that *path* names, in the order in which its labels count; nothing if labels are numbers.
+class _Stated(NamedTuple):
+    """What a file says about its classes."""
+
+    names: tuple[str, ...]
+    """Their names, in the order in which its labels count; nothing if labels are numbers alone."""
+    numbers: frozenset[int]
+    """The labels, if they are numbers alone."""
+
+
+def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _Stated:
+    """Return what *path* says about its classes; *labels* are those in it if they were read already.
 
     Raises:
         SourceError: some labels are names, and others numbers.
@@ -414,16 +425,16 @@ def _own_names(path: Path, column: str) -> tuple[str, ...]:
     from tta_pipeline.labels.class_map import label_order
 
     if features := _features(path, column):
-        return features
-    labels = _labels(path, column)
+        return _Stated(features, frozenset())
+    labels = _labels(path, column) if labels is None else labels
     names = {label for label in labels if isinstance(label, str)}
     if names and names != labels:
-        number = min(labels - names)
+        number = min(label for label in labels if isinstance(label, int))
         raise SourceError(
             f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
             "correct its labels"
         )
-    return label_order(names)
+    return _Stated(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
 
 
 def _features(path: Path, column: str) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | Non
                 members[key] = entry.name
                 seen.look_at_image(entry, stream)
     stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
-    num_classes = len(classes_in_label_order(found for found in stated if found))
+    num_classes = len(classes_in_label_order((found for found in stated if found), where=None))
     try:
         return len(_Manifest.model_validate_json((folder / "manifest.json").read_bytes()).classes), seen.image_size, []
     except (OSError, ValidationError):

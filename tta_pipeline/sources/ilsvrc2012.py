@@ -1,0 +1,10 @@
+"""The archives of ILSVRC2012, whose images are those of ImageNet: which of them are the published ones."""
+
+from collections.abc import Mapping
+
+MD5_BY_ARCHIVE: Mapping[str, str] = {
+    "ILSVRC2012_img_train.tar": "1d675b47d978889d74fa0da5fadfb00e",
+    "ILSVRC2012_img_val.tar": "29b22e2961454d5413ddabcf34fc5622",
+    "ILSVRC2012_devkit_t12.tar.gz": "fa75699e90414af021442c21a62c3abf",
+}
+"""The md5 of each archive by its file name, as torchvision compares them: datasets/imagenet.py, ARCHIVE_META."""

@@ -1,0 +1,130 @@
+"""Each option of the verbs `shard` and `transform` does what it says."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from PIL import Image
+
+from tta_pipeline.cli import main
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import jpeg, write_tree
+
+
+def run(*arguments: object) -> Result:
+    """Run a verb in this process."""
+    return CliRunner().invoke(main, [*map(str, arguments), "--jobs", "1"], catch_exceptions=False)
+
+
+def sharded(tree: Path, output: Path, *options: object) -> ShardSet:
+    """Return the set that `shard` makes of class folders."""
+    finished = run("shard", tree, output, "--group-depth", "0", *options)
+    assert 0 == finished.exit_code, finished.output
+    return ShardSet.open(output)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Five images of two classes."""
+    write_tree(tmp_path / "tree", classes={"n01": 3, "n02": 2})
+    return tmp_path / "tree"
+
+
+def images(shard_set: ShardSet) -> Iterator[bytes]:
+    """Yield the stored images."""
+    index = shard_set.index
+    for shard, offset, size in zip(index.shards.tolist(), index.offsets.tolist(), index.sizes.tolist(), strict=True):
+        yield (shard_set.folder / shard_set.manifest.shards[shard].name).read_bytes()[offset : offset + size]
+
+
+def test_a_prefix_chooses_cells(tmp_path: Path):
+    """Of three cells those of fog, or one of them."""
+    for cell in ("fog/1", "fog/5", "snow/5"):
+        write_tree(tmp_path / "tree" / cell, classes={"n01": 2})
+    for prefix, expected in (("fog", ["fog/1", "fog/5"]), ("fog/5", ["fog/5"])):
+        output = tmp_path / f"out-{len(expected)}"
+        assert 0 == run("shard", tmp_path / "tree", output, "--num-shards", "1", "--group-prefix", prefix).exit_code
+        assert expected == sorted(str(path.parent.relative_to(output)) for path in output.rglob("manifest.json"))
+
+
+def test_a_limit_of_samples_holds(tree: Path, tmp_path: Path):
+    """Five samples, at most two in a shard."""
+    shard_set = sharded(tree, tmp_path / "out", "--samples-per-shard", "2")
+
+    assert [1, 2, 2] == sorted(shard.num_samples for shard in shard_set.manifest.shards)
+
+
+@pytest.mark.parametrize("verb", ["shard", "transform"])
+def test_the_quality_is_that_of_images_encoded_again(tree: Path, tmp_path: Path, verb: str):
+    """A lower one takes fewer bytes, and the manifest names it."""
+    sharded(tree, tmp_path / "first", "--num-shards", "1")
+    source = (tree,) if verb == "shard" else (tmp_path / "first",)
+    more = ("--group-depth", "0", "--num-shards", "1") if verb == "shard" else ()
+    found = {}
+    for quality in (20, 90):
+        output = tmp_path / str(quality)
+        assert 0 == run(verb, *source, output, "--center-crop", "24", "--quality", str(quality), *more).exit_code
+        found[quality] = ShardSet.open(output).manifest
+
+    assert [20, 90] == [manifest.encoding.quality for manifest in found.values()]
+    assert found[20].payload_bytes < found[90].payload_bytes
+
+
+def test_damaged_images_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
+    """`--skip-damaged` names them in the manifest; with --decode-all too, which sees damage inside an image."""
+    data = (tree / "n01" / "image_000.JPEG").read_bytes()
+    start = data.rindex(b"\xff\xda") + 14  # behind the header of the scan
+    damaged = data[:start] + b"\xff\xd8" * 20 + data[start + 40 :]
+    (tree / "n01" / "image_000.JPEG").write_bytes(damaged)
+
+    kept = sharded(tree, tmp_path / "kept", "--num-shards", "1")
+    seen = run("shard", tree, tmp_path / "seen", "--group-depth", "0", "--num-shards", "1", "--decode-all")
+    skipped = sharded(tree, tmp_path / "skipped", "--num-shards", "1", "--decode-all", "--skip-damaged")
+
+    assert 5 == kept.manifest.num_samples, "the header and the end are whole"
+    assert (1, True) == (seen.exit_code, "n01/image_000.JPEG) is not an intact image" in seen.stderr)
+    assert (4, ["n01/image_000.JPEG"]) == (
+        skipped.manifest.num_samples, [image.name for image in skipped.manifest.source.skipped],
+    )  # fmt: skip
+
+
+def test_foreign_classes_are_left_out_where_that_is_allowed(tree: Path, tmp_path: Path):
+    """A class folder that the class map lacks is refused, or counted and named."""
+    (tmp_path / "map.json").write_text('["n01"]')
+    options = ("--num-shards", "1", "--class-map", tmp_path / "map.json")
+
+    refused = run("shard", tree, tmp_path / "out", "--group-depth", "0", *options)
+    shard_set = sharded(tree, tmp_path / "out", *options, "--skip-foreign-classes")
+
+    assert (1, True) == (refused.exit_code, "not in the class map: n02" in refused.stderr)
+    assert (3, ("n02",)) == (shard_set.manifest.num_samples, shard_set.manifest.source.foreign_classes)
+
+
+def test_the_ground_truth_names_files_by_their_numbers(tmp_path: Path):
+    """A line of it is that of `--ground-truth-name` with its number."""
+    (tmp_path / "tree").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / "tree" / f"test_{number:03d}.jpg").write_bytes(jpeg(number))
+    (tmp_path / "truth.txt").write_text("cat\nant\ncat\n")
+
+    shard_set = sharded(
+        tmp_path / "tree", tmp_path / "out", "--num-shards", "1", "--order", "source",
+        "--ground-truth", tmp_path / "truth.txt", "--ground-truth-name", "test_%03d.jpg",
+    )  # fmt: skip
+
+    assert ["ant/test_002", "cat/test_001", "cat/test_003"] == sorted(shard_set.index.keys)
+
+
+def test_a_transform_adds_labels(tree: Path, tmp_path: Path):
+    """`--labels` puts a .cls and a .json member beside each image, which stays as it is."""
+    before = sharded(tree, tmp_path / "first", "--num-shards", "1")
+
+    assert 0 == run("transform", tmp_path / "first", tmp_path / "labelled", "--labels").exit_code
+
+    after = ShardSet.open(tmp_path / "labelled")
+    assert [*images(before)] == [*images(after)]
+    assert {(32, 32)} == {Image.open(io.BytesIO(image)).size for image in images(after)}
+    text = (after.folder / after.manifest.shards[0].name).read_bytes()
+    assert all(f"{key}.cls".encode() in text and f"{key}.json".encode() in text for key in after.index.keys)
