@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tta_pipeline.models.networks import untrained_network
 from tta_pipeline.new_project import new_project
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to.md").read_text()
