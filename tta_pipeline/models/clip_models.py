@@ -20,8 +20,8 @@ from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
-from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.libraries import imported_library
+from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.text_features import text_features
 from tta_pipeline.models.trial import require_outputs
 from tta_pipeline.models.weights import first_line, read_state, require_file, state_sha256

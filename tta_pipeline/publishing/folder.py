@@ -37,8 +37,9 @@ def require_absent(target: Path) -> None:
 def publish(data_set: DataSet, target: Path, published_on: date, reporter: Reporter) -> DataSet:
     """Write *data_set* as the new folder *target*, whole or not at all, and return what was written.
 
-    The same data set and day give the same bytes, whenever and wherever they are written. Shards with a label beside each image are linked to or copied. Others are written anew with labels, the samples in
-    the same order, since other programs look for them there.
+    The same data set and day give the same bytes, whenever and wherever they are written. Shards with a label beside
+    each image are linked to or copied. Others are written anew with labels, the samples in the same order, since other
+    programs look for them there.
 
     Raises:
         ManifestError: *target* exists.
