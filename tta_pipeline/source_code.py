@@ -81,7 +81,8 @@ def load_reference(reference: str) -> object:
     if module not in sys.modules:
         with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
             source_sha256(reference)
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return] # a user's module
+    found: object = getattr(importlib.import_module(module), name)
+    return found
 
 
 def find_module(name: str) -> ModuleSpec | None:

@@ -101,16 +101,15 @@ def loader_bench(
 def _generated_shards(
     *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
 ) -> Iterator[Path]:
-    from tempfile import TemporaryDirectory
-
     from tta_pipeline.benchmarks.shards import ShardSettings
+    from tta_pipeline.files import scratch_folder
     from tta_pipeline.loader_bench.data import generated
     from tta_pipeline.progress import log_reporter
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
-    with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
+    with scratch_folder("loader-bench-images") as folder:
         yield generated(
-            Path(folder), num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
+            folder, num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
         )
 
 

@@ -70,7 +70,7 @@ def publish_results(
         found, target, benchmark_file=file, citation=citation, is_robustbench=layout == "robustbench"
     )  # fmt: skip
     reporter.done(
-        f"{target}: {len(found)} experiments", facts(described, found, target) | {"left_out": list(left_out)},
+        f"{target}: {len(found)} experiments", {**facts(described, found, target), "left_out": left_out},
         number=1, total=1, what="folders",
     )  # fmt: skip
     for each in found:

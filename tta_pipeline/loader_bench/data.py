@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import LoaderError, PipelineError
+from tta_pipeline.files import scratch_folder
 from tta_pipeline.images import ARRAYS, read_image_header
 from tta_pipeline.loader_bench.loaders import LOADERS, failure
 from tta_pipeline.loader_bench.photographs import jpeg_tree
@@ -49,17 +49,17 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
     shard_set = ShardSet.open(folder)
     # Raw samples are the source's files, which may be arrays too.
     has_arrays = read_image_header(next(stored_files(shard_set))).encoding in ARRAYS
-    with TemporaryDirectory(prefix="tta_pipeline-loaders-") as temporary:
+    with scratch_folder("loader-bench-forms") as temporary:
         parts: tuple[Path, ...] = (folder,)
         if num_processes > 1:
             parts = tuple(
-                step.done.shard_set.folder for step in split(folder, Path(temporary) / "parts", num_processes, quiet)
+                step.done.shard_set.folder for step in split(folder, temporary / "parts", num_processes, quiet)
             )
         not_measured = dict[str, str]()
         data = Data(
             shard_set=shard_set,
             image_size=_image_size(shard_set),
-            folder=Path(temporary),
+            folder=temporary,
             part_folders=parts,
             not_measured=not_measured,
         )

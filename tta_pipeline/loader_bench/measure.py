@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
 
 from tta_pipeline.errors import LoaderError, PipelineError, WorkerError
+from tta_pipeline.files import scratch_folder
 from tta_pipeline.loader_bench.data import Data, prepared
 from tta_pipeline.loader_bench.loaders import LOADERS, failure
 from tta_pipeline.loader_bench.memory import watched
@@ -19,7 +19,7 @@ from tta_pipeline.loader_bench.timed_read import Normalization, ReadTimes, Timed
 from tta_pipeline.names import some
 from tta_pipeline.processes import Workers
 from tta_pipeline.streaming.device import kind_of_machine
-from tta_pipeline.streaming.staging import Stage, node_local_folder
+from tta_pipeline.streaming.staging import Stage
 
 Result = TypeVar("Result")
 
@@ -144,9 +144,9 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
     if not is_staged:
         yield Path(location), None
         return
-    with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
+    with scratch_folder("loader-bench-stage") as root:
         # The stage is empty, so that only the copying is timed; the disk is the limit.
-        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=report)
+        stage = Stage(root=root, limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
             mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
@@ -176,12 +176,12 @@ def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Call
     for number, config in enumerate(turns, start=1):
         if config.loader in not_measured:
             continue
-        found = _measured_or_why(data, config, settings)
-        if isinstance(found, str):
-            not_measured[config.loader] = said = found
+        outcome = _measured_or_why(data, config, settings)
+        if isinstance(outcome, str):
+            not_measured[config.loader] = said = outcome
         else:
-            measured[config].append(found)
-            said = f"{found.images_per_s:,.0f} images/s"
+            measured[config].append(outcome)
+            said = f"{outcome.images_per_s:,.0f} images/s"
         report(f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: {said}")
     rows = tuple(_best_row(data, name, measured, settings) for name in loaders if name not in not_measured)
     if not rows:
