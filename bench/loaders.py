@@ -63,7 +63,7 @@ def _repeat(data: Data) -> Repeat:
     others = tuple(name for name in chosen_loaders() if name != FIRST_SYSTEM)
     settings, say = Settings(batch_size=BATCH_SIZE, repeats=1), Console(stderr=True).print
     first = Settings(batch_size=BATCH_SIZE, repeats=1, num_threads=WORKER_COUNTS)
-    rows = (*measure(data, others, settings, say), *measure(data, (FIRST_SYSTEM,), first, say))
+    rows = (*measure(data, others, settings, say).rows, *measure(data, (FIRST_SYSTEM,), first, say).rows)
     with Workers(1) as workers:
         limit = workers.submit(
             decoded_images_per_s,

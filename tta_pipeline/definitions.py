@@ -25,6 +25,7 @@ from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
 from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
+from tta_pipeline.source_code import import_from_here
 
 # Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)
@@ -115,4 +116,5 @@ def _experiments(benchmark: Benchmark) -> Iterator[tuple[Scope[PartitionKey], st
             yield StreamScope(benchmark=benchmark, experiment_name=name), name
 
 
+import_from_here()
 defs = build_definitions(Locations.from_environment())

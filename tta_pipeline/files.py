@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import threading
 import time
 import uuid
@@ -16,10 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from tta_pipeline.errors import StreamError
+
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
 _ABANDONED_AFTER_S = 600.0  # a living process marks its folder far more often, also one whose lock is not seen here
+_NOTES = "unpublished"
+_MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
@@ -225,6 +230,7 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(target.parent)
     folder = _name_beside(target)
+    note = _noted(folder)
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -236,30 +242,96 @@ def temporary_folder(target: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(descriptor)
+        if note and not folder.exists():
+            note.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(name: str) -> Iterator[Path]:
+    """Yield an empty folder on node-local disk for *name*; what a killed process left is found as beside any target.
+
+    Raises:
+        StreamError: see `node_local_folder`.
+    """
+    with temporary_folder(node_local_folder() / name) as folder:
+        yield folder
+
+
+def node_local_folder() -> Path:
+    """Return a folder of this user in `$TMPDIR`, created if necessary.
+
+    Raises:
+        StreamError: another user owns the folder or can write to it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
+        raise StreamError(
+            f"{folder} can be written by others; expected a folder of your own: set TMPDIR to another place"
+        )
+    return folder
+
+
+def noted_places() -> Iterator[Path]:
+    """Yield each unpublished folder that a process of this user on this machine began and that is still there.
+
+    Only the notes know of a folder beside a target that nobody publishes again. Notes of folders that are gone go too.
+    """
+    with contextlib.suppress(OSError, StreamError):
+        for note in sorted((node_local_folder() / _NOTES).glob("[0-9a-f]*")):
+            folder = Path(os.fsdecode(read_file(note, limit_bytes=_MOST_NOTE_BYTES)))
+            if is_unpublished(folder.name) and folder.is_dir():
+                yield folder
+            elif time.time() - note.stat().st_mtime > _ABANDONED_AFTER_S:  # not one that is just about to be made
+                note.unlink(missing_ok=True)
+
+
+def _noted(folder: Path) -> Path | None:
+    """Write down that *folder* is about to be made; None where that is not possible, which is no reason to stop."""
+    with contextlib.suppress(OSError, StreamError):
+        notes = node_local_folder() / _NOTES
+        notes.mkdir(exist_ok=True)
+        note = notes / uuid.uuid4().hex
+        note.write_bytes(os.fsencode(folder.absolute()))
+        return note
+    return None
 
 
 def remove_abandoned(parent: Path) -> tuple[Path, ...]:
     """Remove the unpublished folders in *parent* that no living process holds; return their paths."""
-    candidates = [path for path in parent.iterdir() if _UNPUBLISHED_NAME.match(path.name) and path.is_dir()]
-    abandoned = tuple(path for path in candidates if is_abandoned(path))
-    for path in abandoned:
-        # By another name first: should its process be alive after all, half a folder can never be published.
-        aside = path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-abandoned")
-        with contextlib.suppress(FileNotFoundError):  # another process was first
-            shutil.rmtree(path.rename(aside), ignore_errors=True)
-    return abandoned
+    candidates = [path for path in parent.iterdir() if is_unpublished(path.name) and path.is_dir()]
+    return tuple(path for path in candidates if remove_if_abandoned(path))
 
 
-def is_unpublished(path: Path) -> bool:
-    """Return whether *path* is in an unpublished folder: of a process that still writes it, or was killed."""
-    return any(_UNPUBLISHED_NAME.match(part) for part in path.parts)
+def is_unpublished(name: str) -> bool:
+    """Return whether *name* is that of a file or folder of ours that is not yet in its place."""
+    return _UNPUBLISHED_NAME.match(name) is not None
 
 
-def is_abandoned(folder: Path) -> bool:
-    """Return whether no living process holds the unpublished *folder*, on this machine or another."""
+def remove_if_abandoned(path: Path) -> bool:
+    """Remove *path*, an unpublished file or folder, unless a living process holds it; return whether it is removed."""
+    if not is_abandoned(path):
+        return False
+    # By another name first: should its process be alive after all, half a folder can never be published.
+    aside = path.with_name(f"{_UNPUBLISHED}{uuid.uuid4().hex}-abandoned")
+    with contextlib.suppress(FileNotFoundError):  # another process was first
+        path.rename(aside)
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink()
+    return True
+
+
+def is_abandoned(path: Path) -> bool:
+    """Return whether no living process holds the unpublished *path*, on this machine or another.
+
+    A folder is locked by its process, which also sets its time again and again; a file is written without a pause.
+    """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:  # gone, a link, or somebody else's
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,7 +2,7 @@
 
 A URL is opened only by the library of its scheme, without chain, pipe or shell, and contains no secret. Keys, profiles
 and endpoints come from where these libraries look: AWS_* and GOOGLE_* variables, ~/.netrc, fsspec's settings, and for
-hf the variables HF_TOKEN and HF_ENDPOINT.
+hf the variables HF_TOKEN and HF_ENDPOINT. A web server that sends us elsewhere is not followed; see `redirects`.
 """
 
 import asyncio
@@ -10,14 +10,16 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import wait
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.redirects import redirect_problem
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
@@ -37,6 +39,7 @@ _BUSY = (408, 425, 429)
 _NUM_AT_ONCE = 16
 _PIECE_BYTES = 2**22
 _NUM_PIECES_AHEAD = 4
+_IS_HUB = "is_hub"
 _PARTIAL = 206
 _CONTENT_RANGE = re.compile(r"bytes \d+-\d+/(\d+)")
 
@@ -227,7 +230,7 @@ async def listed(url: str) -> tuple[str, ...]:
 
     async def names() -> tuple[str, ...]:
         if urlsplit(url).scheme == "hf":
-            answer = await _http_answer(_hub_address(url, listing=True), 0, None, _hub_headers())
+            answer = await _http_answer(_hub_address(url, listing=True), 0, None, is_hub=True)
             return tuple(entry["path"] for entry in json.loads(answer.data) if entry["type"] == "file")
         file_system = _file_system(urlsplit(url).scheme)
         return tuple(await file_system._ls(f"{url}/", detail=False))  # noqa: SLF001 - so fsspec names coroutines
@@ -287,13 +290,12 @@ def difference(found: FileFacts, expected: FileFacts) -> str:
 
 async def _asked(url: str, start: int, end: int | None, *, problem: Callable[[_Answer], str], expected: str) -> _Answer:
     scheme = urlsplit(url).scheme
-    headers = _hub_headers() if scheme == "hf" else {}
     address = _hub_address(url) if scheme == "hf" else _quoted(url) if scheme.startswith("http") else url
 
     async def ask() -> _Answer:
         if scheme in ("s3", "gs"):
             return await _object_answer(address, start, end)
-        return await _http_answer(address, start, end, headers)
+        return await _http_answer(address, start, end, is_hub=scheme == "hf")
 
     return await _retried(url, ask, problem=problem, expected=expected)
 
@@ -327,12 +329,12 @@ async def _retried(
     )
 
 
-async def _http_answer(address: str, start: int, end: int | None, headers: Mapping[str, str]) -> _Answer:
-    asked = {**headers, "Accept-Encoding": "identity"}
+async def _http_answer(address: str, start: int, end: int | None, *, is_hub: bool) -> _Answer:
+    asked = {**(_hub_headers() if is_hub else {}), "Accept-Encoding": "identity"}
     if end is not None:
         asked["Range"] = f"bytes={start}-{end - 1}"
     session = await _file_system("https").set_session()
-    async with session.get(address, headers=asked) as response:
+    async with session.get(address, headers=asked, trace_request_ctx={_IS_HUB: is_hub}) as response:
         if response.status == 404:
             raise FileNotFoundError(address)
         response.raise_for_status()
@@ -404,12 +406,34 @@ def _file_system(scheme: str) -> Any:
         from aiohttp import ClientTimeout
 
         timeout = ClientTimeout(sock_connect=_CONNECT_S, sock_read=_SILENCE_S)
-        return fsspec.filesystem(scheme, client_kwargs={"timeout": timeout, "trust_env": True})
+        settings = {"timeout": timeout, "trust_env": True, "trace_configs": _redirects_watched()}
+        return fsspec.filesystem(scheme, client_kwargs=settings)
     except ImportError as error:
         raise StreamError(
             f"found no library for {scheme}:// ({error.name or error}); expected aiohttp for http, s3fs for s3, gcsfs "
             "for gs: pip install 'tta_pipeline[remote]'"
         ) from None
+
+
+@cache
+def _redirects_watched() -> list[Any]:
+    """Return what aiohttp asks before it follows a redirect; always the same, as fsspec remembers clients by it."""
+    from aiohttp import TraceConfig
+
+    watched = TraceConfig()
+    watched.on_request_redirect.append(_require_no_other_place)
+    return [watched]
+
+
+async def _require_no_other_place(session: Any, context: Any, redirect: Any) -> None:
+    """Refuse a redirect to another place before anything is sent there."""
+    del session
+    here, headers = str(redirect.url), redirect.response.headers
+    there = urljoin(here, headers.get("Location") or headers.get("URI") or "")
+    asked = context.trace_request_ctx or {}
+    if problem := redirect_problem(here, there, is_hub=asked.get(_IS_HUB, False)):
+        redirect.response.close()
+        raise StreamError(f"{here.partition('?')[0]}: found {problem}")
 
 
 def _kind(error: Exception) -> str:

@@ -8,9 +8,11 @@ that the code reads, are not covered.
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -55,10 +57,32 @@ def _require_as_imported(module: "_Module") -> None:
 
 
 def import_from_here() -> None:
-    """Let Python import modules from the working directory, where users keep their own methods and functions."""
-    here = str(Path.cwd())
+    """Let Python import modules from the working directory, where users keep their own methods and functions.
+
+    The command line and the code location begin with this, so that every verb and every run finds the same modules; in
+    a script or a notebook of the user's, which has no such beginning, `load_reference` does it.
+    """
+    try:
+        here = str(Path.cwd())
+    except OSError:  # the folder was removed, and nothing can be imported from it
+        return
     if here not in sys.path:
         sys.path.append(here)
+
+
+def load_reference(reference: str) -> object:
+    """Import what *reference*, `module:name`, names, and remember its code as that which this process runs.
+
+    Raises:
+        BaseException: whatever the user's module raises on import; `AttributeError` if it lacks the name.
+    """
+    module, _, name = reference.partition(":")
+    import_from_here()
+    if module not in sys.modules:
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
+            source_sha256(reference)
+    found: object = getattr(importlib.import_module(module), name)
+    return found
 
 
 def find_module(name: str) -> ModuleSpec | None:

@@ -1,13 +1,13 @@
 """Files that nothing refers to any more: this finds them, with their sizes, and removes them on request.
 
 It considers only files that this project names: numbered records, kept predictions, states, decoded cells, trained
-weights and checkpoints.
+weights and checkpoints, and what a killed process had begun to write beside its place.
 """
 
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,23 +15,31 @@ from typing import Literal
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import Loaded
 from tta_pipeline.benchmarks.models import TrainedModel
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import (
+    file_sha256,
+    is_abandoned,
+    is_unpublished,
+    node_local_folder,
+    noted_places,
+    remove_if_abandoned,
+)
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.files import KINDS, file_name, numbers, read_record, record_folders
 from tta_pipeline.shards.manifest import MANIFEST_FILE
 from tta_pipeline.streaming.decoded import DecodedCells
 
-Kind = Literal["superseded", "gone", "predictions", "states", "decoded"]
+Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0
 """Age of a file that no run is about to name: a run writes predictions and states before their record."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}\.state")
+_WITHIN = re.compile(r"([0-9a-f]{64})-[0-9]{6,}\.(?:state|part)")
 _OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG|stop")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreferenced:
-    """One file that nothing refers to."""
+    """One file that nothing refers to, or a folder of a killed process."""
 
     kind: Kind
     benchmark: str
@@ -39,8 +47,13 @@ class Unreferenced:
     size_bytes: int
 
 
-def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence[Path] = ()) -> Iterator[Unreferenced]:
+def find_unreferenced(
+    loaded: Loaded, locations: Locations, *, decoded: Sequence[Path] = (), beside: Sequence[Path] = ()
+) -> Iterator[Unreferenced]:
     """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
+
+    Folders and files that killed processes had not published are looked for under the data root, on node-local disk,
+    where a process of this machine noted that it began one, and directly in the folders *beside*.
 
     Raises:
         RecordError: a newest record cannot be read, so that it is unknown what it refers to.
@@ -55,12 +68,16 @@ def find_unreferenced(loaded: Loaded, locations: Locations, *, decoded: Sequence
     for folder in decoded:
         for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
             yield _found("decoded", "", path)
+    yield from _unfinished(locations, beside)
 
 
 def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
     """Remove the files, and the folders of results, predictions and states that they leave empty."""
     for each in found:
-        each.path.unlink(missing_ok=True)
+        if each.kind == "unfinished":
+            remove_if_abandoned(each.path)
+        else:
+            each.path.unlink(missing_ok=True)
     for each in found:
         if each.benchmark:
             _remove_empty(each.path.parent, below=locations.root / each.benchmark.partition("/")[0])
@@ -89,6 +106,49 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
     for path in _settled(locations.states(benchmark.name), _STATE):
         if path.stem not in fingerprints:
             yield _found("states", benchmark.name, path)
+    yield from _states_within(benchmark, locations, fingerprints, is_whole=is_whole)
+
+
+def _states_within(
+    benchmark: Benchmark, locations: Locations, recorded: Collection[str], *, is_whole: bool
+) -> Iterator[Unreferenced]:
+    """Yield the states and parts inside segments from which no stream goes on.
+
+    A stream goes on in the segment that it was in last, unless that is recorded, or the file has the stream no more.
+    """
+    streams = _streams(benchmark, locations)
+    paths = sorted(_settled(locations.states(benchmark.name), _WITHIN), key=lambda path: path.stat().st_mtime)
+    last = {path.parent: path.name[:64] for path in paths}
+    for path in paths:
+        is_of_stream = path.parent in streams or not is_whole
+        if not is_of_stream or path.name[:64] in recorded or path.name[:64] != last[path.parent]:
+            yield _found("states", benchmark.name, path)
+
+
+def _streams(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
+    """Return the folders of states of all streams that *benchmark* has."""
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+
+    every = [
+        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+        for name in benchmark.experiments
+    ]
+    return frozenset(each.states_folder(plan) for each in every for key in each.keys for plan in each.plans(key))
+
+
+def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
+    """Yield what processes that were killed had not published; what a living one holds is not touched."""
+    below = (Path(folder, name) for folder, names in _not_linked(locations.root) for name in names)
+    here = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir())
+    found = dict.fromkeys(path.absolute() for path in (*below, *here, *noted_places()) if is_unpublished(path.name))
+    yield from (_found("unfinished", "", path) for path in found if is_abandoned(path))
+
+
+def _not_linked(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each folder below *root* with the names in it; what is unfinished is not entered, and no link is."""
+    for folder, folders, files in os.walk(root):
+        yield folder, (*folders, *files)
+        folders[:] = [name for name in folders if not is_unpublished(name)]
 
 
 def _manifests(root: Path) -> Iterator[Path]:
@@ -148,7 +208,9 @@ def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
 
 
 def _found(kind: Kind, benchmark_name: str, path: Path) -> Unreferenced:
-    return Unreferenced(kind=kind, benchmark=benchmark_name, path=path, size_bytes=path.stat().st_size)
+    files = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else (path,)
+    size_bytes = sum(each.stat().st_size for each in files)
+    return Unreferenced(kind=kind, benchmark=benchmark_name, path=path, size_bytes=size_bytes)
 
 
 def _remove_empty(folder: Path, *, below: Path) -> None:

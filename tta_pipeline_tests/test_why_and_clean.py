@@ -3,6 +3,12 @@
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -31,6 +37,9 @@ def project(sweep: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=UNPUBLISHED)
     monkeypatch.setenv("TTA_DATA_ROOT", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "node").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "node"))  # what other tests leave is not looked at
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "node"))
     return Locations(root=tmp_path / "data")
 
 
@@ -237,3 +246,82 @@ def test_clean_removes_decoded_cells_of_shards_that_are_no_more(project: Locatio
     assert 0 == asked("clean", "decoded", "--decoded", str(cells.folder), "--yes").exit_code
 
     assert {present.name, "holiday.pixels"} == {path.name for path in cells.own_folder.glob("*.pixels")}
+
+
+def test_clean_finds_states_inside_segments_that_no_stream_goes_on_from(project: Locations):
+    """Those of a recorded segment, of an older attempt and of a stream that is gone; those to go on from stay."""
+    record = latest_record(project.results("small"), kind="evaluations", name="tent/contrast-5")
+    stream, gone = (project.states("small") / name for name in ("tent/contrast|5-seed-0", "tent_before/all-seed-0"))
+    useless = [stream / f"{record.evaluation.fingerprint}-000002.state", stream / f"{'1' * 64}-000001.part",
+               gone / f"{'3' * 64}-000001.state", gone / f"{'3' * 64}-000001.part"]  # fmt: skip
+    useful = [stream / f"{'2' * 64}-{number:06d}.{kind}" for number in (1, 2) for kind in ("state", "part")]
+    for number, path in enumerate([*useless, *useful]):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"a state")
+        os.utime(path, (number, number))
+
+    found = json.loads(asked("clean", "states", "--dry-run", "--json").stdout)
+    asked("clean", "states", "--yes")
+
+    assert {str(path) for path in useless} == {each["path"] for each in found}
+    assert not [path for path in useless if path.exists()]
+    assert not [path for path in useful if not path.exists()]
+
+
+def killed(begun: Callable[[], list[Path]], *command: str | Path) -> Path:
+    """Start *command*, kill it once *begun* finds something, and return that; `clean` leaves it alone before."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while not (found := begun()):
+                assert process.poll() is None, "it ended before it could be killed"
+                time.sleep(0.01)
+            time.sleep(0.05)
+            process.send_signal(signal.SIGSTOP)  # so that it lives however fast it is, and does not refresh the time
+            old(found[0])
+            assert [] == json.loads(asked("clean", "unfinished", "--dry-run", "--json").stdout)
+        finally:
+            process.kill()
+    return found[0]
+
+
+PROGRAM = Path(sys.executable).with_name("tta-pipeline")
+RUN = """
+import sys, time
+from pathlib import Path
+from tta_pipeline.files import published_folder
+
+with published_folder(Path(sys.argv[1])) as folder:
+    (folder / "fog-000000.tar").write_bytes(b"half")
+    time.sleep(60)
+"""
+COMMANDS: dict[str, tuple[str, tuple[str | Path, ...]]] = {
+    "reproduce": (f"node/tta_pipeline-{os.getuid()}/.unpublished-*-reproduce", (PROGRAM, "reproduce", "of/tent")),
+    "publish-data": ("elsewhere/.unpublished-*-set", (PROGRAM, "publish-data", "small", "elsewhere/set")),
+    "a run": ("data/small/shards/fog/.unpublished-*-9", (sys.executable, "-c", RUN, "data/small/shards/fog/9")),
+}
+"""Where each command begins a folder, and the command."""
+
+
+@pytest.mark.parametrize("which", COMMANDS)
+def test_clean_finds_what_killed_processes_left(project: Locations, tmp_path: Path, which: str):
+    """Beside any output and on node-local disk, but nothing that a living process holds, and nothing of others."""
+    pattern, command = COMMANDS[which]
+    if which == "reproduce":
+        assert asked("publish-results", "small", "of", "--experiment", "tent").exit_code == 0
+    others = [old_folder(project.root / name) for name in (".unpublished-mine", "small/.unpublished-notes-of-mine")]
+
+    left = killed(lambda: list(tmp_path.glob(pattern)), *command)
+    old(left)
+    (found,) = json.loads(asked("clean", "--dry-run", "--json").stdout)
+    done = asked("clean", "--yes")
+
+    assert ("unfinished", str(left)) == (found["kind"], found["path"])
+    assert done.exit_code == 0
+    assert not left.exists()
+    assert not [path for path in others if not path.exists()]
+
+
+def old_folder(path: Path) -> Path:
+    """Return a folder at *path* that nobody has touched for long."""
+    path.mkdir()
+    return old(path)

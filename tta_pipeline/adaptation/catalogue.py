@@ -4,17 +4,14 @@ A new method is a file beside this one and an entry in `METHODS`; outside the pa
 own module, named by its import path.
 """
 
-import importlib
-import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from tta_pipeline.sections import MOST, Section
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.source_code import load_reference
 
 
 class Hyperparameters(Section):
@@ -803,15 +800,11 @@ def find_method(method: str) -> MethodEntry:
     """
     if method in METHODS:
         return METHODS[method]
-    module, separator, name = method.partition(":")
     choices = f"one of {', '.join(METHODS)}, or <module>:<name> of a MethodEntry"
-    if not separator:
+    if ":" not in method:
         raise ValueError(f"method is {method!r}; expected {choices}")
-    if module not in sys.modules:
-        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
-            source_sha256(method)  # records the code as imported
     try:
-        entry = getattr(importlib.import_module(module), name)
+        entry = load_reference(method)
     except (Exception, SystemExit) as error:  # a user's module can raise anything on import
         raise ValueError(f"method is {method!r}, whose import raised {error!r}; expected {choices}") from error
     if not isinstance(entry, MethodEntry):

@@ -1,6 +1,6 @@
 """`<benchmark>/loader_benchmark`: how fast loaders read one cell's shards, without a model."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,7 @@ from tta_pipeline.partitions import Cell
 from tta_pipeline.resources import MetricsStore, ShardStore
 
 if TYPE_CHECKING:
-    from tta_pipeline.loader_bench.measure import LoaderRow, Settings
+    from tta_pipeline.loader_bench.measure import Compared, Settings
 
 _SHOWN = (
     "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
@@ -85,6 +85,8 @@ def _measure(
     started_at = now()
     folder = store.locations.shards(scope.benchmark.name, cell)
     found = compare(str(folder), chosen_loaders(config.loaders), _settings(config), context.log.info)
+    for name, reason in found.not_measured.items():
+        context.log.warning(f"{name} was not measured: {reason}")
     metrics.record(
         scope.benchmark.name,
         kind="loader_benchmarks",
@@ -96,7 +98,7 @@ def _measure(
             "shift_set": scope.benchmark.shift_set.name,
             "corruption": cell.corruption,
             "severity": cell.severity,
-            "loaders": [asdict(row) for row in found],
+            "loaders": [asdict(row) for row in found.rows],
         },
     )
     return _report(found, data_version=f"{context.run.run_id}-{cell.key}")
@@ -111,16 +113,18 @@ def _settings(config: LoaderBenchmarkConfig) -> "Settings":
     return Settings(**asked)
 
 
-def _report(rows: Sequence["LoaderRow"], *, data_version: str) -> PartitionReport:
+def _report(found: "Compared", *, data_version: str) -> PartitionReport:
     from tta_pipeline.reports.drawing import as_png
     from tta_pipeline.reports.pictures import as_data_uri
     from tta_pipeline.reports.tables import Table, as_markdown
     from tta_pipeline.reports.time_figures import loader_bars
 
+    rows, not_measured = found
     fastest = max(rows, key=lambda row: row.images_per_s)
     table = Table(columns=_SHOWN, rows=tuple(attrgetter(*_SHOWN)(row) for row in rows))
     return PartitionReport(
-        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s",
+        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s"
+        + (f"; not measured: {', '.join(not_measured)}" if not_measured else ""),
         metadata={
             "num_samples": fastest.num_samples,
             "images_per_s": {row.loader: row.images_per_s for row in rows},

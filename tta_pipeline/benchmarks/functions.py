@@ -1,16 +1,13 @@
 """Python functions that a benchmark file names, `module:name`: found without importing them until they run."""
 
-import importlib
 import re
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ShardError
-from tta_pipeline.source_code import find_module, import_from_here, source_sha256
+from tta_pipeline.source_code import find_module, load_reference
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -44,15 +41,10 @@ def load_function(reference: str) -> Callable[..., Any]:
     Raises:
         ShardError: the module cannot be imported, or has no function of this name.
     """
-    module, _, name = reference.partition(":")
-    import_from_here()
-    if module not in sys.modules:
-        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
-            source_sha256(reference)  # records the code as imported
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = load_reference(reference)
     except Exception as error:  # a user's module can raise anything on import
         raise ShardError(f"importing {reference!r} raised {error!r}; expected a function: correct it") from error
     if not callable(function):
         raise ShardError(f"{reference!r} is of type {type(function).__name__}; expected a function: correct it")
-    return function  # type: ignore[no-any-return] # the types of a user's module are unknown
+    return function

@@ -28,6 +28,7 @@ from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.tune import tune
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
+from tta_pipeline.source_code import import_from_here
 
 _VERBS = (
     metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,
@@ -55,6 +56,7 @@ def main() -> None:
     Data lies under $TTA_DATA_ROOT, by default data/ in the working directory; shards that others keep for you under
     $TTA_SHARDS_ROOT.
     """
+    import_from_here()
 
 
 for _verb in _VERBS:

@@ -15,16 +15,28 @@ if TYPE_CHECKING:
     from tta_pipeline.unreferenced import Unreferenced
 
 
+_KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished")
+
+
 @click.command()
-@click.argument("kinds", metavar="[KIND...]", nargs=-1,
-                type=click.Choice(["superseded", "gone", "predictions", "states", "decoded"]))  # fmt: skip
+@click.argument("kinds", metavar="[KIND...]", nargs=-1, type=click.Choice(_KINDS))
 @click.option("--dry-run", is_flag=True, help="List, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
               metavar="FOLDER", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
+@click.option("--beside", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
+              metavar="FOLDER", help="Also look there for what a killed command left beside its output.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors
-def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Path, ...], as_json: bool) -> None:
+def clean(
+    *,
+    kinds: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    decoded: tuple[Path, ...],
+    beside: tuple[Path, ...],
+    as_json: bool,
+) -> None:
     r"""List files that nothing refers to any more, with their sizes, and remove them on request.
 
     \b
@@ -32,8 +44,10 @@ def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Pa
     gone         records of experiments, cells, streams and trained models that the benchmark file no longer names,
                  and the weights and checkpoints of these models
     predictions  predictions of each sample that no record names
-    states       states of streams from which no stream would resume
+    states       states of streams from which no stream would resume, inside segments too
     decoded      decoded cells of shard sets that no longer exist
+    unfinished   what killed processes left: under the data root, on node-local disk, and beside outputs elsewhere that
+                 commands on this machine had begun; what a living process holds stays
 
     Only benchmarks that have a file are searched. Use it while no run is active.
 
@@ -53,7 +67,7 @@ def clean(*, kinds: tuple[str, ...], dry_run: bool, yes: bool, decoded: tuple[Pa
     loaded = load_all(locations)
     for fault in loaded.faults:
         say(f"nothing of {fault.benchmark} counts as gone, since its file has a fault: {fault.sentence}")
-    everything = find_unreferenced(loaded, locations, decoded=decoded)
+    everything = find_unreferenced(loaded, locations, decoded=decoded, beside=beside)
     found = [each for each in everything if not kinds or each.kind in kinds]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in found], default=str, indent=1))

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -72,6 +72,12 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
 def say(line: str) -> None:
     """Print *line*, which is not part of the answer."""
     click.echo(line, err=True)
+
+
+def say_left_out(sentences: Iterable[str]) -> None:
+    """Say what an answer lacks, since a benchmark file has a fault or there are no results, and why."""
+    for sentence in sentences:
+        say(f"left out: {sentence}")
 
 
 def nothing(line: str) -> None:

@@ -76,10 +76,8 @@ def evaluate(
     from tta_pipeline.naming import is_benchmark_name
     from tta_pipeline.progress import log_reporter
     from tta_pipeline.records.files import now
-    from tta_pipeline.source_code import import_from_here
     from tta_pipeline.streaming.dataset import open_shards
 
-    import_from_here()
     if experiment is not None and not is_benchmark_name(experiment):
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
     shards, started_at = open_shards(folder), now()

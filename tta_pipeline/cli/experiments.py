@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say, tell_table, with_format
+from tta_pipeline.cli.common import plain_errors, say_left_out, tell_table, with_format
 from tta_pipeline.locations import Locations
 
 
@@ -30,7 +30,6 @@ def experiments(*, benchmark: str, form: str) -> None:
     loaded = load_all(locations)
     tell_table(experiment_table(loaded.benchmark(benchmark), locations), form)
     faults = loaded.faults_of(benchmark)
-    for fault in faults:
-        say(f"left out: {fault.sentence}")
+    say_left_out(fault.sentence for fault in faults)
     if faults:
         sys.exit(1)

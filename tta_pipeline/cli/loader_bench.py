@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -55,6 +56,8 @@ def loader_bench(
     r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
     Each pass of each loader has a process of its own; the loaders take turns. The figures are medians with the range.
+    A loader that fails by itself, such as one that is half installed, has a line that says why it was not measured; if
+    --loader names it, the exit status is then 1.
 
     \b
     Examples:
@@ -83,27 +86,30 @@ def loader_bench(
     report = nothing if is_quiet else say
     with nullcontext(location) if location else _generated_shards(**generated, say=report) as shards:
         found = compare(str(shards), names, Settings(**options), report, is_staged=is_staged)
-    rows = [asdict(row) for row in found]
+    rows = [{**asdict(row), "not_measured": None} for row in found.rows]
+    missing = [{"loader": name, "not_measured": reason} for name, reason in found.not_measured.items()]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        click.echo(json.dumps([*rows, *missing], indent=1))
     else:
         _print_loaders(rows)
+        for each in missing:
+            click.echo(f"{each['loader']}  not measured: {each['not_measured']}")
+    sys.exit(1 if found.not_measured.keys() & set(loaders) else 0)
 
 
 @contextmanager
 def _generated_shards(
     *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
 ) -> Iterator[Path]:
-    from tempfile import TemporaryDirectory
-
     from tta_pipeline.benchmarks.shards import ShardSettings
+    from tta_pipeline.files import scratch_folder
     from tta_pipeline.loader_bench.data import generated
     from tta_pipeline.progress import log_reporter
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
-    with TemporaryDirectory(prefix="tta_pipeline-generated-") as folder:
+    with scratch_folder("loader-bench-images") as folder:
         yield generated(
-            Path(folder), num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
+            folder, num_images=generate, image_size=image_size, settings=settings, progress=log_reporter(say)
         )
 
 

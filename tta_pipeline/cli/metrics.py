@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say
+from tta_pipeline.cli.common import plain_errors, print_table, say, say_left_out
 from tta_pipeline.files import write_atomically, written_file
 from tta_pipeline.locations import Locations
 
@@ -95,8 +95,14 @@ def _tell_latex(answer: "Answer", locations: Locations, output: Path | None, lim
     from tta_pipeline.reports.tables import without_obvious
 
     table, _ = answer.table(limit)
-    benchmarks = load_all(locations).benchmarks.values()
-    judged, leading = judged_leaderboards(table, benchmarks, locations, log_reporter(say))
+    loaded = load_all(locations)
+    named = set(table.column("benchmark"))
+    say_left_out(
+        f"intervals, since the benchmark file has a fault: {fault.sentence}"
+        for fault in loaded.faults
+        if fault.path.stem in named
+    )
+    judged, leading = judged_leaderboards(table, loaded.benchmarks.values(), locations, log_reporter(say))
     text = as_latex(without_obvious(judged), leading=leading, note=NOTE)
     if output:
         write_atomically(output, f"{text}\n".encode())
@@ -121,7 +127,9 @@ def _tell_versus(
     from tta_pipeline.significance.judged import recorded_places
     from tta_pipeline.significance.versus import Comparison, versus
 
-    both = [each for each in load_all(locations).benchmarks.values() if set(names) <= set(each.experiments)]
+    loaded = load_all(locations)
+    say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
+    both = [each for each in loaded.benchmarks.values() if set(names) <= set(each.experiments)]
     pairs = [
         [ExperimentResults(benchmark=each, experiment_name=name, locations=locations) for name in names]
         for each in both

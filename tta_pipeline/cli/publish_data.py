@@ -9,6 +9,8 @@ from tta_pipeline.cli.common import plain_errors, require_no_pipes, say, with_re
 from tta_pipeline.json_values import JsonObject
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tta_pipeline.console import ConsoleReporter
 
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 @click.option("--shift-set", metavar="SET", help="With --shards: the set whose licence and citation hold.")
 @click.option("--licence", metavar="TEXT", help="What the owner of the images allows, such as 'CC BY 4.0'.")
 @click.option("--title", metavar="TEXT", help="Title of the data set; else that of the benchmark.")
+@click.option("--published-on", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE",
+              help="Date of publication, such as 2026-11-24; else the day when the newest cell was made.")  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_data(
@@ -31,6 +35,7 @@ def publish_data(
     shift_set: str | None,
     licence: str | None,
     title: str | None,
+    published_on: "datetime | None",
     reporter: "ConsoleReporter",
 ) -> None:
     r"""Write the shards of a benchmark as a data set for others: OUT, a new folder that describes itself.
@@ -38,7 +43,8 @@ def publish_data(
     It has all cells, the clean images if there are shards of them, and beside them a card for the Hugging Face Hub with
     a configuration for each cell, Croissant, a preview, the classes and the sha256 of every file. Each shard is hashed
     first. Shards with a label beside each image get a second name where the file system allows it, and take no room;
-    others are written anew with labels. Nothing is uploaded: the command that does it is printed.
+    others are written anew with labels. The same shards and date give the same bytes. Nothing is uploaded: the command
+    that does it is printed.
 
     \b
     Examples:
@@ -46,8 +52,6 @@ def publish_data(
       tta-pipeline publish-data imagenet_c published --cell 'fog|5' --cell 'fog|3'
       tta-pipeline publish-data --shards shards/fog published --shift-set imagenet_c --title 'Fog'
     """
-    from datetime import UTC, datetime
-
     from tta_pipeline import __version__
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.locations import Locations
@@ -84,7 +88,7 @@ def publish_data(
         cells=cells,
         code_version=__version__,
     )
-    data_set = publish(data_set, target, datetime.now(UTC).date(), reporter)
+    data_set = publish(data_set, target, published_on.date() if published_on else data_set.made_on, reporter)
     size = f"{len(cells)} cells, {data_set.num_samples:,} samples, {data_set.shard_bytes / 1e6:,.1f} MB"
     facts: JsonObject = {"folder": str(target), "num_cells": len(cells), "num_samples": data_set.num_samples,
              "shard_bytes": data_set.shard_bytes, "licence": data_set.terms.licence}  # fmt: skip

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, say, with_reporter
+from tta_pipeline.cli.common import plain_errors, say, say_left_out, with_reporter
 
 if TYPE_CHECKING:
     from tta_pipeline.console import ConsoleReporter
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 @with_reporter
 def publish_results(
     benchmark: str, target: Path, *, names: tuple[str, ...], layout: str, reporter: "ConsoleReporter"
-) -> None:
+) -> int:
     r"""Write the results of a benchmark for others: OUT, a new folder with a folder for each experiment.
 
     Each has result.json (model, weights, method, protocol, data, versions, machine and cost, and every cell with its
     hashes), the accuracies in RobustBench's columns, Parquet, BibTeX, the benchmark file, and the command. Records are
-    verified and kept predictions recounted first. An experiment that lacks cells says so; one without any is left out.
+    verified and kept predictions recounted first. An experiment that lacks cells says so. One that has a fault or no
+    results is named and left out; the exit status is then 1.
 
     \b
     Examples:
@@ -39,8 +40,9 @@ def publish_results(
     from tta_pipeline.benchmarks.loading import EMBEDDED, load_all
     from tta_pipeline.evaluation.experiment import ExperimentResults
     from tta_pipeline.locations import Locations
+    from tta_pipeline.names import some
     from tta_pipeline.reproduction.folder import Citation, facts, write_folders
-    from tta_pipeline.reproduction.gathering import gathered
+    from tta_pipeline.reproduction.gathering import Gathered, gathered
 
     locations = Locations.from_environment()
     loaded = load_all(locations)
@@ -49,13 +51,18 @@ def publish_results(
         loaded.experiment(benchmark, name)
     wanted = names or tuple(described.experiments)
     progress = reporter("reading", len(wanted), unit="experiments")
-    found = []
+    found: list[Gathered] = []
+    left_out = [] if names else [fault.sentence for fault in loaded.faults_of(benchmark)]
     for name in wanted:
         if each := gathered(ExperimentResults(benchmark=described, experiment_name=name, locations=locations)):
             found.append(each)
+        elif names:
+            raise click.UsageError(f"{benchmark} has no results of {name}; expected some: evaluate it, or leave it out")
+        else:
+            left_out.append(f"{name} has no results; expected some: evaluate it, or name the others by --experiment")
         progress.advance(1)
     if not found:
-        raise click.UsageError(f"{benchmark} has no results of {', '.join(wanted[:3])}; expected some: evaluate first")
+        raise click.UsageError(f"{benchmark} has no results: {some(left_out)}; expected some: evaluate first")
     folders = [*locations.benchmark_folders, EMBEDDED]
     file = next(path for folder in folders if (path := folder / f"{described.file}.yaml").exists())
     citation = Citation(data=described.shift_set.citation, generated=any(each.result.generated for each in found))
@@ -63,8 +70,11 @@ def publish_results(
         found, target, benchmark_file=file, citation=citation, is_robustbench=layout == "robustbench"
     )  # fmt: skip
     reporter.done(
-        f"{target}: {len(found)} experiments", facts(described, found, target), number=1, total=1, what="folders"
-    )
+        f"{target}: {len(found)} experiments", {**facts(described, found, target), "left_out": left_out},
+        number=1, total=1, what="folders",
+    )  # fmt: skip
     for each in found:
         if not each.result.is_complete:
             say(f"{each.result.experiment} is not complete: {len(each.result.missing)} partitions have no result")
+    say_left_out(left_out)
+    return 1 if left_out else 0

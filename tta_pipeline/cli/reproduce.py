@@ -34,10 +34,10 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
       tta-pipeline reproduce published/tent --partition 'fog|5' --device cuda
     """
     from dataclasses import asdict
-    from tempfile import TemporaryDirectory
 
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.errors import EvaluationError
+    from tta_pipeline.files import scratch_folder
     from tta_pipeline.locations import Locations
     from tta_pipeline.records.files import versions
     from tta_pipeline.reports.tables import Table
@@ -54,9 +54,9 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
             f"{folder / 'benchmark.yaml'} to {locations.benchmark_files / file}.yaml, correct its paths, "
             "and make its shards"
         )
-    with TemporaryDirectory(prefix="tta-reproduce-") as scratch:
+    with scratch_folder("reproduce") as scratch:
         found = repeat(
-            result, folder, benchmarks[result.benchmark], locations, Path(scratch), partitions=partitions,
+            result, folder, benchmarks[result.benchmark], locations, scratch, partitions=partitions,
             device=device, versions=versions(), tell=say,
         )  # fmt: skip
     outcome = found.outcome(within)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tta_pipeline.cli.common import plain_errors, print_table, say, settings_of
+from tta_pipeline.cli.common import plain_errors, print_table, say, say_left_out, settings_of
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.files import locked
 from tta_pipeline.json_values import JsonObject
@@ -92,8 +92,7 @@ def submit(
     locations = Locations.from_environment()
     loaded = load_all(locations)
     benchmark = loaded.benchmark(benchmark_name)
-    for fault in loaded.faults_of(benchmark.name):
-        say(f"left out: {fault.sentence}")
+    say_left_out(fault.sentence for fault in loaded.faults_of(benchmark.name))
     submission = _asked_for(locations, benchmark.name, number, engine_name) if asks else None
     submitter = _Submitter(
         benchmark=benchmark,

@@ -14,14 +14,12 @@ from tta_pipeline.errors import DataRootError
 from tta_pipeline.labels.label_files import is_shipped_list
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
-from tta_pipeline.source_code import import_from_here
 
 
 def benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Check every benchmark file and the files that it names."""
     for path in _not_read(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
-    import_from_here()  # as Dagster does
     loaded = load_all(locations)
     for benchmark in loaded.benchmarks.values():
         try:

@@ -8,6 +8,7 @@ from tta_pipeline.benchmarks.models import CheckpointModel, PythonModel
 from tta_pipeline.doctor.finding import Finding, fault
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.errors import PipelineError
+from tta_pipeline.labels.class_map import pinned_class_map
 from tta_pipeline.locations import Locations
 
 
@@ -46,11 +47,17 @@ def _read(model: CheckpointModel | PythonModel, *, num_classes: int | None) -> N
 
 def _num_classes(model: CheckpointModel | PythonModel, benchmark: Benchmark, locations: Locations) -> int | None:
     """Return how many outputs *model* must have; None if no class map says so yet."""
+    if (own := _num_listed(model.classes)) is not None:
+        return own
+    if pinned := pinned_class_map(locations.class_map(benchmark.name)):
+        return len(pinned.classes)
+    return _num_listed(benchmark.class_map if benchmark.names_classes else None)
+
+
+def _num_listed(path: Path | str | None) -> int | None:
+    """Return how many classes the list at *path* has; None if there is no such list."""
     from tta_pipeline.labels.label_files import is_shipped_list, read_classes
 
-    pinned = locations.class_map(benchmark.name)
-    named = benchmark.class_map if benchmark.names_classes else None
-    for path in (model.classes, pinned, named):
-        if path is not None and (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
-            return len(read_classes(Path(path).expanduser()))
-    return None
+    if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+        return None
+    return len(read_classes(Path(path).expanduser()))

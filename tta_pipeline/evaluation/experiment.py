@@ -201,6 +201,11 @@ class ExperimentResults:
                 f"{row.num_samples} and {row.num_correct} as its record says"
             )
 
+    def states_folder(self, plan: Plan) -> Path:
+        """Return the folder of the states of the stream of *plan*."""
+        folder = self.locations.states(self.benchmark.name) / self.experiment_name
+        return folder / f"{plan.key.key}-seed-{plan.seed}"
+
     def samples_path(self, name: str, sha256: str) -> Path:
         """Return the path of the per-sample predictions with hash *sha256* for the evaluation called *name*."""
         return self.locations.predictions(self.benchmark.name) / name / f"{sha256}.parquet"

@@ -29,7 +29,7 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import node_local_folder, write_atomically
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
@@ -42,7 +42,7 @@ from tta_pipeline.stopping import require_time_left
 from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline.streaming.pixels import StoredPixels
 from tta_pipeline.streaming.remote_blocks import BlockCache
-from tta_pipeline.streaming.staging import Stage, node_local_folder
+from tta_pipeline.streaming.staging import Stage
 
 
 class Known:
@@ -420,9 +420,7 @@ class ExperimentRunner:
         return self._manifests[cell]
 
     def _states(self, plan: Plan) -> States:
-        experiment = self._experiment
-        folder = experiment.locations.states(experiment.benchmark.name) / experiment.experiment_name
-        return States(folder=folder / f"{plan.key.key}-seed-{plan.seed}")
+        return States(folder=self._experiment.states_folder(plan))
 
     def _held(self, step: _Step) -> _Held:
         return self._opening.pop(step).result() if step in self._opening else self._open(step)

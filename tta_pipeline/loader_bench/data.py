@@ -1,16 +1,17 @@
 """The data to read: a shard set, split for several processes if requested, in the form that each loader needs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.errors import LoaderError
+from tta_pipeline.errors import LoaderError, PipelineError
+from tta_pipeline.files import scratch_folder
 from tta_pipeline.images import ARRAYS, read_image_header
-from tta_pipeline.loader_bench.loaders import LOADERS
+from tta_pipeline.loader_bench.loaders import LOADERS, failure
 from tta_pipeline.loader_bench.photographs import jpeg_tree
+from tta_pipeline.names import some
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.progress import Reporter, quiet
 from tta_pipeline.shards.manifest import ShardSet
@@ -29,6 +30,8 @@ class Data:
     folder: Path
     """Temporary folder for parts and other forms."""
     part_folders: tuple[Path, ...]
+    not_measured: Mapping[str, str]
+    """Why a loader cannot read it here, by the loader's name: half installed, or without a reader of this format."""
 
     def prepared_folder(self, part: Path, loader: str) -> Path:
         """Return the folder of the form in which *loader* reads *part*."""
@@ -41,28 +44,51 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
 
     Raises:
         ManifestError: the shards are not what the manifest says.
-        LoaderError: a loader cannot read such a shard set.
+        LoaderError: no loader can read such a shard set here.
     """
     shard_set = ShardSet.open(folder)
-    _require_readable(shard_set, loaders)
-    with TemporaryDirectory(prefix="tta_pipeline-loaders-") as temporary:
+    # Raw samples are the source's files, which may be arrays too.
+    has_arrays = read_image_header(next(stored_files(shard_set))).encoding in ARRAYS
+    with scratch_folder("loader-bench-forms") as temporary:
         parts: tuple[Path, ...] = (folder,)
         if num_processes > 1:
             parts = tuple(
-                step.done.shard_set.folder for step in split(folder, Path(temporary) / "parts", num_processes, quiet)
+                step.done.shard_set.folder for step in split(folder, temporary / "parts", num_processes, quiet)
             )
+        not_measured = dict[str, str]()
         data = Data(
             shard_set=shard_set,
             image_size=_image_size(shard_set),
-            folder=Path(temporary),
+            folder=temporary,
             part_folders=parts,
+            not_measured=not_measured,
         )
-        for part in parts:
-            for name in loaders:
-                target = data.prepared_folder(part, name)
-                target.mkdir(parents=True)
-                LOADERS[name].load().prepare(ShardSet.open(part), target)
+        for name in loaders:
+            if problem := _problem(data, name, has_arrays=has_arrays):
+                not_measured[name] = problem
+        if not set(loaders) - not_measured.keys():
+            raise LoaderError(some(list(not_measured.values()), "; "))
         yield data
+
+
+def _problem(data: Data, name: str, *, has_arrays: bool) -> str:
+    """Let the loader *name* write what it reads; return why it cannot, empty if it has."""
+    try:
+        loader = LOADERS[name].load()
+        if has_arrays and "tensor" not in loader.formats:
+            return (
+                f"{data.shard_set.folder} has arrays as samples; loader {name!r} reads {', '.join(loader.formats)}: "
+                "leave it out"
+            )
+        for part in data.part_folders:
+            target = data.prepared_folder(part, name)
+            target.mkdir(parents=True)
+            loader.prepare(ShardSet.open(part), target)
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - another library can raise anything, most of all where half of it is there
+        return f"loader {name!r} raised {failure(error)}; expected a whole installation: {LOADERS[name].needs}"
+    return ""
 
 
 def generated(
@@ -73,17 +99,6 @@ def generated(
     shards = folder / "shards"
     shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark_name=shards.name, progress=progress)
     return shards
-
-
-def _require_readable(shard_set: ShardSet, loaders: Sequence[str]) -> None:
-    # Raw samples are the source's files, which may be arrays too.
-    has_arrays = read_image_header(next(stored_files(shard_set))).encoding in ARRAYS
-    for name in loaders:
-        expected = LOADERS[name].load().formats
-        if has_arrays and "tensor" not in expected:
-            raise LoaderError(
-                f"{shard_set.folder} has arrays as samples; loader {name!r} reads {', '.join(expected)}: leave it out"
-            )
 
 
 def _image_size(shard_set: ShardSet) -> int:

@@ -87,6 +87,11 @@ def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or installed
 
 
+def failure(error: Exception) -> str:
+    """Return what a loader raised, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tta_pipeline.errors import LoaderError
+from tta_pipeline.errors import LoaderError, PipelineError, WorkerError
+from tta_pipeline.files import scratch_folder
 from tta_pipeline.loader_bench.data import Data, prepared
-from tta_pipeline.loader_bench.loaders import LOADERS
+from tta_pipeline.loader_bench.loaders import LOADERS, failure
 from tta_pipeline.loader_bench.memory import watched
 from tta_pipeline.loader_bench.timed_read import Normalization, ReadTimes, TimedRead, start, timed, warm_up
+from tta_pipeline.names import some
 from tta_pipeline.processes import Workers
 from tta_pipeline.streaming.device import kind_of_machine
-from tta_pipeline.streaming.staging import Stage, node_local_folder
+from tta_pipeline.streaming.staging import Stage
 
 Result = TypeVar("Result")
 
@@ -96,6 +97,14 @@ class LoaderRow:
     base_memory_mib: float
 
 
+class Compared(NamedTuple):
+    """What was measured, and what was not."""
+
+    rows: tuple[LoaderRow, ...]
+    not_measured: Mapping[str, str]
+    """Why a loader was not measured, by its name."""
+
+
 def compare(
     location: str,
     loaders: Sequence[str],
@@ -103,8 +112,10 @@ def compare(
     report: Callable[[str], None],
     *,
     is_staged: bool = False,
-) -> tuple[LoaderRow, ...]:
+) -> Compared:
     """Measure *loaders* in turn over the shard set at *location* and return a row for each, in their order.
+
+    A loader that fails by itself, such as one that is half installed, is not measured; the others are.
 
     Args:
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
@@ -115,15 +126,16 @@ def compare(
 
     Raises:
         ManifestError: the shards are not what the manifest says.
-        LoaderError: a loader cannot read such a shard set, or there is no such device.
+        LoaderError: no loader can read such a shard set here, or there is no such device.
         StreamError: a loader delivered other samples than the manifest names.
     """
     with (
         _nearby(location, report, is_staged=is_staged or "://" in location) as (folder, staging_mb_per_s),
         prepared(folder, loaders, num_processes=settings.num_processes) as data,
     ):
-        rows = measure(data, loaders, settings, report)
-    return tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in rows)
+        found = measure(data, loaders, settings, report)
+    rows = tuple(replace(row, staging_mb_per_s=staging_mb_per_s) for row in found.rows)
+    return Compared(rows, found.not_measured)
 
 
 @contextmanager
@@ -132,9 +144,9 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
     if not is_staged:
         yield Path(location), None
         return
-    with TemporaryDirectory(prefix="bench-", dir=node_local_folder()) as root:
+    with scratch_folder("loader-bench-stage") as root:
         # The stage is empty, so that only the copying is timed; the disk is the limit.
-        stage = Stage(root=Path(root), limit_bytes=shutil.disk_usage(root).free, tell=report)
+        stage = Stage(root=root, limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
             mb_per_s = shard_set.manifest.shard_bytes / (time.perf_counter() - started) / 1e6
@@ -142,29 +154,51 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
             yield shard_set.folder, mb_per_s
 
 
-def measure(
-    data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]
-) -> tuple[LoaderRow, ...]:
+def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]) -> Compared:
     """Measure *loaders* as `compare` does, on data that is prepared for them.
 
     Raises:
-        LoaderError: there is no such device.
+        LoaderError: there is no such device, or no loader could be measured.
         StreamError: a loader delivered other samples than the manifest names.
     """
     found = ("cpu", kind_of_machine())
     if settings.device not in found:
         raise LoaderError(f"device is {settings.device!r}; expected one of {', '.join(dict.fromkeys(found))}")
-    configs = [LoaderConfig(loader=name, num_threads=count) for name in loaders for count in settings.num_threads]
+    not_measured = {name: data.not_measured[name] for name in loaders if name in data.not_measured}
+    configs = [
+        LoaderConfig(loader=name, num_threads=count)
+        for name in loaders
+        if name not in not_measured
+        for count in settings.num_threads
+    ]
     measured: dict[LoaderConfig, list[Measurement]] = {config: [] for config in configs}
     turns = [config for _ in range(settings.repeats) for config in configs]
     for number, config in enumerate(turns, start=1):
-        measurement = _measure_once(data, config, settings)
-        measured[config].append(measurement)
-        report(
-            f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: "
-            f"{measurement.images_per_s:,.0f} images/s"
-        )
-    return tuple(_best_row(data, name, measured, settings) for name in loaders)
+        if config.loader in not_measured:
+            continue
+        outcome = _measured_or_why(data, config, settings)
+        if isinstance(outcome, str):
+            not_measured[config.loader] = said = outcome
+        else:
+            measured[config].append(outcome)
+            said = f"{outcome.images_per_s:,.0f} images/s"
+        report(f"{number} of {len(turns)} passes: {config.loader}, {config.num_threads} threads: {said}")
+    rows = tuple(_best_row(data, name, measured, settings) for name in loaders if name not in not_measured)
+    if not rows:
+        raise LoaderError(some(list(not_measured.values()), "; "))
+    return Compared(rows, not_measured)
+
+
+def _measured_or_why(data: Data, config: LoaderConfig, settings: Settings) -> Measurement | str:
+    """Measure once; return what the loader raised if it was an error of its own or the end of its process."""
+    try:
+        return _measure_once(data, config, settings)
+    except WorkerError as error:
+        return f"loader {config.loader!r}: {error}"
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - another library can raise anything
+        return f"loader {config.loader!r} raised {failure(error)}; expected every sample: leave it out"
 
 
 def _measure_once(data: Data, config: LoaderConfig, settings: Settings) -> Measurement:

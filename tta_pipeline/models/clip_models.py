@@ -1,7 +1,6 @@
 """Zero-shot classifiers of open_clip: an image tower, and text features of the classes as a linear head."""
 
 import hashlib
-import importlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
+from tta_pipeline.models.libraries import imported_library
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.text_features import text_features
 from tta_pipeline.models.trial import require_outputs
@@ -172,12 +172,7 @@ def clip_model(
 
 
 def _imported_open_clip() -> Any:
-    try:
-        return importlib.import_module("open_clip")
-    except ImportError as error:
-        raise EvaluationError(
-            "open_clip is not installed; expected the extra: run pip install 'tta_pipeline[clip]'"
-        ) from error
+    return imported_library("open_clip", extra="clip")
 
 
 def _class_names(spec: OpenClipModel, classes: tuple[str, ...], open_clip: Any) -> tuple[str, ...]:

@@ -58,9 +58,20 @@ def imported_timm() -> Any:
     Raises:
         EvaluationError: timm is not installed.
     """
+    return imported_library("timm", extra="timm")
+
+
+def imported_library(name: str, *, extra: str) -> Any:
+    """Return the module *name*, which comes with the *extra* of this project.
+
+    Raises:
+        EvaluationError: it is not installed, or only half of it is.
+    """
     try:
-        return importlib.import_module("timm")
-    except ImportError as error:
+        return importlib.import_module(name)
+    except Exception as error:  # another library can raise anything, most of all where half of it is there
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == name
+        problem = "is not installed" if is_missing else f"cannot be imported ({error!r})"
         raise EvaluationError(
-            "timm is not installed; expected the extra: run pip install 'tta_pipeline[timm]'"
+            f"{name} {problem}; expected the extra: run pip install 'tta_pipeline[{extra}]'"
         ) from error

@@ -18,7 +18,7 @@ from tta_pipeline.publishing.croissant import croissant
 from tta_pipeline.publishing.data_set import DataSet
 from tta_pipeline.publishing.preview import preview_png
 from tta_pipeline.publishing.published_cell import PublishedCell
-from tta_pipeline.shards.manifest import VERIFIED_FILE
+from tta_pipeline.shards.manifest import VERIFIED_FILE, WRITER_FILE
 from tta_pipeline.shards.transformation import transform_shard_set
 
 CARD_FILE = "README.md"
@@ -37,8 +37,9 @@ def require_absent(target: Path) -> None:
 def publish(data_set: DataSet, target: Path, published_on: date, reporter: Reporter) -> DataSet:
     """Write *data_set* as the new folder *target*, whole or not at all, and return what was written.
 
-    Shards with a label beside each image are linked to or copied. Others are written anew with labels, the samples in
-    the same order, since other programs look for them there.
+    The same data set and day give the same bytes, whenever and wherever they are written. Shards with a label beside
+    each image are linked to or copied. Others are written anew with labels, the samples in the same order, since other
+    programs look for them there.
 
     Raises:
         ManifestError: *target* exists.
@@ -70,7 +71,8 @@ def _descriptions(data_set: DataSet, published_on: date) -> dict[str, bytes]:
 def _placed(cell: PublishedCell, folder: Path, reporter: Reporter) -> PublishedCell:
     if not cell.has_labels:
         made = transform_shard_set(cell.shard_set.folder, folder, Transform(labels=True), reporter)
-        (folder / VERIFIED_FILE).unlink(missing_ok=True)  # of this machine
+        for name in (VERIFIED_FILE, WRITER_FILE):  # of this machine
+            (folder / name).unlink(missing_ok=True)
         return replace(cell, shard_set=made.published.shard_set, has_labels=True)
     folder.mkdir(parents=True)
     for path in cell.files:

@@ -8,7 +8,7 @@ from tta_pipeline.errors import ManifestError
 from tta_pipeline.names import some
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, WRITER_FILE, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.verification import shard_problems
 
 SHARDS = PurePosixPath("shards")
@@ -39,9 +39,9 @@ class PublishedCell:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The shards and the files that describe them; what was verified on this machine stays here."""
+        """The shards and the files that describe them; what was verified and how long it took stays on this machine."""
         folder = self.shard_set.folder
-        described = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE))
+        described = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE))
         shards = (folder / shard.name for shard in self.shard_set.manifest.shards)
         return (*shards, *(path for path in described if path.is_file()))
 

@@ -47,7 +47,7 @@ def find_shard_sets(roots: Iterable[Path]) -> tuple[Path, ...]:
     found = []
     for root in roots:
         there = (path for name in _FILES_OF_A_SET for path in root.rglob(name))
-        here = sorted({path.parent for path in there if not is_unpublished(path)})
+        here = sorted({path.parent for path in there if not any(map(is_unpublished, path.parts))})
         if not here:
             raise ManifestError(f"no {MANIFEST_FILE} at or under {root}; expected shard sets: adopt or shard first")
         found += here

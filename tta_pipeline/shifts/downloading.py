@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from tta_pipeline.errors import SourceError
 from tta_pipeline.files import advice, fsync_path, write_atomically
 from tta_pipeline.progress import Progress, Reporter, Step
+from tta_pipeline.redirects import redirect_problem
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
 
 _UNFINISHED = ".unfinished"
@@ -184,6 +185,20 @@ def _hold(file: BinaryIO, path: Path) -> None:
         raise SourceError(f"{path} is being downloaded by another process; expected only one: wait for it") from None
 
 
+class _NoOtherPlace(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another place; see `redirects`."""
+
+    def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
+        """Return what to ask instead of *req*; *answer* is the status, its text, the headers and the new URL."""
+        if problem := redirect_problem(req.full_url, answer[-1]):
+            fp.close()
+            raise SourceError(f"{req.full_url.partition('?')[0]}: found {problem}")
+        return super().redirect_request(req, fp, *answer)
+
+
+_OPENER = urllib.request.build_opener(_NoOtherPlace)
+
+
 class _ServerError(Exception):
     """A server did not give what was asked for."""
 
@@ -321,7 +336,7 @@ class _Download:
             headers["If-Range"] = self._tag
         request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - http or https, see above
         try:
-            answer = urllib.request.urlopen(request, timeout=_SILENCE_S)  # noqa: S310
+            answer = _OPENER.open(request, timeout=_SILENCE_S)
         except urllib.error.HTTPError as error:
             if error.code != _NO_SUCH_RANGE:
                 raise

@@ -24,12 +24,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.files import advice, own_folder
+from tta_pipeline.files import advice, node_local_folder, own_folder
 from tta_pipeline.remote_files import difference, file_facts, read_range, started, together, waited_for
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 from tta_pipeline.sources.remote_shards import RemoteCell
-from tta_pipeline.streaming.staging import node_local_folder
 
 OWN_FOLDER = "tta_pipeline-remote"
 BLOCK_BYTES = 2**21

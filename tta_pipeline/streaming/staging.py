@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,22 +31,6 @@ OWN_FOLDER = "tta_pipeline-staged"
 _UNFINISHED = "unfinished-"
 _UNFINISHED_NAME = re.compile(rf"{_UNFINISHED}[0-9a-f]{{32}}(?:[0-9a-f]{{32}})?")
 _STAGED_NAME = re.compile(r"[0-9a-f]{64}")
-
-
-def node_local_folder() -> Path:
-    """Return a folder of this user in `$TMPDIR`, created if necessary.
-
-    Raises:
-        StreamError: another user owns the folder or can write to it.
-    """
-    folder = Path(tempfile.gettempdir()) / f"tta_pipeline-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022 or folder.is_symlink():
-        raise StreamError(
-            f"{folder} can be written by others; expected a folder of your own: set TMPDIR to another place"
-        )
-    return folder
 
 
 @dataclass(frozen=True, kw_only=True)

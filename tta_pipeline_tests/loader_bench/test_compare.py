@@ -26,7 +26,7 @@ from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
 def test_a_row_has_the_medians_and_the_range_of_its_repeats(shard_set: ShardSet):
     """A loader has one row, of its fastest number of threads, that says how fast every repeat was."""
     told: list[str] = []
-    (row,) = compare(str(shard_set.folder), ("indexed",), Settings(repeats=2, num_threads=(0, 1)), told.append)
+    (row,) = compare(str(shard_set.folder), ("indexed",), Settings(repeats=2, num_threads=(0, 1)), told.append).rows
 
     assert 4 == len(told)
     assert "1 of 4 passes: indexed, 0 threads: " in told[0]
@@ -47,7 +47,7 @@ def test_a_row_has_the_medians_and_the_range_of_its_repeats(shard_set: ShardSet)
 def test_images_are_normalised_where_it_is_asked(shard_set: ShardSet, name: str, normalization: str, output: str):
     """Whatever a loader does by itself, bytes come out where something else is to normalise them."""
     settings = Settings(repeats=1, normalization=normalization, num_threads=(0,))
-    (row,) = compare(str(shard_set.folder), (name,), settings, lambda _: None)
+    (row,) = compare(str(shard_set.folder), (name,), settings, lambda _: None).rows
 
     assert (20, output, normalization) == (row.num_samples, row.output, row.normalization)
 
@@ -55,7 +55,7 @@ def test_images_are_normalised_where_it_is_asked(shard_set: ShardSet, name: str,
 def test_processes_share_the_samples(shard_set: ShardSet):
     """Two processes read a half each, and together every sample."""
     settings = Settings(repeats=1, num_processes=2, num_threads=(0,))
-    (row,) = compare(str(shard_set.folder), ("tar",), settings, lambda _: None)
+    (row,) = compare(str(shard_set.folder), ("tar",), settings, lambda _: None).rows
 
     assert (2, 20) == (row.num_processes, row.num_samples)
 
@@ -63,7 +63,7 @@ def test_processes_share_the_samples(shard_set: ShardSet):
 def test_staged_shards_are_read_where_they_were_copied_to(shard_set: ShardSet):
     """The row says how fast they got there; of shards read in place it says nothing."""
     staged, in_place = (
-        compare(str(shard_set.folder), ("indexed",), Settings(repeats=1), lambda _: None, is_staged=is_staged)[0]
+        compare(str(shard_set.folder), ("indexed",), Settings(repeats=1), lambda _: None, is_staged=is_staged).rows[0]
         for is_staged in (True, False)
     )
 

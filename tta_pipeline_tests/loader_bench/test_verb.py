@@ -1,6 +1,10 @@
 """`tta-pipeline loader-bench` as people and programs use it."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +74,88 @@ def test_a_folder_without_a_manifest_is_refused(project: Project):
 
     assert 1 == finished.returncode
     assert "manifest.json cannot be read" in finished.stderr
+
+
+HALF = {
+    "an import": ("raise ImportError('cannot import name Chunks')", "ImportError: cannot import name Chunks"),
+    "a name": ("import json\njson.no_such_name", "AttributeError: module 'json' has no attribute 'no_such_name'"),
+    "a library": ("import ctypes\nctypes.CDLL('libno-such.so')", "OSError: libno-such.so: cannot open shared object"),
+    "a module": ("class StreamingDataLoader: ...\nclass StreamingDataset: ...", "ModuleNotFoundError: No module named"),
+    "its writer": ("RAISES", "RuntimeError: no writer here"),
+    "its reader": ("READS", "RuntimeError: no reader here"),
+    "its process": ("ENDS", "its process ended|ended with status"),
+}
+"""What the package of a loader may lack, and what is then said."""
+WRITER = {
+    "RAISES": "class Cache:\n    def __init__(self, *_, **__): raise RuntimeError('no writer here')\n",
+    "READS": "class Cache:\n    def __init__(self, *_, **__): ...\n    __setitem__ = done = merge = __init__\n",
+}
+READER = "class StreamingDataLoader: ...\nclass StreamingDataset:\n    def __init__(self, *_):\n        "
+
+
+def half_installed(folder: Path, code: str) -> None:
+    """Install a distribution named litdata into *folder*, as pip leaves it, whose code is not what it should be."""
+    (folder / "litdata-0.2.50.dist-info").mkdir(parents=True)
+    (folder / "litdata-0.2.50.dist-info" / "METADATA").write_text("Name: litdata\nVersion: 0.2.50\n")
+    package = folder / "litdata" / "streaming"
+    ends = {"RAISES": "...", "READS": "raise RuntimeError('no reader here')", "ENDS": "import os; os._exit(139)"}
+    if code in ends:
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "cache.py").write_text(WRITER.get(code, WRITER["READS"]))
+        code = f"{READER}{ends[code]}"
+    (folder / "litdata").mkdir(exist_ok=True)
+    (folder / "litdata" / "__init__.py").write_text(f"{code}\n")
+
+
+def benched(shard_set: ShardSet, packages: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Measure with what is installed in *packages*, too."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("tta-pipeline"), "loader-bench", shard_set.folder, "--threads", "1",
+         "--repeats", "1", "--loader", "litdata", "--loader", "indexed", *options],
+        env=os.environ | {"PYTHONPATH": f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("lacks", HALF)
+def test_a_loader_that_is_half_installed_takes_no_other_with_it(shard_set: ShardSet, tmp_path: Path, lacks: str):
+    """Its row says why it was not measured; the other has its figures."""
+    code, said = HALF[lacks]
+    half_installed(tmp_path / "packages", code)
+
+    done = benched(shard_set, tmp_path / "packages", "--json")
+
+    assert "Traceback" not in done.stderr
+    measured, other = json.loads(done.stdout)
+    assert ("indexed", None) == (measured["loader"], measured["not_measured"])
+    assert measured["images_per_s"] > 0
+    assert "litdata" == other["loader"]
+    assert re.search(said, other["not_measured"]), other
+    assert done.returncode == 1  # since it was asked for
+
+
+def test_people_are_told_in_a_line(shard_set: ShardSet, tmp_path: Path):
+    """It stands below the table."""
+    half_installed(tmp_path / "packages", HALF["an import"][0])
+
+    *_, row, line = benched(shard_set, tmp_path / "packages").stdout.splitlines()
+
+    assert row.startswith("indexed")
+    assert line.startswith("litdata  not measured: loader 'litdata' raised ImportError: cannot import name Chunks; exp")
+
+
+def test_only_a_loader_that_cannot_be_measured_is_an_error(shard_set: ShardSet, tmp_path: Path):
+    """One line says what it raised and what to do."""
+    half_installed(tmp_path / "packages", HALF["a library"][0])
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'packages'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+    done = subprocess.run(
+        [Path(sys.executable).with_name("tta-pipeline"), "loader-bench", shard_set.folder, "--loader", "litdata"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 1
+    assert "LoaderError: loader 'litdata' raised OSError: libno-such.so" in done.stderr
+    assert "pip install litdata" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

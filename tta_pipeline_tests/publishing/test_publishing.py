@@ -1,9 +1,12 @@
 """A published data set, read by those that it is for; and what is not published."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -109,6 +112,30 @@ def test_the_title_is_the_one_that_was_given(cell: PublishedCell, tmp_path: Path
     assert (0, "") == (done.exit_code, done.stdout)
     assert "Fog of mine" in (tmp_path / "out" / "README.md").read_text()
     assert "Fog of mine" in (tmp_path / "out" / "croissant.json").read_text()
+
+
+def test_the_same_shards_give_the_same_bytes(cell: PublishedCell, tmp_path: Path):
+    """Written anew at another time and on another day, and from shards with labels; the date is the data's or given."""
+    shutil.copytree(cell.shard_set.folder, tmp_path / "copy")
+    made_on = datetime(2026, 2, 3, 12, tzinfo=UTC).timestamp()
+    for folder in (cell.shard_set.folder, tmp_path / "copy"):
+        os.utime(folder / "manifest.json", (made_on, made_on))
+    for shards, target in (
+        (cell.shard_set.folder, "a/out"), (tmp_path / "copy", "b/out"), (tmp_path / "a/out/shards", "c/out"),
+    ):  # fmt: skip
+        (tmp_path / target).parent.mkdir()
+        options = ("--published-on", "2026-02-03") if target == "c/out" else ()
+        done = published(shards, tmp_path / target, *options)
+        assert done.exit_code == 0, done.output
+
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*") if path.is_file())
+    assert len(files) > 8
+    for other in ("b", "c"):
+        assert files == sorted(path.relative_to(tmp_path / other) for path in (tmp_path / other).rglob("*")
+                               if path.is_file())  # fmt: skip
+        assert [] == [str(path) for path in files if (tmp_path / "a" / path).read_bytes() !=
+                      (tmp_path / other / path).read_bytes()]  # fmt: skip
+    assert "2026-02-03" == json.loads((tmp_path / "a/out/croissant.json").read_text())["datePublished"]
 
 
 def test_nothing_is_written_over(cell: PublishedCell, tmp_path: Path):

@@ -1,8 +1,10 @@
 """A web server with range requests that can misbehave: `python file_server.py FOLDER LOG [FAULT TIMES]`.
 
 It prints its port, notes in LOG each request for a shard, and commits FAULT on the first TIMES of them. A file
-LOG.fault with `FAULT,TIMES,BEFORE` has it commit that one on TIMES requests, after the first BEFORE. Folders are web
-pages with links, and `/resolve/main/` and `/resolve/v2/` in an address stand for `/`, as on the Hub.
+LOG.fault with `FAULT,TIMES,BEFORE` has it commit that one on TIMES requests, after the first BEFORE. A file LOG.to with
+a beginning of addresses has it send every request there, but those below `/moved`, which stand for `/`. LOG.all has the
+headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in an address stand
+for `/`, as on the Hub.
 """
 
 import re
@@ -26,7 +28,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Serve a file, whole or a range of it, with the fault."""
-        path = FOLDER / re.sub("/resolve/(main|v2)/", "/", unquote(self.path)).lstrip("/")
+        with LOCK, LOG.with_name(f"{LOG.name}.all").open("a") as log:
+            log.write(f"{self.path}\n{self.headers}")
+        elsewhere = LOG.with_name(f"{LOG.name}.to")
+        if elsewhere.exists() and not self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", f"{elsewhere.read_text()}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        wanted = unquote(self.path).removeprefix("/moved")
+        path = FOLDER / re.sub("/resolve/(main|v2)/", "/", wanted).lstrip("/")
         if path.is_dir() and any(path.glob("*.tar")) and LINKS:
             self.answer("".join(f"<a href='{each.name}'>{each.name}</a>" for each in path.iterdir()).encode())
             return

@@ -22,6 +22,15 @@ class Web:
         """Return the requests for shards so far."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def headers(self) -> str:
+        """Return every request so far, with its headers."""
+        path = self.log.with_name(f"{self.log.name}.all")
+        return path.read_text() if path.exists() else ""
+
+    def send_to(self, beginning: str) -> None:
+        """Have the server answer every request, but those below `/moved`, by a redirect to *beginning* and its path."""
+        self.log.with_name(f"{self.log.name}.to").write_text(beginning)
+
     def commit(self, fault: str, times: int = 1000) -> None:
         """Have the server commit *fault* on the next *times* requests for shards."""
         self.log.with_name(f"{self.log.name}.fault").write_text(f"{fault},{times},{len(self.requests())}")

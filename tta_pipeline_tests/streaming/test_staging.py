@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.files import node_local_folder
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.streaming.order import as_stored
 from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.streaming.staging import OWN_FOLDER, Stage, node_local_folder
+from tta_pipeline.streaming.staging import OWN_FOLDER, Stage
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip_sample
 from tta_pipeline_tests.streaming.servers import running, web_server
 

@@ -1,0 +1,77 @@
+"""Where a server may send us: to itself, and to the places that the user has named.
+
+A location in a benchmark file or on the command line is one that its user chose. A redirect is chosen by the server: it
+could lead to a service that only this machine can reach, and whose answers nobody meant to read.
+"""
+
+import os
+import re
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+VARIABLE = "TTA_REDIRECT_HOSTS"
+"""Environment variable with further hosts, `host` or `host:port`, with commas between."""
+_PORTS = {"http": 80, "https": 443}
+_OF_THE_HUB = re.compile(r"(.+\.)?huggingface\.co|.+\.hf\.co")
+"""Hosts of the Hugging Face Hub, which keeps large files on other hosts than the one that is asked for them:
+https://huggingface.co/docs/hub/storage-backends."""
+_ODD = re.compile(r"[\\\s\x00-\x20\x7f]")
+"""Characters at which libraries disagree about where the host ends."""
+
+
+class _Place(NamedTuple):
+    """What answers at a URL."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+
+def redirect_problem(here: str, there: str, *, is_hub: bool = False) -> str:
+    """Return what is wrong with going from the URL *here* to *there*, and what to do; empty if nothing is.
+
+    Allowed are the same scheme, host and port, https in place of http on the same host, hosts of the Hub from a host of
+    the Hub, and hosts that `TTA_REDIRECT_HOSTS` names; never http in place of https.
+
+    Args:
+        here: URL that answered with a redirect.
+        there: URL that it names, absolute.
+        is_hub: Whether *here* stands for the Hub, whatever its host is.
+    """
+    origin, target = _place(here), _place(there)
+    if origin is None or target is None:
+        return "a redirect to what is no web address; expected one of http or https: correct the server"
+    if target in (origin, *([_Place("https", origin.host, 443)] if origin.port == _PORTS["http"] else [])):
+        return ""
+    if origin.scheme == "https" and target.scheme == "http":
+        return f"a redirect from {origin} to {target}; expected none without encryption: correct the server"
+    if (is_hub or _is_of_hub(origin.host)) and target.scheme == "https" and _is_of_hub(target.host):
+        return ""
+    if {target.host, f"{target.host}:{target.port}"} & _named():
+        return ""
+    return (
+        f"a redirect from {origin} to {target}; expected none to another host or port: give the address there, or, if "
+        f"you trust both, export {VARIABLE}={target.host}:{target.port}"
+    )
+
+
+def _place(url: str) -> _Place | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return None
+    if _ODD.search(url) or parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    return _Place(parts.scheme, parts.hostname, port)
+
+
+def _named() -> set[str]:
+    return {name.strip().lower() for name in os.environ.get(VARIABLE, "").split(",")} - {""}
+
+
+def _is_of_hub(host: str) -> bool:
+    return _OF_THE_HUB.fullmatch(host) is not None
