@@ -15,6 +15,7 @@ from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
+from tta_pipeline.records.asked import AskedPlace, asked_of
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record, earlier_records, latest_record, number_of, numbers, record_folders
 from tta_pipeline.records.resolved import ResolvedExperiment, resolve_experiment
@@ -111,25 +112,51 @@ class ExperimentResults:
         return frozenset(key for key in keys if there.issuperset(map(self.record_name, self.places(key))))
 
     def rows(self, key: PartitionKey) -> tuple[Evaluation, ...]:
-        """Return the newest evaluation of each cell in each stream at *key*.
+        """Return the evaluation that counts of each cell in each stream at *key*.
 
         Raises:
-            RecordError: a cell has no evaluation, or its newest is damaged.
+            RecordError: see `asked_record`.
         """
         return tuple(self.row(place) for place in self.places(key))
 
     def row(self, place: Place) -> Evaluation:
-        """Return the newest evaluation of *place*.
+        """Return the evaluation of *place* that counts.
 
         Raises:
-            RecordError: *place* has no evaluation, or its newest is damaged.
+            RecordError: see `asked_record`.
         """
-        record = self.newest_record(place)
-        if record is None or record.evaluation is None:
-            raise RecordError(
-                f"found no evaluation of {place.cell.key} by {self.experiment_name}; expected one: evaluate it"
-            )
-        return record.evaluation
+        row = self.asked_record(place).evaluation
+        assert row is not None, "of its kind"
+        return row
+
+    def asked_record(self, place: Place) -> Record:
+        """Return the newest record of *place* that was evaluated as the benchmark file says now.
+
+        Raises:
+            RecordError: there is none, or the newest is damaged.
+        """
+        newest = self.newest_record(place)
+        if newest is not None and self._is_asked(newest, place):
+            return newest
+        earlier = earlier_records(self.folder_of_records, kind=self.kind, name=self.record_name(place))
+        for record in earlier if newest else ():
+            if self._is_asked(record, place):
+                return record
+        found = "no evaluation" if newest is None else "only evaluations of what the benchmark file said before"
+        raise RecordError(f"found {found} of {place.cell.key} by {self.experiment_name}; expected one: evaluate it")
+
+    def _is_asked(self, record: Record, place: Place) -> bool:
+        stream = (place.plan.key, place.plan.seed)
+        if stream not in self._asked:
+            asked = asked_of(self.benchmark, self.experiment_name, self.resolved.experiment, self.locations, place.plan)
+            self._asked[stream] = {(each.segment.position, each.cell): what for each, what in asked}
+        found = self._asked[stream][place.segment.position, place.cell]
+        return record.evaluation is not None and found.is_answered_by(record.evaluation)
+
+    @cached_property
+    def _asked(self) -> dict[tuple[PartitionKey, int], dict[tuple[int, Cell], AskedPlace]]:
+        """What the file asks of the places of each stream that was looked at."""
+        return {}
 
     def record_name(self, place: Place) -> str:
         """Return the name of the records of *place*."""
@@ -159,7 +186,14 @@ class ExperimentResults:
         if newest is None or _has(newest, fingerprint):
             return newest
         earlier = earlier_records(self.folder_of_records, kind=self.kind, name=self.record_name(place))
-        return next((record for record in earlier if _has(record, fingerprint)), newest)
+        return next(
+            (record for record in earlier if _has(record, fingerprint) and self._is_whole(record, place)), newest
+        )
+
+    def _is_whole(self, record: Record, place: Place) -> bool:
+        """Return whether the predictions that *record* names are still there: `clean` removes those of earlier ones."""
+        sha256 = record.evaluation.samples_sha256 if record.evaluation else None
+        return sha256 is None or self.samples_path(self.record_name(place), sha256).exists()
 
     def under_another_name(self, place: Place, *, fingerprint: str) -> Record | None:
         """Return the record of *place* with *fingerprint* from an experiment that the benchmark file no longer has."""

@@ -12,13 +12,13 @@ import duckdb
 from tta_pipeline.errors import RecordError
 from tta_pipeline.files import advice, fsync_path, locked, temporary_folder
 from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.asked import Asked, ask
 from tta_pipeline.metrics.changes import Changes, compared, restamp
 from tta_pipeline.metrics.ingest import add_records
 from tta_pipeline.metrics.latest import asked_then, mark_latest
 from tta_pipeline.metrics.listing import RecordListing, list_records
 from tta_pipeline.metrics.schema import create_schema, schema_version
 from tta_pipeline.progress import Reporter, quiet
+from tta_pipeline.records.asked import Asked, ask
 
 # Readable by the DuckDB 1.x command lines that users have.
 _STORAGE = {

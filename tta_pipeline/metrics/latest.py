@@ -3,10 +3,11 @@
 import duckdb
 import pyarrow as pa
 
-from tta_pipeline.metrics.asked import Asked, Group
 from tta_pipeline.metrics.schema import CELL
+from tta_pipeline.records.asked import Asked, AskedPlace, Group
 from tta_pipeline.records.evaluation import WITHOUT_FILE
 
+_TYPES = {"mean": pa.list_(pa.float64()), "std": pa.list_(pa.float64())}
 _PART = "CASE WHEN split_part(folder, '/', 3) = 'evaluations' THEN '' ELSE split_part(folder, '/', 3) END"
 _GROUPS = f"""
 SELECT DISTINCT benchmark, {_PART} AS part, experiment FROM evaluations WHERE protocol <> '{WITHOUT_FILE}'
@@ -52,7 +53,7 @@ def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
     known = [group for group in groups if asked.knows(group)]
     columns = {name: pa.array([group[at] for group in known], pa.string()) for at, name in enumerate(Group._fields)}
     connection.register("known_groups", pa.table(columns))
-    connection.register("asked_places", asked.table())
+    connection.register("asked_places", _table(asked))
     try:
         connection.execute(_MARK)
     finally:
@@ -60,6 +61,12 @@ def mark_latest(connection: duckdb.DuckDBPyConnection, asked: Asked) -> None:
         connection.unregister("asked_places")
     connection.execute("DELETE FROM asked")
     connection.execute("INSERT INTO asked VALUES (?)", [asked.sha256])
+
+
+def _table(asked: Asked) -> pa.Table:
+    """Return the places in columns."""
+    columns = {name: [place[number] for place in asked.places] for number, name in enumerate(AskedPlace._fields)}
+    return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in columns.items()})
 
 
 def asked_then(connection: duckdb.DuckDBPyConnection) -> str | None:

@@ -45,7 +45,7 @@ class Gathered:
 
 
 def gathered(results: ExperimentResults) -> Gathered | None:
-    """Return the newest result of each cell of an experiment; None if no stream is recorded.
+    """Return the result that counts of each cell of an experiment; None if no stream is recorded.
 
     Every kept prediction is read, and recounted.
 
@@ -57,7 +57,7 @@ def gathered(results: ExperimentResults) -> Gathered | None:
     places = [place for key in results.keys if key in recorded for place in results.places(key)]
     if not places:
         return None
-    records = [_newest(results, place) for place in places]
+    records = [results.asked_record(place) for place in places]
     rows = [_evaluation(record) for record in records]
     _require_proven(results, rows)
     _require_one(results, rows)
@@ -65,13 +65,6 @@ def gathered(results: ExperimentResults) -> Gathered | None:
     return Gathered(
         result=_result(results, places, records, missing), records=records, sample_list=_sample_list(results, rows)
     )
-
-
-def _newest(results: ExperimentResults, place: Place) -> Record:
-    record = results.newest_record(place)
-    if record is None or record.evaluation is None:
-        raise RecordError(f"{results.experiment_name} has no evaluation of {place.cell.key}; expected one: evaluate it")
-    return record
 
 
 def _evaluation(record: Record) -> Evaluation:

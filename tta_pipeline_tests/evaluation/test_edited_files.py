@@ -4,6 +4,7 @@ import copy
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.errors import ManifestError
+from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner, Known
@@ -154,7 +155,20 @@ class Root:
         """Return the evaluations that count now, and their means, as the verb `metrics` does."""
         require_current(self.locations)
         with open_metrics(self.locations.metrics) as connection:
+            if not load_all(self.locations).faults and "small" in load_all(self.locations).benchmarks:
+                latest = connection.execute("SELECT folder, sequence FROM latest_evaluations").fetchall()
+                assert sorted(self.counting_on_disk()) == sorted(latest)
             return connection.execute(ROWS).fetchall(), connection.execute(MEANS).fetchall()
+
+    def counting_on_disk(self) -> Iterator[tuple[str, int]]:
+        """Yield the records that count for comparisons and publications, which read them and not the database."""
+        benchmark = self.benchmark
+        for name in benchmark.experiments:
+            results = ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations)
+            for place in (place for key in results.keys for place in results.places(key)):
+                with suppress(RecordError):
+                    record = results.asked_record(place)
+                    yield str(record.path.parent.relative_to(self.locations.root)), record.sequence
 
 
 @pytest.fixture(scope="module")

@@ -5,22 +5,23 @@ be read, nothing is known: its results stay as they are.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import pyarrow as pa
+from pydantic_core import from_json
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.decided import decided_sha256s, parts_of_file
+from tta_pipeline.benchmarks.decided import decided_sha256_of, decided_sha256s, parts_of_file
+from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.loading import Loaded, load_all
 from tta_pipeline.benchmarks.models import AnyModel
 from tta_pipeline.benchmarks.places import Place, record_name
 from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.locations import Locations
+from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.resolved import resolve_experiment
 
 
@@ -36,6 +37,19 @@ class AskedPlace(NamedTuple):
     weights_sha256: str | None
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
+
+    def is_answered_by(self, row: Evaluation) -> bool:
+        """Return whether *row*, a result of this place, was evaluated as the file says now (in SQL: metrics/latest.py)."""
+        parts = row.fingerprint_parts
+        stated = (
+            (self.decided_sha256, decided_sha256_of(from_json(parts)) if parts else None),
+            (self.weights_sha256, row.weights_sha256),
+            (self.mean, row.mean),
+            (self.std, row.std),
+        )
+        return (self.shift_set, self.model) == (row.shift_set, row.model) and all(
+            asked == found for asked, found in stated if asked is not None and found is not None
+        )
 
 
 class Group(NamedTuple):
@@ -61,13 +75,6 @@ class Asked:
         """Return whether the files say what *group* is now; if not, its file, or its part of it, cannot be read."""
         return group.benchmark in self.readable and not any(_covers(fault, group) for fault in self.faulty)
 
-    def table(self) -> pa.Table:
-        """Return the places in columns."""
-        columns: Mapping[str, list[object]] = {
-            name: [place[number] for place in self.places] for number, name in enumerate(AskedPlace._fields)
-        }
-        return pa.table({name: pa.array(values, _TYPES.get(name, pa.string())) for name, values in columns.items()})
-
     @cached_property
     def sha256(self) -> str:
         """Hash of all of it: while it is the same, what counts is the same."""
@@ -75,9 +82,6 @@ class Asked:
         for place in self.places:
             found.update(repr(place).encode())
         return found.hexdigest()
-
-
-_TYPES = {"mean": pa.list_(pa.float64()), "std": pa.list_(pa.float64())}
 
 
 def ask(locations: Locations) -> Asked:
@@ -98,31 +102,39 @@ def _readable(loaded: Loaded) -> frozenset[str]:
     return frozenset(benchmark.file for benchmark in loaded.benchmarks.values())
 
 
-def _places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[AskedPlace]:
-    experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
-    image_size = benchmark.image_size_of(experiment_name)
-    evaluations = locations.results(benchmark.name).relative_to(locations.root) / "evaluations"
+def asked_of(
+    benchmark: Benchmark, experiment_name: str, experiment: Experiment, locations: Locations, plan: Plan
+) -> Iterator[tuple[Place, AskedPlace]]:
+    """Yield each place of *plan*, a stream of *experiment* with its chosen hyperparameters, and what is asked of it.
+
+    Raises:
+        OSError: the list of its subset cannot be read.
+    """
+    evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
     model = _stated(benchmark.models[experiment.model])
-    parts = {seed: parts_of_file(experiment, seed=seed, image_size=image_size) for seed in experiment.all_seeds}
-    for key in partition_keys(benchmark, experiment_name):
-        for plan in plans(benchmark, experiment_name, key):
-            for place, decided_sha256 in _decided(plan, parts[plan.seed]):
-                yield AskedPlace(
+    parts = parts_of_file(experiment, seed=plan.seed, image_size=benchmark.image_size_of(experiment_name))
+    hashes = decided_sha256s(parts, (segment.cells for segment in plan.segments))
+    for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
+        for place in (Place(plan, segment, cell) for cell in segment.cells):
+            yield (
+                place,
+                AskedPlace(
                     folder=f"{evaluations}/{record_name(experiment_name, experiment, place)}",
                     shift_set=benchmark.shift_set.name,
-                    decided_sha256=decided_sha256,
                     model=experiment.model,
+                    decided_sha256=decided_sha256,
                     weights_sha256=model.weights_sha256,
                     mean=model.mean,
                     std=model.std,
-                )
+                ),
+            )
 
 
-def _decided(plan: Plan, parts: JsonObject) -> Iterator[tuple[Place, str]]:
-    hashes = decided_sha256s(parts, (segment.cells for segment in plan.segments))
-    for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
-        for cell in segment.cells:
-            yield Place(plan, segment, cell), decided_sha256
+def _places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[AskedPlace]:
+    experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
+    for key in partition_keys(benchmark, experiment_name):
+        for plan in plans(benchmark, experiment_name, key):
+            yield from (asked for _, asked in asked_of(benchmark, experiment_name, experiment, locations, plan))
 
 
 class _StatedModel(NamedTuple):
