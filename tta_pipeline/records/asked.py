@@ -39,7 +39,7 @@ class AskedPlace(NamedTuple):
     std: tuple[float, ...] | None
 
     def is_answered_by(self, row: Evaluation) -> bool:
-        """Return whether *row*, a result of this place, was evaluated as the file says now (in SQL: metrics/latest.py)."""
+        """Return whether *row*, a result of this place, is of what the file says now (in SQL: metrics/latest.py)."""
         parts = row.fingerprint_parts
         stated = (
             (self.decided_sha256, decided_sha256_of(from_json(parts)) if parts else None),

@@ -217,7 +217,16 @@ def edited(content: dict[str, Any], *names: str) -> dict[str, Any]:
     return after
 
 
-@pytest.mark.parametrize("name", EDITS)
+COMMON = (
+    "corruptions in another order", "a corruption less", "a severity less", "a set of one's own", "recurring", "mixed",
+    "seeds", "another subset", "hyperparameters", "another name",
+)  # fmt: skip
+"""Edits that are tried with every change of the code; the others are `slow`."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in COMMON else pytest.mark.slow) for name in EDITS]
+)
 def test_what_counts_after_an_edit_is_what_counts_in_a_fresh_data_root(
     root: Root, fresh: Callable[[dict[str, Any]], Rows], name: str
 ):
