@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from tta_pipeline.errors import LockError
+
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
 _ALIVE_EVERY_S = 30.0
@@ -27,7 +29,7 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 """
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
-    stat.S_IFCHR: "a device",
+    stat.S_IFCHR: "a device", stat.S_IFLNK: "a link",
 }  # fmt: skip
 _ADVICE = {
     errno.ENOSPC: "make room",
@@ -158,11 +160,46 @@ def own_folder(path: Path) -> None:
     write_once(path / "CACHEDIR.TAG", _CACHE_TAG)
 
 
+def open_lock(path: Path) -> BinaryIO:
+    """Return *path* opened for a lock, made if it is not there; this never waits, and follows no link.
+
+    Whoever may only read it can lock it too, except on some network file systems.
+
+    Raises:
+        LockError: a pipe, a folder, a link or a device lies there.
+        OSError: it cannot be made or opened.
+    """
+    flags = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        except PermissionError:  # a file of another user
+            descriptor = os.open(path, os.O_RDONLY | flags)
+    except OSError as error:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise _no_lock(path, path.lstat()) from None
+        raise error from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise _no_lock(path, found)
+    return os.fdopen(descriptor, "rb")
+
+
+def _no_lock(path: Path, found: os.stat_result) -> LockError:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
+    return LockError(f"{path} is {kind}; expected a file that is locked: remove it")
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends."""
+    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends.
+
+    Raises:
+        LockError: something lies there that is no file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with open_lock(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
@@ -187,11 +224,15 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards."""
+    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards.
+
+    Raises:
+        LockError: something lies in the place of the lock that is no file.
+    """
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         try:
-            opened = path.open("a")
+            opened = open_lock(path)
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise
