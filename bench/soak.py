@@ -45,7 +45,7 @@ import tta_pipeline.shards.writing
 import tta_pipeline.sources.digits
 import tta_pipeline.training.source_model
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import hash_file
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics, publish_metrics
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
@@ -375,7 +375,7 @@ def _state(project: Project) -> Mapping[str, Any]:
             manifest = ShardSet.open(folder).manifest
             facts[f"shards of {cell.key}"] = (*(shard.sha256 for shard in manifest.shards), manifest.samples_sha256)
     if locations.source_model(NAME, "cnn").exists():
-        facts["source model"] = file_sha256(locations.source_model(NAME, "cnn"))
+        facts["source model"] = hash_file(locations.source_model(NAME, "cnn"))
     for experiment in EXPERIMENTS:
         for cell in (*CELLS, CLEAN):
             name = f"{experiment}/{cell.corruption}-{cell.severity}"

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from tta_pipeline.errors import StreamError
+from tta_pipeline.errors import LockError, StreamError
 
 _UNPUBLISHED = ".unpublished-"
 _UNPUBLISHED_NAME = re.compile(rf"{re.escape(_UNPUBLISHED)}[0-9a-f]{{32}}-")
@@ -26,6 +26,8 @@ _ABANDONED_AFTER_S = 600.0  # a living process marks its folder far more often, 
 _NOTES = "unpublished"
 _MOST_NOTE_BYTES = 2**16
 _AT_FDCWD = -100
+_PIECE_BYTES = 2**20
+_SEAL_BYTES = 64
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
 _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
@@ -33,7 +35,7 @@ _CACHE_TAG = b"""Signature: 8a477f597d28d172789f06886806bc55
 """
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device",
-    stat.S_IFCHR: "a device",
+    stat.S_IFCHR: "a device", stat.S_IFLNK: "a link",
 }  # fmt: skip
 _ADVICE = {
     errno.ENOSPC: "make room",
@@ -84,18 +86,84 @@ def read_file(path: Path, *, limit_bytes: int) -> bytes:
             `strerror` says which.
     """
     with open_file(path) as file:
-        # A read allocates what it is asked for at once: so ask for the size of the file, not for the limit.
-        is_too_large = os.fstat(file.fileno()).st_size > limit_bytes
-        data = b"" if is_too_large else file.read()
-    if is_too_large or len(data) > limit_bytes:
-        raise OSError(errno.EFBIG, f"it holds more than {limit_bytes:,} bytes; expected no more", str(path))
+        return _read_whole(file, path, limit_bytes)
+
+
+def read_proven(path: Path, sha256: str, *, limit_bytes: int) -> bytes | None:
+    """Return what the regular file *path* holds, if it hashes to *sha256*; None if it does not.
+
+    It is hashed in pieces first: a file of another content takes no memory, whatever its size.
+
+    Raises:
+        OSError: see `read_file`.
+    """
+    with open_file(path) as file:
+        require_size(file, path, limit_bytes)
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            return None
+        file.seek(0)
+        return _read_whole(file, path, limit_bytes)
+
+
+def read_sealed(path: Path, bound_to: str, *, limit_bytes: int) -> bytes | None:
+    """Return what `sealed` was given for *path*; None if it was changed since, or is bound to something else.
+
+    As `read_proven`, it reads nothing into memory that is not proven.
+
+    Raises:
+        OSError: see `read_file`.
+    """
+    with open_file(path) as file:
+        require_size(file, path, limit_bytes)
+        stated, digest = file.read(_SEAL_BYTES), hashlib.sha256(bound_to.encode())
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+        if digest.hexdigest().encode() != stated:
+            return None
+        file.seek(_SEAL_BYTES)
+        return _read_whole(file, path, limit_bytes)
+
+
+def sealed(data: bytes, bound_to: str) -> bytes:
+    """Return *data* after the sha256, in hex, of *bound_to* and *data*."""
+    return hashlib.sha256(bound_to.encode() + data).hexdigest().encode() + data
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of the regular file *path*, which is read in pieces.
+
+    Raises:
+        OSError: it cannot be read, or is not a regular file (see `open_file`).
+    """
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def require_size(file: BinaryIO, path: Path, limit_bytes: int) -> None:
+    """Refuse an open file of more than *limit_bytes*.
+
+    Raises:
+        OSError: it has more.
+    """
+    size_bytes = os.fstat(file.fileno()).st_size
+    if size_bytes > limit_bytes:
+        raise _too_large(path, f"{size_bytes:,} bytes, more than {limit_bytes:,} bytes")
+
+
+def _read_whole(file: BinaryIO, path: Path, limit_bytes: int) -> bytes:
+    """Return the rest of *file*: what it says it has, and if it grows meanwhile, no more than the limit."""
+    require_size(file, path, limit_bytes)
+    # A read allocates what it is asked for at once: so ask for the size of the file, not for the limit.
+    data = file.read(os.fstat(file.fileno()).st_size + 1)
+    while len(data) <= limit_bytes and (more := file.read(_PIECE_BYTES)):
+        data += more
+    if len(data) > limit_bytes:
+        raise _too_large(path, f"more than {limit_bytes:,} bytes")
     return data
 
 
-def file_sha256(path: Path) -> str:
-    """Return the hash of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _too_large(path: Path, found: str) -> OSError:
+    return OSError(errno.EFBIG, f"it holds {found}; expected no more", str(path))
 
 
 def fsync_path(path: Path) -> None:
@@ -127,6 +195,16 @@ def write_atomically(path: Path, data: bytes) -> None:
     finally:
         beside.unlink(missing_ok=True)
     fsync_path(path.parent)
+
+
+def copy_atomically(origin: Path, target: Path) -> None:
+    """Make *target* a copy of the file *origin*, piece by piece, as `write_atomically` writes it.
+
+    Raises:
+        OSError: see `open_file`; or the target cannot be written.
+    """
+    with open_file(origin) as read, written_file(target) as beside, beside.open("wb") as out:
+        shutil.copyfileobj(read, out)
 
 
 @contextlib.contextmanager
@@ -170,11 +248,46 @@ def own_folder(path: Path) -> None:
     write_once(path / "CACHEDIR.TAG", _CACHE_TAG)
 
 
+def open_lock(path: Path) -> BinaryIO:
+    """Return *path* opened for a lock, made if it is not there; this never waits, and follows no link.
+
+    Whoever may only read it can lock it too, except on some network file systems.
+
+    Raises:
+        LockError: a pipe, a folder, a link or a device lies there.
+        OSError: it cannot be made or opened.
+    """
+    flags = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
+        except PermissionError:  # a file of another user
+            descriptor = os.open(path, os.O_RDONLY | flags)
+    except OSError as error:
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise _no_lock(path, path.lstat()) from None
+        raise error from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise _no_lock(path, found)
+    return os.fdopen(descriptor, "rb")
+
+
+def _no_lock(path: Path, found: os.stat_result) -> LockError:
+    kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of another kind")
+    return LockError(f"{path} is {kind}; expected a file that is locked: remove it")
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends."""
+    """Hold the exclusive lock *path*; the kernel frees it when this process ends, however it ends.
+
+    Raises:
+        LockError: something lies there that is no file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with open_lock(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield
@@ -199,11 +312,15 @@ def published_folder(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards."""
+    """Be the only process that replaces *folder* or puts files into it; the lock file is removed afterwards.
+
+    Raises:
+        LockError: something lies in the place of the lock that is no file.
+    """
     path = folder.with_name(f".{folder.name}.lock")
     while True:
         try:
-            opened = path.open("a")
+            opened = open_lock(path)
         except FileNotFoundError:
             if not path.parent.is_dir():
                 raise

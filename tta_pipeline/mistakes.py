@@ -26,6 +26,9 @@ def mistakes(error: ValidationError, prefix: str) -> Iterator[str]:
 
 
 def shortened(value: object, limit: int = 80) -> str:
-    """Return the repr of *value*, cut to *limit* characters."""
-    text = repr(value)
+    """Return the repr of *value*, cut to *limit* characters; its type, if it has none."""
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001 - a number of more than 4,300 digits, or a class of the user's own
+        text = f"a {type(value).__name__} that cannot be shown ({error})"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -23,6 +23,8 @@ from tta_pipeline.redirects import redirect_problem
 
 REMOTE_SCHEMES = ("http", "https", "s3", "gs", "hf")
 _MAX_EXPANDED = 10_000
+MOST_WHOLE_BYTES = 2**32
+"""Most bytes of a file that is read whole; the index of a shard set of ten million samples has 1.5e9."""
 _HUGE_RANGE = re.compile(r"\d{6}\.\.|\.\.-?\d{6}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _REFUSED = re.compile(r"::|[\s|{}?#\\@$`<>\"]|[^\x21-\x7e]|/\.\.?(/|$)")
@@ -171,7 +173,8 @@ async def read_range(url: str, start: int = 0, end: int | None = None, *, facts:
     expected = "an object" if end is None else f"{end - start} bytes from byte {start} on"
 
     def problem(answer: _Answer) -> str:
-        return f"{answer.num_bytes} bytes" if end is not None and len(answer.data) != end - start else ""
+        is_wrong = answer.num_bytes > MOST_WHOLE_BYTES if end is None else len(answer.data) != end - start
+        return f"{answer.num_bytes} bytes" if is_wrong else ""
 
     answer = await _asked(url, start, end, problem=problem, expected=expected)
     if facts is not None:
@@ -344,14 +347,15 @@ async def _http_answer(address: str, start: int, end: int | None, *, is_hub: boo
         size_bytes = int(whole[1]) if whole else length if length is not None and not is_range else -1
         tag = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
         facts = FileFacts(size_bytes, tag)
-        if end is not None and length is not None and length > end - start:
+        most = MOST_WHOLE_BYTES if end is None else end - start
+        if length is not None and length > most:
             # A server that ignores ranges would send all of a file for each of its parts.
             response.close()
             return _Answer(b"", facts, length, is_range)
         data = bytearray()
         async for chunk in response.content.iter_any():
             data += chunk
-            if end is not None and len(data) > end - start:
+            if len(data) > most:
                 response.close()
                 return _Answer(b"", facts, len(data), is_range)
         return _Answer(bytes(data), facts, len(data), is_range)

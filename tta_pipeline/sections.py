@@ -1,8 +1,10 @@
 """The base of everything that the user writes in a benchmark file."""
 
+import re
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 MOST = 1_000_000_000
 """Upper limit of every count in a benchmark file; databases and tensors count further."""
@@ -10,6 +12,8 @@ LARGEST_BATCH = 100_000
 """Upper limit of the samples in a batch."""
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 """Seeds that every random number generator takes. Some take -1 and 1 as one seed, but tables would show two runs."""
+_NO_PATH = re.compile(r"pipe:|[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Beginning of a command that webdataset would run, or of a URL where only a path is read."""
 
 
 class Section(BaseModel):
@@ -25,3 +29,22 @@ class Section(BaseModel):
             known = ", ".join(cls.model_fields) or "none, there is nothing to set"
             raise ValueError(f"unknown field {', '.join(unknown)}; expected one of {known}")
         return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _refuse_what_is_no_path(cls, value: Any) -> Any:
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, Path):
+                _require_path(each)
+        return value
+
+
+def _require_path(path: Path) -> None:
+    if _NO_PATH.match(str(path)):
+        raise ValueError(f"found {str(path)!r}; expected a path here, not a command or a URL")
+    try:
+        path.expanduser()
+    except RuntimeError:
+        raise ValueError(
+            f"found {str(path)!r}; expected a path, or one in the home of a user of this machine"
+        ) from None

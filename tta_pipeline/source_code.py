@@ -19,7 +19,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
+from tta_pipeline.files import hash_file, read_file
+
 _PROJECT = "tta_pipeline"
+_MOST_BYTES = 2**24
 _STATED_ELSEWHERE = frozenset({"tta_pipeline.adaptation.catalogue", "tta_pipeline.errors", "tta_pipeline.sections"})
 """Modules of declarations: their values are in the fingerprint themselves, and a new entry outdates no other."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -113,12 +116,11 @@ class _Module:
 
     @cached_property
     def code(self) -> "_Code":
-        data = self.path.read_bytes()
         if self.path.suffix != ".py":
-            return _Code(sha256=hashlib.sha256(data).hexdigest(), imports=())
+            return _Code(sha256=hash_file(self.path), imports=())
         try:
-            return _code(data)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return _code(read_file(self.path, limit_bytes=_MOST_BYTES))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise ValueError(f"{self.path} cannot be parsed ({error}); expected Python: correct it") from None
 
     @property

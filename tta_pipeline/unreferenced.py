@@ -16,7 +16,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import Loaded
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.files import (
-    file_sha256,
+    hash_file,
     is_abandoned,
     is_unpublished,
     node_local_folder,
@@ -64,7 +64,7 @@ def find_unreferenced(
         if not loaded.faults:  # what is left out may name any file
             yield from _of_trained_models(benchmark, locations, weights)
     roots = locations.roots if decoded else ()
-    manifests = {file_sha256(path) for root in roots for path in _manifests(root)}
+    manifests = {hash_file(path) for root in roots for path in _manifests(root)}
     for folder in decoded:
         for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
             yield _found("decoded", "", path)

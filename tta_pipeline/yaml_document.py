@@ -22,6 +22,8 @@ from tta_pipeline.files import read_file
 LIMIT_BYTES = 1_000_000
 _MOST_VALUES = 50_000
 _DEEPEST = 20
+_MOST_DIGITS = 100
+"""Most characters of a whole number; Python prints none of more than 4,300 digits, so that no message could name it."""
 _EXAMPLE = "tta_pipeline/benchmarks/digits_c.yaml"
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
@@ -56,6 +58,18 @@ class _Loader(SafeLoader):
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return *node* as a whole number, if it is of ordinary length."""
+        if len(node.value) > _MOST_DIGITS:
+            raise yaml.YAMLError(
+                f"line {_line(node)} has a number of {len(node.value):,} characters; expected at most {_MOST_DIGITS}, "
+                "since Python prints none of more than 4300 digits"
+            )
+        number: int = super().construct_yaml_int(node)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 for _tag, (_pattern, _first) in _PLAIN_VALUES.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))

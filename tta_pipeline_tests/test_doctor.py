@@ -18,7 +18,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
-from tta_pipeline.doctor import Finding, benchmark_files, machine, mounts
+from tta_pipeline.doctor import Finding, benchmark_files, examine, machine, mounts
 from tta_pipeline.doctor import project as doctored
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import publish_metrics
@@ -108,6 +108,40 @@ def test_a_fault_makes_the_exit_status_1(locations: Locations):
     assert "fault  mine: " in finished.stdout
     assert "source is missing" in finished.stdout
     assert "-> correct the file" in finished.stdout
+
+
+def test_one_benchmark_is_checked_by_its_name(locations: Locations):
+    """The exit status is that of this one, whatever is wrong with others and with the machine."""
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text("title: Mine\n")
+
+    right, faulty, unknown = (CliRunner().invoke(main, ["doctor", name]) for name in ("digits_c", "mine", "nobody"))
+
+    assert (0, 1, 1) == (right.exit_code, faulty.exit_code, unknown.exit_code)
+    assert ["ok     digits_c: 75 cells, 0 of them sharded, 60 experiments"] == right.stdout.splitlines()
+    assert "source is missing" in faulty.stdout
+    assert "expected one of digits_c" in unknown.output
+
+
+def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
+    """By the file's name, all of its sets are."""
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "two.yaml").write_text(TWO_SETS)
+
+    assert ["two/imagenet_a", "two/imagenet_r"] == [each.subject for each in examine(locations, ["two"])]
+    assert ["two/imagenet_r"] == [each.subject for each in examine(locations, ["two/imagenet_r"])]
+
+
+TWO_SETS = """
+title: two
+sets:
+  imagenet_a: {source: {kind: folder, root: /}}
+  imagenet_r: {source: {kind: folder, root: /}}
+image_size: 32
+shards: {samples_per_shard: 60}
+models: {a: {kind: torchvision, architecture: resnet18}}
+experiments: {source: {model: a, method: source}}
+"""
 
 
 def test_a_data_root_that_cannot_be_is_a_fault(locations: Locations, monkeypatch: pytest.MonkeyPatch):

@@ -3,7 +3,6 @@
 Files are the truth, so the history is made from them: from manifests, weights and result records.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -20,6 +19,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cluster.pieces import SHARDS, AssetName, Piece
 from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.files import hash_file
 from tta_pipeline.locations import Locations
 from tta_pipeline.partitions import Cell, parse_key
 from tta_pipeline.progress import Progress
@@ -152,7 +152,7 @@ def _trained(benchmark: Benchmark, locations: Locations, model: str) -> _Made | 
 def _reported(page: Path) -> _Made | None:
     if not page.exists():
         return None
-    sha256 = hashlib.sha256(page.read_bytes()).hexdigest()
+    sha256 = hash_file(page)
     return _Made(data_version=sha256, metadata={"report": dg.MetadataValue.path(page)})
 
 

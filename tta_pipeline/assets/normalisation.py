@@ -10,6 +10,7 @@ import dagster as dg
 from tta_pipeline.assets.reporting import CheckReport
 from tta_pipeline.assets.scope import Scope, SetScope
 from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.files import read_file
 from tta_pipeline.partitions import CLEAN, PartitionKey
 from tta_pipeline.resources import Compute
 
@@ -25,6 +26,7 @@ NORMALISATION_CHECK = {
     "and std of the benchmark file by more than chance: McNemar's exact test at 1 %, Bonferroni.",
 }
 _LIMIT = 256
+_MOST_BYTES = 2**20
 _SEED = 0
 _VERSION = 1
 """Version of what is computed; another one outdates what is kept."""
@@ -102,6 +104,6 @@ def _kept(path: "Path") -> "Fits | None":
     from tta_pipeline.evaluation.normalisation import Fits
 
     try:
-        return Fits.decoded(path.read_bytes())
+        return Fits.decoded(read_file(path, limit_bytes=_MOST_BYTES))
     except (OSError, ValueError):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import hash_file
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.partitions import Cell
 
@@ -43,7 +43,7 @@ def parts_of_file(experiment: Experiment, *, seed: int, image_size: int) -> Json
     if not experiment.deterministic:
         del settings["deterministic"]
     if experiment.subset and experiment.subset.listed:
-        settings["subset"] = {"listed_sha256": file_sha256(experiment.subset.listed.expanduser())}
+        settings["subset"] = {"listed_sha256": hash_file(experiment.subset.listed.expanduser())}
     return {
         "method": {
             "name": experiment.method,

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.matrix import with_matrices
 from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.files import advice
 from tta_pipeline.locations import RESULT_KINDS, Locations
 from tta_pipeline.mistakes import mistakes, shortened
 from tta_pipeline.naming import is_benchmark_name
@@ -21,6 +23,8 @@ from tta_pipeline.yaml_document import read_document
 ENDING = ".yaml"
 EMBEDDED = Path(__file__).parent
 """Folder of the benchmarks that come with the project."""
+NOBODY_EXPECTED = "an error that nobody expected"
+"""What is said of an error that is none of ours: of a user's own code, or a mistake of this project."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,21 +99,38 @@ def load_all(locations: Locations) -> Loaded:
     """
     own, *stores = locations.benchmark_folders
     loaded = load_benchmarks(EMBEDDED, own, instead_of=stores)
-    others = {name: other_results(each, locations) for name, each in loaded.benchmarks.items()}
+    sentences = {name: _why_counted_twice(each, locations) for name, each in loaded.benchmarks.items()}
     faults = tuple(
         Fault(
             path=locations.benchmark_files / f"{loaded.benchmarks[name].file}{ENDING}",
             part=name.partition("/")[2] or None,
-            sentence=f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
-            f"expected results in {locations.results(name)} only, or cells would count twice: move what is there, or "
-            "rename the benchmark file",
+            sentence=sentence,
         )
-        for name, folder in others.items()
-        if folder is not None
+        for name, sentence in sentences.items()
+        if sentence
     )
     return Loaded(
-        benchmarks={name: each for name, each in loaded.benchmarks.items() if others[name] is None},
+        benchmarks={name: each for name, each in loaded.benchmarks.items() if not sentences[name]},
         faults=(*loaded.faults, *faults),
+    )
+
+
+def _why_counted_twice(benchmark: Benchmark, locations: Locations) -> str:
+    """Return why cells of *benchmark* would count twice, or nobody can tell; empty if all is well."""
+    name, results = benchmark.name, locations.results(benchmark.name)
+    try:
+        folder = other_results(benchmark, locations)
+    except OSError as error:
+        return (
+            f"{name}: {error.filename} cannot be looked at ({error.strerror}); expected a folder of results: "
+            f"{advice(error)}"
+        )
+    if folder is None:
+        return ""
+    return (
+        f"{name}: found {folder}, from when its file had {'one shift set' if '/' in name else 'several'}; "
+        f"expected results in {results} only, or cells would count twice: move what is there, or rename the benchmark "
+        "file"
     )
 
 
@@ -158,7 +179,8 @@ def load_benchmark(path: Path, part: str | None = None) -> Benchmark:
         BenchmarkFileError: the file is not YAML, or a field is missing, unknown or out of range; the message names
             every such field, its value and the choices.
     """
-    parts = {each.name: each for each in _parts(path, read_document(path))}
+    with _named(path):
+        parts = {each.name: each for each in _parts(path, read_document(path))}
     if part not in parts:
         known = ", ".join(str(name) for name in parts if name) or "none, since it has one shift set"
         raise BenchmarkFileError(f"{path}: found no set {part!r}; expected one of {known}")
@@ -174,7 +196,9 @@ def load_what_is_right(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, 
     """
     benchmarks: list[Benchmark] = []
     faults: list[Fault] = []
-    for part in _parts(path, read_document(path)):
+    with _named(path):
+        parts = tuple(_parts(path, read_document(path)))
+    for part in parts:
         try:
             benchmark, left_out = part.what_is_right()
         except BenchmarkFileError as error:
@@ -185,6 +209,24 @@ def load_what_is_right(path: Path) -> tuple[tuple[Benchmark, ...], tuple[Fault, 
             benchmarks.append(benchmark)
             faults += left_out
     return tuple(benchmarks), tuple(faults)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Raise any error as that of the benchmark file *path*, so that it takes no other file with it."""
+    try:
+        yield
+    except BenchmarkFileError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BenchmarkFileError(f"{path}: {_unexpected(error)}") from error
+
+
+def _unexpected(error: BaseException) -> str:
+    return (
+        f"found {NOBODY_EXPECTED}, {shortened(error, 200)}; expected what docs/reference/benchmark_files.md describes: "
+        "correct it"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +255,8 @@ class _Part:
             )
         except ValidationError as error:
             found = list(mistakes(error, ""))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's own method can raise anything
+            found = [_unexpected(error)]
         # Raised here and not there, or the error would keep what validation had made alive.
         raise BenchmarkFileError(f"{where}: " + f"\n{where}: ".join(map(self._located, found)))
 

@@ -2,28 +2,27 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from tta_pipeline.cli.common import plain_errors
 from tta_pipeline.locations import Locations
 
-if TYPE_CHECKING:
-    pass
-
 
 @click.command()
+@click.argument("benchmarks", nargs=-1, metavar="[BENCHMARK]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
-def doctor(*, as_json: bool) -> None:
+def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
     r"""Check whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
 
-    Nothing is changed. Each line is ok, a note, or a fault with what to do; the exit status is 1 if there is a fault.
+    With names, only those benchmarks are checked, and the files that they name. Nothing is changed. Each line is ok, a
+    note, or a fault with what to do; the exit status is 1 if there is a fault.
 
     \b
     Examples:
       tta-pipeline doctor
+      tta-pipeline doctor digits_c
       tta-pipeline doctor --json
     """
     from dataclasses import asdict
@@ -32,7 +31,7 @@ def doctor(*, as_json: bool) -> None:
 
     colours = {"ok": "green", "note": "yellow", "fault": "red"}
     findings = []
-    for finding in examine(Locations.from_environment()):
+    for finding in examine(Locations.from_environment(), benchmarks):
         findings.append(finding)
         if not as_json:
             click.echo(f"{click.style(f'{finding.mark:<6}', colours[finding.mark])} {finding.subject}: {finding.found}")

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.benchmarks.loading import ENDING, load_all
+from tta_pipeline.benchmarks.loading import ENDING, Loaded, load_all
 from tta_pipeline.benchmarks.models import HubModel, OpenClipModel, TimmModel
 from tta_pipeline.doctor.checkpoints import checkpoints
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.machine import is_installed
 from tta_pipeline.errors import DataRootError
+from tta_pipeline.files import advice
 from tta_pipeline.labels.label_files import is_shipped_list
 from tta_pipeline.locations import Locations
 from tta_pipeline.sections import Section
@@ -20,12 +21,35 @@ def benchmark_files(locations: Locations) -> Iterator[Finding]:
     """Check every benchmark file and the files that it names."""
     for path in _not_read(locations.benchmark_files):
         yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
-    loaded = load_all(locations)
+    yield from _of(_loaded(locations), locations)
+
+
+def named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
+    """Check the benchmark *name* and the files that it names; of a file with several shift sets, each of them.
+
+    Raises:
+        BenchmarkFileError: there is no such benchmark.
+    """
+    loaded = _loaded(locations)
+    found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
+    faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
+    if not found and not faults:
+        loaded.benchmark(name)
+    yield from _of(Loaded(benchmarks=found, faults=faults), locations)
+
+
+def _loaded(locations: Locations) -> Loaded:
+    return load_all(locations)
+
+
+def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
     for benchmark in loaded.benchmarks.values():
         try:
             yield from _looked_at(benchmark, locations)
         except DataRootError as error:
             yield fault(benchmark.name, str(error), "until then nothing of it can be evaluated")
+        except OSError as error:
+            yield fault(benchmark.name, f"{error.filename} cannot be looked at ({error.strerror})", advice(error))
     for each in loaded.faults:
         subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
         which = "this experiment" if each.experiment else "what this file describes"

@@ -1,8 +1,8 @@
 """Everything the doctor checks, in the order of its report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from tta_pipeline.doctor.benchmark_files import benchmark_files
+from tta_pipeline.doctor.benchmark_files import benchmark_files, named_benchmark
 from tta_pipeline.doctor.finding import Finding, fault
 from tta_pipeline.doctor.machine import accelerators, data_root, extras, file_locks, room
 from tta_pipeline.doctor.project import dagster_storage, left_overs, result_records
@@ -11,8 +11,16 @@ from tta_pipeline.doctor.shard_sets import shard_checksums
 from tta_pipeline.locations import Locations
 
 
-def examine(locations: Locations) -> Iterator[Finding]:
-    """Yield each finding as soon as it is made."""
+def examine(locations: Locations, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """Yield each finding as soon as it is made: of everything, or of the benchmarks *names* alone.
+
+    Raises:
+        BenchmarkFileError: there is no benchmark of such a name.
+    """
+    if names:
+        for name in names:
+            yield from named_benchmark(locations, name)
+        return
     looks = (data_root, room, file_locks, left_overs, shard_checksums, result_records, benchmark_files)
     for subject, findings in (
         *((look.__name__, look(locations)) for look in looks),

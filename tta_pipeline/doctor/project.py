@@ -11,7 +11,7 @@ import yaml
 from tta_pipeline.doctor.finding import Finding, fault, note, ok, some
 from tta_pipeline.doctor.mounts import file_system_of
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import is_abandoned
+from tta_pipeline.files import is_abandoned, read_file
 from tta_pipeline.locations import Locations
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _WRITTEN_FOLDERS = (
 """Folders below a benchmark's folder in which runs write something beside its final place; with several shift sets,
 one level deeper."""
 _NUM_NAMED = 20
+_MOST_BYTES = 2**20
 
 
 def left_overs(locations: Locations) -> Iterator[Finding]:
@@ -134,7 +135,11 @@ def dagster_storage() -> Iterator[Finding]:
         )
         return
     try:
-        settings = yaml.safe_load(settings_path.read_text()) if settings_path.exists() else {}
+        text = read_file(settings_path, limit_bytes=_MOST_BYTES).decode() if settings_path.exists() else "{}"
+        settings = yaml.safe_load(text)
+    except OSError as error:
+        yield fault(subject, f"{settings_path} cannot be read ({error.strerror})", "correct or remove it")
+        return
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
         return

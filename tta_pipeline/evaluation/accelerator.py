@@ -22,6 +22,7 @@ import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.timing import GIB
+from tta_pipeline.files import open_lock
 from tta_pipeline.streaming.device import Event, devices, kind_of_machine, recorded_event, synchronize
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -132,6 +133,9 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
         tell: Called with a message if the call has to wait.
         num_slots: Number of runs that may share a name, 1 or more.
         folder: Folder of the locks.
+
+    Raises:
+        LockError: something lies in the place of a lock that is no file.
     """
     with ExitStack() as stack:
         slots = [
@@ -158,12 +162,10 @@ def leased(names: Sequence[str], tell: Callable[[str], None], *, num_slots: int 
 
 def _lock_file(path: Path) -> BinaryIO:
     """Open the file, whichever user of the machine created it: a lock needs no right to write."""
-    with suppress(FileNotFoundError):
-        return path.open("rb")
-    descriptor = os.open(path, os.O_CREAT | os.O_RDONLY, 0o444)
-    with suppress(PermissionError):  # another user created it meanwhile
-        os.fchmod(descriptor, 0o444)  # whatever the umask
-    return os.fdopen(descriptor, "rb")
+    file = open_lock(path)
+    with suppress(PermissionError):  # another user created it
+        os.fchmod(file.fileno(), 0o444)  # whatever the umask
+    return file
 
 
 def _free(slots: Sequence[tuple[str, BinaryIO]], whole: Mapping[str, BinaryIO]) -> str | None:

@@ -29,7 +29,7 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.files import node_local_folder, write_atomically
+from tta_pipeline.files import copy_atomically, node_local_folder, write_atomically
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
 from tta_pipeline.progress import Progress
@@ -339,7 +339,7 @@ class ExperimentRunner:
         if samples_sha256:
             kept = experiment.samples_path(experiment.record_name_of(before.experiment, place), samples_sha256)
             if kept.exists():
-                write_atomically(experiment.samples_path(name, samples_sha256), kept.read_bytes())
+                copy_atomically(kept, experiment.samples_path(name, samples_sha256))
         self._tell(f"{_named(place)}: the result of {before.experiment} is the same; taken over")
         return self._repeated(standing, record, before)
 

@@ -16,10 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import read_file
+from tta_pipeline.files import hash_file, read_proven
 from tta_pipeline.shards.manifest import SampleIndex
+from tta_pipeline.shards.parquet_files import read_table
 
-_MOST_BYTES = 2**36
+_MOST_BYTES = 2**32
+_ROW_BYTES = 64
+"""Most bytes of a row: 12, and what Parquet needs around few rows."""
 _SCHEMA = pa.schema([("position", pa.int32()), ("prediction", pa.int32()), ("confidence", pa.float32())])
 
 
@@ -66,19 +69,22 @@ class SamplePredictions:
             RecordError: the file is missing, or its bytes were changed.
         """
         try:
-            data = read_file(path, limit_bytes=_MOST_BYTES)
+            data = read_proven(path, sha256, limit_bytes=_MOST_BYTES)
+            found = sha256 if data is not None else hash_file(path)
         except OSError as error:
             raise RecordError(
                 f"{path} cannot be read ({error.strerror}); expected the predictions of each sample, which a record "
                 "names: restore it, or evaluate the cell again with `remeasure`"
             ) from error
-        found = hashlib.sha256(data).hexdigest()
-        if found != sha256:
+        if data is None:
             raise RecordError(
                 f"{path} hashes to {found}; expected {sha256} as its record says: it was changed after it was written: "
                 "restore the original, or evaluate the cell again with `remeasure`"
             )
-        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
+        try:
+            table = read_table(data, num_rows=None, row_bytes=_ROW_BYTES)
+        except (pa.ArrowException, ValueError) as error:
+            raise RecordError(f"{path} is damaged ({error}); evaluate the cell again with `remeasure`") from error
         return cls(
             positions=table["position"].to_numpy().astype(np.int64),
             predictions=table["prediction"].to_numpy().astype(np.int64),

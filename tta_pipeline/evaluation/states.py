@@ -1,6 +1,5 @@
 """States from which an interrupted stream continues, each with a hash over itself and its fingerprint."""
 
-import hashlib
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -13,10 +12,9 @@ from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.outcome import Measured
 from tta_pipeline.evaluation.scores import Samples
-from tta_pipeline.files import read_file, write_atomically
+from tta_pipeline.files import read_sealed, sealed, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
-_HEAD_BYTES = 64
 _MOST_BYTES = 2**38
 NUM_KEPT = 2
 """Number of states kept per stream: the newest, and the one before in case the newest is damaged."""
@@ -113,23 +111,22 @@ class States:
 def _write(path: Path, fingerprint: str, content: StateDict) -> None:
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    data = buffer.getvalue()
-    write_atomically(path, _digest(_bound_to(path, fingerprint), data) + data)
+    write_atomically(path, sealed(buffer.getvalue(), _bound_to(path, fingerprint)))
 
 
 def _read(path: Path, fingerprint: str, tell: Callable[[str], None]) -> StateDict | None:
     """Return the content of *path*, or None if it is not there, or damaged; its tensors are on the host."""
     try:
-        data = read_file(path, limit_bytes=_MOST_BYTES)
+        data = read_sealed(path, _bound_to(path, fingerprint), limit_bytes=_MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
         tell(f"{path} cannot be read ({error.strerror}); the stream continues from an earlier state")
         return None
-    if data[:_HEAD_BYTES] != _digest(_bound_to(path, fingerprint), data[_HEAD_BYTES:]):
+    if data is None:
         tell(f"{path} is damaged: its bytes do not match its hash; the stream continues from an earlier state")
         return None
-    content: StateDict = torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
+    content: StateDict = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     return content
 
 
@@ -159,7 +156,3 @@ def _measured(part: StateDict) -> Measured:
     )
     samples = Samples(*(column.numpy() for column in part["samples"]))
     return Measured(collected=Pass(samples=samples, batches=batches, wall_s=part["wall_s"]), counters=part["counters"])
-
-
-def _digest(fingerprint: str, data: bytes) -> bytes:
-    return hashlib.sha256(fingerprint.encode() + data).hexdigest().encode()

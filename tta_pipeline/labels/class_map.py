@@ -9,7 +9,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 from tta_pipeline.errors import ClassMapError
-from tta_pipeline.files import advice, write_once
+from tta_pipeline.files import advice, read_file, write_once
+
+MOST_BYTES = 2**24
+"""Most bytes of a list of classes: those of ImageNet-21k take 1 MB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,10 +131,14 @@ def _read(path: Path) -> ClassMap:
     if not path.is_file():
         raise ClassMapError(f"{path} is not a file; expected classes and their sha256: remove it")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_file(path, limit_bytes=MOST_BYTES))
         pinned = ClassMap(classes=tuple(content["classes"]))
         intact = content["sha256"] == pinned.sha256
-    except (OSError, RecursionError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise ClassMapError(
+            f"{path} cannot be read ({error.strerror}); expected classes and their sha256: restore it"
+        ) from error
+    except (RecursionError, ValueError, KeyError, TypeError) as error:
         raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
     if not intact:
         raise ClassMapError(

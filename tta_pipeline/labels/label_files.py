@@ -4,6 +4,7 @@ There are two orders of the ImageNet classes. Labels count the sorted WordNet id
 `ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.
 """
 
+import io
 import json
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -11,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ClassMapError
+from tta_pipeline.files import read_file
+from tta_pipeline.labels.class_map import MOST_BYTES
 from tta_pipeline.labels.shipped import shipped_classes, shipped_names
 from tta_pipeline.names import repeated
 
+MOST_LISTED_BYTES = 2**28
+"""Most bytes of a list of samples; one of ILSVRC's training set, with classes, takes 60 MB."""
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
 
@@ -56,7 +61,7 @@ def classes_from_json(path: Path) -> tuple[str, ...]:
     Raises:
         ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
     """
-    content = _json(path)
+    content = _json(path, MOST_BYTES)
     if isinstance(content, list):
         pairs = list(enumerate(content))
     elif isinstance(content, dict):
@@ -150,9 +155,9 @@ def class_by_pattern(pattern: str, relative_path: str) -> str:
     return match[1]
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, limit_bytes: int) -> Any:
     try:
-        return json.loads(_bytes(path), object_pairs_hook=lambda pairs: _object(pairs, path))
+        return json.loads(_bytes(path, limit_bytes), object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError) as error:
         raise ClassMapError(
             f"{path} is not JSON ({error}); expected class names and their labels: restore it"
@@ -214,9 +219,9 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     from scipy.io import loadmat
 
     _refuse_archive(path)
-    _bytes(path)  # gives a better error than the reader if the file cannot be read
+    data = _bytes(path, MOST_BYTES)
     try:
-        content = loadmat(path, squeeze_me=True, variable_names=["synsets"], appendmat=False)
+        content = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=["synsets"], appendmat=False)
         synsets = content["synsets"].reshape(-1)
         rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
         return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]
@@ -229,7 +234,7 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
 
 def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the file name and the class of each entry of a JSON object."""
-    content = _json(path)
+    content = _json(path, MOST_LISTED_BYTES)
     if not isinstance(content, dict):
         raise ClassMapError(f"{path} holds {_short(content)}; expected an object, file name to class: rewrite it")
     for file_name, label in content.items():
@@ -269,7 +274,7 @@ def _number(text: str) -> int | None:
 def _text(path: Path) -> str:
     _refuse_archive(path)
     try:
-        return _bytes(path).decode("utf-8-sig")
+        return _bytes(path, MOST_LISTED_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ClassMapError(
             f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
@@ -286,9 +291,9 @@ def _refuse_archive(path: Path) -> None:
         )
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit_bytes: int) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path, limit_bytes=limit_bytes)
     except OSError as error:
         raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
 

@@ -80,6 +80,7 @@ def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Re
 
     Raises:
         RecordError: the disk has no room for the database, or it cannot be written.
+        LockError: something lies in the place of its lock that is no file.
     """
     try:
         with locked(locations.root / ".metrics.lock"):

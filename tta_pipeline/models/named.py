@@ -20,7 +20,7 @@ from tta_pipeline.benchmarks.models import (
     TorchvisionModel,
 )
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import hash_file
 from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.clip_models import clip_model
@@ -182,7 +182,7 @@ def _of_file(
     num_classes: int,
 ) -> LoadedModel:
     """Return *network* with the weights in the file *path*."""
-    sha256 = file_sha256(path) if path.is_file() else "0" * 64
+    sha256 = hash_file(path) if path.is_file() else "0" * 64
     if isinstance(network, PythonModel):
         section = {"kind": "python", "factory": network.factory, "weights": path, "sha256": sha256, **given}
         return python_model(network.factory, PythonModel.model_validate(section), num_classes=num_classes)

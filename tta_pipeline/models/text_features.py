@@ -13,10 +13,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import open_file, require_size, write_atomically
 from tta_pipeline.models.weights import state_sha256
 
 _NAME = "features"
+_MOST_BYTES = 2**30
+"""Most bytes of kept features: those of 21,841 classes with 1,280 numbers take 0.1 GB."""
 
 
 def text_features(
@@ -41,6 +43,8 @@ def text_features(
 def _read(path: Path) -> torch.Tensor | None:
     """Return the features in *path*; None if there are none, or they are not those that were written."""
     try:
+        with open_file(path) as file:
+            require_size(file, path, _MOST_BYTES)
         with safe_open(path, framework="pt") as file:
             features, metadata = file.get_tensor(_NAME).clone(), file.metadata() or {}
     except (OSError, SafetensorError):

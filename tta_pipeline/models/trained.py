@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from tta_pipeline.benchmarks.models import AnyNetwork, TrainedModel
 from tta_pipeline.benchmarks.training import UNDECIDING
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import read_file, read_proven, write_atomically
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
 from tta_pipeline.models.normalized import Normalized
@@ -21,6 +21,10 @@ from tta_pipeline.shards.manifest import Manifest
 
 TRAINING_VERSION = "3"
 """Version of the code of training, which no other part of a fingerprint names."""
+
+_MOST_FACTS_BYTES = 2**26
+_MOST_BYTES = 2**36
+"""Most bytes of weights; they are hashed before they take memory."""
 
 
 class SourceModelFacts(Section):
@@ -133,15 +137,15 @@ def _read(path: Path) -> tuple[SourceModelFacts, dict[str, torch.Tensor]]:
 def _existing(path: Path) -> tuple[SourceModelFacts, bytes] | None:
     """Return the facts and weights of the model at *path*; None if either is missing or changed."""
     try:
-        content = json.loads(_facts_path(path).read_bytes())
+        content = json.loads(read_file(_facts_path(path), limit_bytes=_MOST_FACTS_BYTES))
         sha256 = content.pop("sha256", None) if isinstance(content, dict) else None
         if sha256 != _content_sha256(content):
             return None
         facts = SourceModelFacts.model_validate(content)
-        weights = path.read_bytes()
+        weights = read_proven(path, facts.weights_sha256, limit_bytes=_MOST_BYTES)
     except (OSError, ValueError, RecursionError):
         return None
-    return (facts, weights) if hashlib.sha256(weights).hexdigest() == facts.weights_sha256 else None
+    return (facts, weights) if weights is not None else None
 
 
 def _content_sha256(content: object) -> str:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import hash_file
 
 _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",
@@ -49,7 +49,7 @@ def require_file(path: Path, sha256: str) -> None:
         EvaluationError: it is missing, unreadable or another.
     """
     try:
-        is_file, found = path.is_file(), file_sha256(path) if path.is_file() else None
+        is_file, found = path.is_file(), hash_file(path) if path.is_file() else None
     except OSError as error:
         raise EvaluationError(f"{path} cannot be read ({error.strerror}); expected weights: restore it") from error
     if not is_file:  # reading a FIFO would block

@@ -13,7 +13,7 @@ from PIL.Image import Image
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.files import published_folder
+from tta_pipeline.files import published_folder, read_file
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.pages.cell_pages import write_cells
@@ -39,6 +39,7 @@ from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markd
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
 from tta_pipeline.significance.standing import pairs
+from tta_pipeline.sources.listing import MAX_FILE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,7 +297,7 @@ def write_report(
     return Report(
         path=folder / "index.html",
         leaderboard_markdown=as_markdown(without_obvious(found.tables["leaderboard"])),
-        heat_map_uri=as_data_uri((folder / "figures" / "heat_map.png").read_bytes()),
+        heat_map_uri=as_data_uri(read_file(folder / "figures" / "heat_map.png", limit_bytes=MAX_FILE_BYTES)),
         num_experiments=len(found.errors),
         num_cells=sum(len(by_cell) for by_cell in found.errors.values()),
     )

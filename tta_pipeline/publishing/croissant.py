@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import date
 
-from tta_pipeline.files import file_sha256
+from tta_pipeline.files import hash_file
 from tta_pipeline.json_values import Json, JsonObject
 from tta_pipeline.publishing.data_set import GENERATED, DataSet
 from tta_pipeline.publishing.published_cell import PublishedCell
@@ -123,7 +123,7 @@ def _files(cell: PublishedCell) -> Iterator[JsonObject]:
         "contentUrl": f"{cell.place}/{SAMPLES_FILE}",
         "contentSize": f"{index.stat().st_size} B",
         "encodingFormat": "application/x-parquet",
-        "sha256": file_sha256(index),
+        "sha256": hash_file(index),
     }
     yield {
         "@type": "cr:FileSet",

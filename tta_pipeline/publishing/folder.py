@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.files import file_sha256, published_folder
+from tta_pipeline.files import hash_file, published_folder
 from tta_pipeline.progress import Reporter
 from tta_pipeline.publishing.card import CLASSES_FILE, CROISSANT_FILE, PREVIEW_FILE, SUMS_FILE, card
 from tta_pipeline.publishing.croissant import croissant
@@ -84,7 +84,7 @@ def _hashed(cell: PublishedCell) -> Iterator[tuple[str, str]]:
     """Yield each file of a cell with its sha256; the shards have just been compared with theirs."""
     of_shards = {shard.name: shard.sha256 for shard in cell.shard_set.manifest.shards}
     for path in cell.files:
-        yield path.name, of_shards.get(path.name) or file_sha256(path)
+        yield path.name, of_shards.get(path.name) or hash_file(path)
 
 
 def _put(source: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import published_folder
+from tta_pipeline.files import published_folder, read_file
 from tta_pipeline.json_values import JsonObject
 from tta_pipeline.partitions import CLEAN
 from tta_pipeline.records.evaluation import columns
@@ -17,6 +17,7 @@ from tta_pipeline.reproduction.gathering import Gathered
 from tta_pipeline.reproduction.papers import PAPERS
 from tta_pipeline.reproduction.result import RESULT_FILE, SAMPLE_LIST, ExperimentResult
 from tta_pipeline.reproduction.robustbench import model_info, unaggregated_csv
+from tta_pipeline.yaml_document import LIMIT_BYTES
 
 _README = """# {experiment} on {title}
 
@@ -77,7 +78,7 @@ def _write(found: Gathered, folder: Path, benchmark_file: Path, citation: Citati
     (folder / RESULT_FILE).write_bytes(result.encoded())
     (folder / "unaggregated_results.csv").write_text(unaggregated_csv(result))
     pq.write_table(_table(found), folder / "cells.parquet")
-    (folder / "benchmark.yaml").write_bytes(benchmark_file.read_bytes())
+    (folder / "benchmark.yaml").write_bytes(read_file(benchmark_file, limit_bytes=LIMIT_BYTES))
     if found.sample_list is not None:
         (folder / SAMPLE_LIST).mkdir()
         (folder / str(result.sample_list)).write_bytes(found.sample_list)

@@ -10,6 +10,8 @@ from typing import Any
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.files import read_file
+from tta_pipeline.labels.label_files import MOST_LISTED_BYTES
 from tta_pipeline.partitions import CLEAN, WHOLE
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record
@@ -96,7 +98,7 @@ def _sample_list(results: ExperimentResults, rows: Sequence[Evaluation]) -> byte
         return None
     path = Path(subset["listed"]).expanduser()
     try:
-        content = path.read_bytes()
+        content = read_file(path, limit_bytes=MOST_LISTED_BYTES)
     except OSError as error:
         raise RecordError(
             f"{path} cannot be read ({error.strerror}); expected the list of samples that {results.experiment_name} "

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_digest
 
+from tta_pipeline.files import read_file
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -78,11 +80,16 @@ def decoded_checksums(data: bytes, samples_sha256: str, num_samples: int) -> Dig
     return np.frombuffer(body, f"V{CHECKSUM_BYTES}", offset=_SHA256_BYTES)
 
 
+def checksums_bytes(num_samples: int) -> int:
+    """Return the size of the file of checksums of so many samples."""
+    return 2 * _SHA256_BYTES + num_samples * CHECKSUM_BYTES
+
+
 def read_checksums(folder: Path, samples_sha256: str, num_samples: int) -> Digests | None:
     """Return the checksums in *folder*, or None if there is no intact file for that sample index."""
     path = folder / CHECKSUMS_FILE
     try:
-        data = path.read_bytes() if path.is_file() else b""
+        data = read_file(path, limit_bytes=checksums_bytes(num_samples))
     except OSError:
         return None
     return decoded_checksums(data, samples_sha256, num_samples)

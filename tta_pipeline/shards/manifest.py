@@ -26,13 +26,14 @@ import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, ValidationError
 
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.files import file_sha256, write_atomically
+from tta_pipeline.files import hash_file, read_file, read_proven, write_atomically
 from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
+from tta_pipeline.shards.parquet_files import read_table
 from tta_pipeline.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
 from tta_pipeline.sources.shard_files import chosen_names
 
@@ -41,6 +42,11 @@ SAMPLES_FILE = "samples.parquet"
 WRITER_FILE = "writer.json"
 VERIFIED_FILE = "verified.json"
 MAX_RECORD_BYTES = 64 * 2**20
+_LEAST_BYTES = 2**20
+_MOST_ROW_BYTES = 2**13
+"""Most bytes of a row of the index: a key and a source name, each a path of at most 4,096 bytes."""
+_MOST_NOTE_BYTES = 2**11
+"""Most bytes of a shard in `verified.json`: its name, 255 bytes that JSON may write as 6 each, and four values."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Record = TypeVar("Record", bound=Section)
@@ -255,17 +261,26 @@ class ShardSet:
         manifest = read_manifest(folder, belonging)
         path = folder / SAMPLES_FILE
         try:
-            data = _file_bytes(path)
+            _require_file(path)
+            limit_bytes = _LEAST_BYTES + manifest.num_samples * _MOST_ROW_BYTES
+            data = read_proven(path, manifest.samples_sha256, limit_bytes=limit_bytes)
         except OSError as error:
-            raise ManifestError(f"{path} cannot be read ({error.strerror}); expected the sample index") from error
-        if hashlib.sha256(data).hexdigest() != manifest.samples_sha256:
+            raise ManifestError(
+                f"{path} cannot be read ({error.strerror}); expected the sample index: materialize the shard_manifest "
+                "of this cell again"
+            ) from error
+        if data is None:
             raise ManifestError(
                 f"{path} does not hash to {manifest.samples_sha256} as {MANIFEST_FILE} says; "
                 "materialize the shard_manifest of this cell again"
             )
-        # Without Arrow's threads: a process that ends just after they have started is sometimes aborted.
-        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(use_threads=False)
-        index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
+        try:
+            table = read_table(data, num_rows=manifest.num_samples, row_bytes=_MOST_ROW_BYTES)
+            index = SampleIndex(table=table.cast(SAMPLES_SCHEMA))
+        except (pa.ArrowException, ValueError) as error:
+            raise ManifestError(
+                f"{path} is damaged ({error}); materialize the shard_manifest of this cell again"
+            ) from error
         _require_consistent(path, manifest, index)
         checksums = read_checksums(folder, manifest.samples_sha256, len(index))
         remote = remote_cell(folder)
@@ -293,7 +308,7 @@ class ShardSet:
         if self.remote is not None:
             self._require_same_on_server(self.remote)
             return
-        verified = _read_verified(self.folder)
+        verified = _read_verified(self.folder, len(self.manifest.shards))
         problems = []
         for shard in self.manifest.shards:
             path = self.folder / shard.name
@@ -301,7 +316,7 @@ class ShardSet:
                 problems.append(f"{path} is missing; expected {shard.shard_bytes} bytes")
             elif path.stat().st_size != shard.shard_bytes:
                 problems.append(f"{path} has {path.stat().st_size} bytes; expected {shard.shard_bytes}")
-            elif verified.get(shard.name) != _stamp(path, shard.sha256) and file_sha256(path) != shard.sha256:
+            elif verified.get(shard.name) != _stamp(path, shard.sha256) and hash_file(path) != shard.sha256:
                 problems.append(f"{path} does not hash to {shard.sha256}")
         if problems:
             raise ManifestError(f"{some(problems, '; ')}; materialize the tar_shards of this cell again")
@@ -315,7 +330,7 @@ class ShardSet:
         if self.remote is not None:
             return
         stamps = {shard.name: _stamp(self.folder / shard.name, shard.sha256) for shard in self.manifest.shards}
-        if stamps != _read_verified(self.folder):
+        if stamps != _read_verified(self.folder, len(stamps)):
             with suppress(OSError):
                 write_atomically(self.folder / VERIFIED_FILE, json.dumps(stamps, indent=1).encode())
 
@@ -389,14 +404,12 @@ def read_record(path: Path, kind: type[Record]) -> Record:
         ManifestError: the file is missing, larger than 64 MiB, not JSON, or not of this kind and version.
     """
     try:
-        size_bytes = path.stat().st_size
-        data = _file_bytes(path) if size_bytes <= MAX_RECORD_BYTES else b""
+        _require_file(path)
+        data = read_file(path, limit_bytes=MAX_RECORD_BYTES)
     except OSError as error:
         raise ManifestError(
             f"{path} cannot be read ({error.strerror}); materialize this cell's {_step(path)}"
         ) from error
-    if size_bytes > MAX_RECORD_BYTES:
-        raise ManifestError(f"{path} has {size_bytes} bytes; expected at most {MAX_RECORD_BYTES}")
     try:
         return kind.model_validate(json.loads(data, object_pairs_hook=_unique_fields, parse_constant=_refuse_constant))
     except ValidationError as error:
@@ -415,15 +428,14 @@ def keys_sha256(keys: list[str]) -> str:
     return hashlib.sha256("\n".join(keys).encode()).hexdigest()
 
 
-def _file_bytes(path: Path) -> bytes:
-    """Return the content of *path*; anything but a file is refused, since reading a pipe, say, could block forever.
+def _require_file(path: Path) -> None:
+    """Refuse what is there and is not a file.
 
     Raises:
-        OSError: *path* is not a file, or cannot be read.
+        OSError: *path* is not a file.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a file")
-    return path.read_bytes()
 
 
 def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
@@ -452,9 +464,9 @@ def _stamp(path: Path, sha256: str) -> list[int | str]:
     return [status.st_ino, status.st_size, status.st_mtime_ns, sha256]
 
 
-def _read_verified(folder: Path) -> dict[str, list[int | str]]:
+def _read_verified(folder: Path, num_shards: int) -> dict[str, list[int | str]]:
     try:
-        found = json.loads(_file_bytes(folder / VERIFIED_FILE))
+        found = json.loads(read_file(folder / VERIFIED_FILE, limit_bytes=_LEAST_BYTES + num_shards * _MOST_NOTE_BYTES))
     except (OSError, RecursionError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ManifestError
+from tta_pipeline.files import open_file, read_file
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, VERIFIED_FILE
 
@@ -56,7 +57,7 @@ def _metadata(path: Path) -> dict[str, Any] | None:
     if not path.is_file() or path.stat().st_size > _MAX_BYTES:
         return None
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path, limit_bytes=_MAX_BYTES))
     except (RecursionError, ValueError):
         return None
     is_theirs = isinstance(found, dict) and all(f"{split}_length" in found for split in _SPLITS)
@@ -74,5 +75,5 @@ def _file_md5s(folder: Path) -> Iterator[str]:
     for path in folder.rglob("*"):
         is_later = path.name in _ADDED_LATER or path.relative_to(folder).parts[0] == _ADDED_FOLDER
         if path.is_file() and not is_later:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 yield hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.files import file_sha256, is_unpublished
+from tta_pipeline.files import hash_file, is_unpublished
 from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
@@ -136,5 +136,5 @@ def _wrong_bytes(item: tuple[Path, ShardFacts]) -> str | None:
     size_bytes = path.stat().st_size
     if size_bytes != shard.shard_bytes:
         return f"{path} has {size_bytes} bytes; expected {shard.shard_bytes}"
-    found = file_sha256(path)
+    found = hash_file(path)
     return None if found == shard.sha256 else f"{path} hashes to {found}; expected {shard.sha256}"

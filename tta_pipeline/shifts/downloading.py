@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.files import advice, fsync_path, write_atomically
+from tta_pipeline.files import advice, fsync_path, open_file, read_file, write_atomically
 from tta_pipeline.progress import Progress, Reporter, Step
 from tta_pipeline.redirects import redirect_problem
 from tta_pipeline.shifts.shift_set import PublishedArchive, ShiftSet
@@ -33,6 +33,7 @@ _PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
 """Pause before each attempt; after one that brought new bytes, the first is next."""
 _SILENCE_S = 30.0
 """Seconds without a byte after which a connection counts as dropped."""
+_MOST_NOTE_BYTES = 2**16
 _CHUNK_BYTES = 2**20
 _MB = 10**6
 _OK, _PARTIAL, _NO_SUCH_RANGE = 200, 206, 416
@@ -142,7 +143,7 @@ def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downl
     size_bytes = path.stat().st_size
     digest = hashlib.md5(usedforsecurity=False)
     told = _Told(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while data := file.read(_CHUNK_BYTES):
             digest.update(data)
             told.advance(len(data))
@@ -282,7 +283,7 @@ class _Download:
 
     def _origin(self) -> _Origin:
         try:
-            content: Any = json.loads(self._note.read_bytes())
+            content: Any = json.loads(read_file(self._note, limit_bytes=_MOST_NOTE_BYTES))
             return _Origin(str(content["url"]), str(content["tag"]))
         except (OSError, ValueError, KeyError, TypeError):
             return _Origin("", "")

@@ -1,5 +1,6 @@
 """Reads shift sets: those that come with the project, and files beside the user's benchmark files."""
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -61,7 +62,7 @@ def find_shift_set(name: str, folder: Path) -> ShiftSet:
         BenchmarkFileError: there is none, its file is faulty, or it would hide one that comes with the project.
     """
     path = folder / f"{name}{ENDING}"
-    is_own = "/" not in name and path.exists()
+    is_own = "/" not in name and os.path.exists(path)  # noqa: PTH110 - Path raises an error for a name that is too long
     if is_own and name in shipped_names():
         raise BenchmarkFileError(
             f"{path} has the name of a shift set that comes with the project; expected another name: rename it, or "

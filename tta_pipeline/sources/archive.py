@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.files import write_atomically
+from tta_pipeline.files import read_file, write_atomically
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.labels.class_map import label_order
 from tta_pipeline.labels.label_files import class_by_file, class_by_pattern
@@ -41,6 +41,7 @@ from tta_pipeline.sources.tar_stream import Entry, TarStream, opened
 
 _INDEX_FILE = "archive_index.json"
 _MAX_IMAGE_BYTES = 32 * 2**20
+_MOST_INDEX_BYTES = 2**26
 LayoutKind = Literal["corruptions", "classes", "nested", "flat"]
 
 
@@ -205,7 +206,7 @@ class ArchivedImages:
         cells = sorted(cell.key for cell in self.cells)
         key = _digest([_stamp(path), cells, *self._what_decides_classes])
         try:
-            known = dict(json.loads(index_path.read_bytes()))
+            known = dict(json.loads(read_file(index_path, limit_bytes=_MOST_INDEX_BYTES)))
         except (OSError, ValueError, TypeError):
             known = {}
         # An edited index would shift labels, so an index contains its own hash.

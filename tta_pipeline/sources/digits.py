@@ -13,7 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from tta_pipeline.errors import SourceError
-from tta_pipeline.files import published_folder, write_atomically
+from tta_pipeline.files import published_folder, read_file, write_atomically
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.sources.folder_tree import FolderTree
@@ -77,14 +77,18 @@ def generate_cell(root: Path, cell: Cell, settings: DigitsSettings) -> Generated
     return generated
 
 
+_MOST_BYTES = 2**20
+"""Most bytes of the record of a cell, which has a few hundred."""
+
+
 def generated_cell(root: Path, cell: Cell) -> GeneratedCell | None:
     """Return what was generated for *cell*; None if there is nothing, or nothing that this version can read."""
     path = _record_path(root, cell)
     if not path.is_file() or not (root / cell.path).is_dir():
         return None
     try:
-        return GeneratedCell.model_validate_json(path.read_bytes())
-    except ValueError:
+        return GeneratedCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+    except (OSError, ValueError):
         return None  # damaged or from an older version: the images are then made again
 
 

@@ -14,6 +14,8 @@ from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
 from tta_pipeline.partitions import Cell
 
+MAX_FILE_BYTES = 2**30
+"""Most bytes of an image's file: the most pixels that are read take 0.6 GB, as three colours in float32."""
 _MAX_AHEAD_BYTES = 8 * 2**30
 """Most bytes to read ahead: an ImageNet-C cell has 1 GiB, ILSVRC's validation set 6.3; its training set would evict
 itself from memory."""
@@ -70,10 +72,15 @@ class ImageReader:
         Raises:
             SourceError: the file is gone, unreadable, or has changed since it was listed; or the sha256 is another.
         """
+        if image.size_bytes > MAX_FILE_BYTES:
+            raise SourceError(
+                f"{image.path} ({image.name}) has {image.size_bytes:,} bytes; expected an image of at most "
+                f"{MAX_FILE_BYTES:,}: remove it"
+            )
         try:
             if image.path != self._path:
                 self._close()
-                self._descriptor = os.open(image.path, os.O_RDONLY)
+                self._descriptor = os.open(image.path, os.O_RDONLY | os.O_NONBLOCK)
                 self._path = image.path
             # Reading one byte more than a whole file should have shows whether it has grown.
             whole = image.offset is None

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tta_pipeline.errors import ClassMapError, SourceError, StreamError
-from tta_pipeline.files import published_folder
+from tta_pipeline.files import published_folder, read_file
 from tta_pipeline.partitions import Cell
 from tta_pipeline.remote_files import (
     FileFacts,
@@ -29,6 +29,7 @@ REMOTE_FILE = "remote.json"
 """Says in the folder of a cell where its shards are; the folder then has none."""
 _MANIFEST = "manifest.json"
 _SHARD_ENDING = ".tar"
+_MOST_BYTES = 2**26
 
 
 class RemoteShard(Section):
@@ -154,7 +155,11 @@ def remote_cell(folder: Path) -> RemoteCell | None:
     if not path.is_file():
         return None
     try:
-        return RemoteCell.model_validate_json(path.read_bytes())
+        return RemoteCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read ({error.strerror}); expected addresses of shards: materialize tar_shards again"
+        ) from error
     except ValueError:
         raise SourceError(f"{path} is damaged; expected addresses of shards: materialize tar_shards again") from None
 

@@ -35,7 +35,7 @@ import numpy.typing as npt
 from xxhash import xxh3_64_digest
 
 from tta_pipeline.errors import StreamError
-from tta_pipeline.files import fsync_path, own_folder
+from tta_pipeline.files import fsync_path, open_file, own_folder
 from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
@@ -133,7 +133,7 @@ class DecodedCells:
 def _is_left_behind(path: Path) -> bool:
     """Tell whether nobody writes the file *path* any more: who does holds its lock."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
@@ -178,11 +178,11 @@ class _Kind(NamedTuple):
     def checksums_in(self, path: Path) -> Digests | None:
         """Return the checksums of the samples in the file *path*, or None if it is not a whole file of this kind."""
         try:
-            if not path.is_file() or path.stat().st_size != self.file_bytes:
-                return None
-            with path.open("rb") as file:
+            with open_file(path) as file:
+                if os.fstat(file.fileno()).st_size != self.file_bytes:
+                    return None
                 file.seek(self.pixel_bytes)
-                trailer = file.read()
+                trailer = file.read(self.file_bytes - self.pixel_bytes)
         except OSError:
             return None
         body, digest = trailer[:-_HASH_BYTES], trailer[-_HASH_BYTES:]

@@ -11,10 +11,11 @@ import torch
 from torch.utils.data import Dataset
 
 from tta_pipeline.errors import SourceError, StreamError
+from tta_pipeline.files import read_file
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.naming import member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.sources.listing import ImageReader, Listing, SourceImage
+from tta_pipeline.sources.listing import MAX_FILE_BYTES, ImageReader, Listing, SourceImage
 from tta_pipeline.streaming.batch_loader import BatchLoader, collated, decoded, required
 from tta_pipeline.streaming.reader import Batch
 
@@ -88,7 +89,7 @@ class _Images(Dataset[torch.Tensor | str]):
     def __getitem__(self, position: int) -> torch.Tensor | str:
         path = self._paths[position]
         try:
-            data = Path(path).read_bytes()
+            data = read_file(Path(path), limit_bytes=MAX_FILE_BYTES)
         except OSError as error:
             return f"{path} cannot be read ({error.strerror}); expected an image of the source"
         return decoded(data, image_size=self._image_size, place=path)

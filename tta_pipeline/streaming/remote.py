@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
 from tta_pipeline.errors import ManifestError, StreamError
-from tta_pipeline.remote_files import REMOTE_SCHEMES, checked_url, read_range, scheme_of, waited_for
+from tta_pipeline.files import open_file, read_file
+from tta_pipeline.remote_files import MOST_WHOLE_BYTES, REMOTE_SCHEMES, checked_url, read_range, scheme_of, waited_for
 from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_record
 
 SCHEMES = (*REMOTE_SCHEMES, "file")
@@ -40,9 +41,11 @@ class LocalFolder:
 
     def _read(self, name: str, start: int, end: int | None) -> bytes:
         try:
-            with (self.path / name).open("rb", buffering=0) as file:
+            if end is None:
+                return read_file(self.path / name, limit_bytes=MOST_WHOLE_BYTES)[start:]
+            with open_file(self.path / name) as file:
                 file.seek(start)
-                data = file.read() if end is None else file.read(end - start)
+                data = file.read(end - start)
         except OSError as error:
             raise StreamError(
                 f"{self.path / name} cannot be read ({error.strerror}); expected a file of the shard set: verify it"

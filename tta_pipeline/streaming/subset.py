@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.files import read_file
+from tta_pipeline.labels.label_files import MOST_LISTED_BYTES
 from tta_pipeline.names import repeated
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
@@ -64,7 +66,7 @@ def subset_sha256(index: SampleIndex, positions: Indices) -> str:
 
 def _names(path: Path) -> tuple[str, ...]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, limit_bytes=MOST_LISTED_BYTES).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
     names = tuple(line.strip() for line in lines if line.strip())

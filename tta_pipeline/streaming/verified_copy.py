@@ -18,7 +18,7 @@ from tta_pipeline.files import published_folder
 from tta_pipeline.progress import Progress, Reporter
 from tta_pipeline.remote_files import waited_for
 from tta_pipeline.shards.belonging import Belonging, cell_at
-from tta_pipeline.shards.checksums import CHECKSUMS_FILE, decoded_checksums
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksums_bytes, decoded_checksums
 from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
 from tta_pipeline.shards.replacing import require_replaceable
@@ -112,7 +112,7 @@ async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     try:
-        return await origin.read(CHECKSUMS_FILE)
+        return await origin.read(CHECKSUMS_FILE, 0, checksums_bytes(manifest.num_samples))
     except StreamError:
         return b""
 

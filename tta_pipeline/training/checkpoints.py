@@ -6,7 +6,6 @@ A file is named after its training and the number of steps done, `<64 hex digits
     ...        what torch.save writes; it is loaded without running code
 """
 
-import hashlib
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from tta_pipeline.files import own_folder, read_file, write_atomically
+from tta_pipeline.files import own_folder, read_sealed, sealed, write_atomically
 
 _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
 _HEAD_BYTES = 64
@@ -40,10 +39,9 @@ class Checkpoints:
         """Write *state* after *steps* steps atomically, and remove all but the last two."""
         buffer = io.BytesIO()
         torch.save(state, buffer)
-        data = buffer.getvalue()
         own_folder(self.folder)
         path = self.folder / f"{self.fingerprint}-{steps}.checkpoint"
-        write_atomically(path, _digest(path, data) + data)
+        write_atomically(path, sealed(buffer.getvalue(), path.name))
         kept = self._own()[-NUM_KEPT:]
         for other in self.folder.glob("*.checkpoint"):
             if _NAME.fullmatch(other.name) and other not in kept:
@@ -57,12 +55,12 @@ class Checkpoints:
         """
         for path in reversed(self._own()):
             try:
-                data = read_file(path, limit_bytes=_MOST_BYTES)
+                data = read_sealed(path, path.name, limit_bytes=_MOST_BYTES)
             except OSError as error:
                 tell(f"{path} cannot be read ({error.strerror}); the training goes on from an earlier checkpoint")
                 continue
-            if data[:_HEAD_BYTES] == _digest(path, data[_HEAD_BYTES:]):
-                state: State = torch.load(io.BytesIO(data[_HEAD_BYTES:]), map_location="cpu", weights_only=True)
+            if data is not None:
+                state: State = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
                 return state
             tell(f"{path} is damaged: its bytes do not match its hash; the training goes on from an earlier checkpoint")
         return None
@@ -81,7 +79,3 @@ class Checkpoints:
             name = _NAME.fullmatch(path.name)
             if name and name[1] == self.fingerprint:
                 yield int(name[2]), path
-
-
-def _digest(path: Path, data: bytes) -> bytes:
-    return hashlib.sha256(path.name.encode() + data).hexdigest().encode()

@@ -6,8 +6,10 @@ from types import TracebackType
 from typing import Self
 
 from tta_pipeline.errors import StreamError
+from tta_pipeline.files import read_file
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.streaming.loose_files import LooseFiles
 
 
@@ -38,7 +40,7 @@ class ListedFiles:
         """
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             try:
-                data = Path(self._paths[index]).read_bytes()
+                data = read_file(Path(self._paths[index]), limit_bytes=MAX_FILE_BYTES)
             except OSError as error:
                 raise self.unreadable(index, f"a read error ({error.strerror})") from error
             if (found := self._check.digest(data)) != expected:

@@ -30,6 +30,7 @@ _BATCH_SIZE = 256
 _ARRAY_TYPES = ("npy", "pth")
 """Types of images in shards that are no image files."""
 _MAX_SAID_BYTES = 2**20 + 1
+_LABELS_AT_ONCE = 2**16
 
 
 class HuggingFaceSource(ImagesSection):
@@ -460,7 +461,9 @@ def _labels(path: Path, column: str) -> set[int | str]:
 
     with _reading(path), ParquetFile(path) as file:
         _require_columns(path, (column,), file.schema_arrow.names)
-        return {label for label in file.read([column])[column].unique().to_pylist() if isinstance(label, int | str)}
+        batches = file.iter_batches(batch_size=_LABELS_AT_ONCE, columns=[column])
+        found = (label for batch in batches for label in batch[column].unique().to_pylist())
+        return {label for label in found if isinstance(label, int | str)}
 
 
 def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tta_pipeline.errors import SourceError
+from tta_pipeline.files import read_file
 from tta_pipeline.partitions import Cell
 from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY
 from tta_pipeline.sources.class_folders import WRAPPERS
@@ -153,7 +154,7 @@ def size_of(path: Path | None) -> tuple[int, int] | None:
     if path is None:
         return None
     try:
-        header = read_image_header(path.read_bytes())
+        header = read_image_header(read_file(path, limit_bytes=_MAX_IMAGE_BYTES))
     except (OSError, ValueError) as error:
         raise SourceError(f"{path}: {error}; expected an intact image: restore it") from error
     return header.height, header.width

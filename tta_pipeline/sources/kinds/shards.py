@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ValidationError, model_validator
 
+from tta_pipeline.files import read_file
 from tta_pipeline.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline.shard_places import ShardsPlace, is_root_of_cells, url_for
 from tta_pipeline.shifts.shift_set import ShiftSet
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _MAX_SHARD_MEMBERS = 20_000
+_MOST_BYTES = 2**26
 
 
 class ShardsSource(SourceSection):
@@ -174,7 +176,8 @@ def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | Non
     stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
     num_classes = len(classes_in_label_order((found for found in stated if found), where=None))
     try:
-        return len(_Manifest.model_validate_json((folder / "manifest.json").read_bytes()).classes), seen.image_size, []
+        manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))
+        return len(manifest.classes), seen.image_size, []
     except (OSError, ValidationError):
         return (
             num_classes,

@@ -74,7 +74,7 @@ class TorchvisionSource(ImagesSection):
             for name, value in self.arguments.items()
         }
         root = filled.get("root")
-        return filled | ({"root": str(Path(root).expanduser())} if isinstance(root, str) else {})
+        return filled | ({"root": str(_expanded(root))} if isinstance(root, str) else {})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class DatasetImages:
         decisive = [self.dataset, _own_code_sha256(self.dataset), cell.key, dict(arguments), self.classes()]
         digest = hashlib.sha256(json.dumps([*decisive, self.are_numbers], sort_keys=True).encode())
         for _, value in sorted(arguments.items()):
-            for facts in _files_at(Path(value).expanduser()) if isinstance(value, str) else ():
+            for facts in _files_at(_expanded(value)) if isinstance(value, str) else ():
                 digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
@@ -215,6 +215,11 @@ def _own_code_sha256(dataset: str) -> str | None:
         return source_sha256(dataset)
     except ValueError as error:
         raise SourceError(f"source.dataset {dataset}: {error}") from None
+
+
+def _expanded(path: str) -> Path:
+    """Return *path* with the home of its user, if this machine knows that user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path raises an error for a user that it does not know
 
 
 def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:

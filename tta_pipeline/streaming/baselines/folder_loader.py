@@ -6,7 +6,9 @@ from typing import Any
 
 from torchvision.datasets import ImageFolder
 
+from tta_pipeline.files import read_file
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.streaming.baselines.baseline import Baseline, decode_image, stored_files, tensor_transform
 from tta_pipeline.streaming.reader import Batch
 
@@ -35,4 +37,4 @@ class FolderLoader(Baseline):
 
 
 def _load(path: str) -> Any:
-    return decode_image(Path(path).read_bytes())
+    return decode_image(read_file(Path(path), limit_bytes=MAX_FILE_BYTES))

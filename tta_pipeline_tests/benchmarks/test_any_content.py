@@ -1,0 +1,192 @@
+"""Whatever stands in one benchmark file, the others are read, and what is wrong with it is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tta_pipeline.benchmarks.loading import NOBODY_EXPECTED, load_all, load_benchmarks
+from tta_pipeline.definitions import build_definitions
+from tta_pipeline.locations import Locations
+from tta_pipeline.mistakes import shortened
+from tta_pipeline_tests.conftest import SMALL, Project
+
+HUGE = "0x" + "f" * 5_000
+"""A number that YAML can write and Python cannot print."""
+HOSTILE: tuple[Any, ...] = (
+    None, True, -1, 1.5, float("nan"), float("inf"), 2**63, 10**99, "", " ", "a" * 300, "é" * 200, "a\nb", "../x",
+    "~nobody/x", "pipe:x", "http://[", "https://x/{0..99999999999}.tar", "s3://", "/dev/zero", "[", "(", "%s", "{",
+    "{000..9999999999}", "\u2028", "\U0001f600", "\x7f", "__main__:x", "a.b:c", "2001-01-01", "NUL", [], {}, [[]],
+    [None], ["a", "a"], {"x": None}, {"a" * 300: {}}, {"": 1}, {"base": 1}, {"protocols": [None]}, {"kind": {}},
+)  # fmt: skip
+SEVERAL = {
+    "sets": {
+        "imagenet_c": {"source": {"kind": "folder", "root": "x"}, "severities": [5]},
+        "dusk": {"source": {"kind": "folder", "root": "x"}, "own": {"names": ["evening"], "severities": [1]}},
+    },
+    "matrix": [{"models": ["cnn"], "methods": [{"eata": {"lr": 0.1}, "name": "fast"}], "protocols": ["continual"]}],
+    "tuning": {"tent": {"grid": {"lr": [0.1]}, "severities": [3], "subset": {"first": 3}}},
+    "transforms": {"tiny": {"resize": 16}},
+    "image_size": 32,
+    "models": {"cnn": {"kind": "torchvision", "architecture": "resnet18", "classes": "imagenet"}},
+    "experiments": {"tent": {"model": "cnn", "method": "tent", "seeds": [0, 1], "subset": {"first": 3}}},
+    "shards": {"samples_per_shard": 60},
+    "title": "several",
+}
+
+
+def in_any_place(content: Any) -> list[tuple[Any, ...]]:
+    """Return the way to each value of *content*."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [(), *((name, *way) for name, part in inner for way in in_any_place(part))]
+
+
+def with_value(content: Any, way: tuple[Any, ...], value: Any) -> Any:
+    """Return *content* with *value* at the end of *way*."""
+    if not way:
+        return value
+    inner = with_value(content[way[0]], way[1:], value)
+    if isinstance(content, dict):
+        return {**content, way[0]: inner}
+    return [inner if position == way[0] else part for position, part in enumerate(content)]
+
+
+DOCUMENTS = (yaml.safe_load(SMALL), SEVERAL)
+PLACES = [(document, way) for document in DOCUMENTS for way in in_any_place(document)]
+
+
+@pytest.mark.parametrize("field", ["image_size: 32", "corruptions: [gaussian_noise, contrast]", "epochs: 4"])
+def test_a_number_that_cannot_be_printed_is_named(tmp_path: Path, field: str):
+    """It was a ValueError in every verb, and no code location."""
+    (tmp_path / "bad.yaml").write_text(SMALL.replace(field, f"{field.partition(':')[0]}: {HUGE}"))
+    (tmp_path / "good.yaml").write_text(SMALL)
+
+    loaded = load_benchmarks(tmp_path)
+
+    assert ["good"] == list(loaded.benchmarks)
+    assert "a number of 5,002 characters" in loaded.faults[0].sentence
+
+
+@pytest.mark.parametrize("value", [16**5_000, [16**5_000], {"a": 16**5_000}], ids=["number", "list", "mapping"])
+def test_any_value_can_be_named(value: object):
+    """Numbers come from JSON and from code too, where nothing has counted their digits."""
+    assert len(shortened(value)) <= 80
+
+
+@pytest.mark.parametrize("place", ["pipe:curl x", "ftp://x/y", "~nobody_here/x"])
+@pytest.mark.parametrize("kind", ["folder", "shards", "npy"])
+def test_what_is_no_path_is_refused_when_the_file_is_read(tmp_path: Path, kind: str, place: str):
+    """Not when its images are: `experiments` would list what nobody can shard, and the home of no user is an error."""
+    source = f'source: {{kind: {kind}, root: "{place}"}}'
+    shards = "" if kind == "shards" else "shards: {samples_per_shard: 60}"
+    model = "{kind: torchvision, architecture: resnet18}"
+    text = f"title: x\n{source}\n{shards}\nimage_size: 32\nmodels: {{a: {model}}}\nexperiments: {{}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "good.yaml").write_text(text.replace(place, "~/x"))
+
+    loaded = load_benchmarks(tmp_path)
+
+    assert ["good"] == list(loaded.benchmarks)
+    assert place.partition(":")[0] in loaded.faults[0].sentence
+
+
+def test_a_folder_of_results_that_cannot_be_looked_at_is_of_its_benchmark(tmp_path: Path):
+    """The others are there; this one might count twice."""
+    locations = Locations(root=tmp_path)
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "mine.yaml").write_text(SMALL)
+    folder = locations.results("mine") / "imagenet_c"
+    folder.parent.mkdir(parents=True)
+    folder.symlink_to("a" * 300)
+
+    loaded = load_all(locations)
+
+    assert ["digits_c"] == list(loaded.benchmarks)
+    assert str(folder) in loaded.faults[0].sentence
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.sampled_from(PLACES), value=st.sampled_from((*HOSTILE, *([each, each] for each in HOSTILE))))
+def test_any_value_in_any_place_leaves_the_others(tmp_path: Path, place: tuple[Any, tuple[Any, ...]], value: Any):
+    """What is not valid is a fault of that file, and not of its reader."""
+    document, way = place
+    content = with_value(document, way, value)
+    locations = Locations(root=tmp_path)
+    locations.benchmark_files.mkdir(exist_ok=True)
+    (locations.benchmark_files / "bad.yaml").write_text(yaml.safe_dump(content, allow_unicode=True))
+
+    loaded = load_all(locations)
+
+    assert "digits_c" in loaded.benchmarks
+    assert all(fault.sentence.encode() and NOBODY_EXPECTED not in fault.sentence for fault in loaded.faults)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_bytes_leave_the_others(tmp_path: Path, data: st.DataObject):
+    """Bytes are changed, put in and taken out anywhere in a file that was right."""
+    content = bytearray(SMALL.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(content)))
+        content[start : start + data.draw(st.integers(0, 3))] = data.draw(
+            st.one_of(
+                st.binary(max_size=4), st.sampled_from([b"*a", b"&a ", b"<<: ", b"\t", b"{", b"[", b"!!x ", b"?"])
+            )
+        )
+    (tmp_path / "bad.yaml").write_bytes(content)
+    (tmp_path / "good.yaml").write_text(SMALL)
+
+    assert "good" in load_benchmarks(tmp_path).benchmarks
+
+
+def test_what_nobody_thought_of_is_a_fault_of_its_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A method of the user's own whose settings raise what nobody expects of settings; all else is read."""
+    (tmp_path / "odd_method.py").write_text(ODD)
+    monkeypatch.syspath_prepend(tmp_path)
+    odd = "  odd: {model: cnn, method: 'odd_method:METHOD', hyperparameters: {x: 0}}\n"
+    (tmp_path / "mine.yaml").write_text(SMALL + odd)
+
+    loaded = load_benchmarks(tmp_path)
+
+    assert ["source", "norm", "tent"] == list(loaded.benchmarks["mine"].experiments)
+    assert ["odd"] == [fault.experiment for fault in loaded.faults]
+    assert "ZeroDivisionError" in loaded.faults[0].sentence
+    assert str(tmp_path / "mine.yaml") in loaded.faults[0].sentence
+
+
+ODD = """
+from pydantic import field_validator
+from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
+
+class Odd(Hyperparameters):
+    x: int = 1
+
+    @field_validator("x")
+    @classmethod
+    def _divides(cls, x):
+        1 / x
+        return x
+
+METHOD = MethodEntry(implementation="odd_method:Odd", summary="", presets={"imagenet": Odd()})
+"""
+
+
+def test_no_verb_falls_over_a_number_that_cannot_be_printed(project: Project):
+    """Where one file is bad, `experiments`, `doctor` and the code location go on with the others."""
+    folder = project.locations.benchmark_files
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bad.yaml").write_text(SMALL.replace("image_size: 32", f"image_size: {HUGE}"))
+    project.add_benchmark("small", SMALL)
+
+    verbs = {
+        verb: project.run("tta-pipeline", *verb.split())
+        for verb in ("experiments small", "why small source fog|3", "doctor --json")
+    }
+
+    assert "" == verbs["experiments small"].stderr
+    assert "Traceback" not in "".join(done.stderr for done in verbs.values())
+    assert "a number of 5,002 characters" in verbs["doctor --json"].stdout
+    assert build_definitions(project.locations).resolve_asset_graph()
