@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,7 +61,7 @@ def advice(error: Exception) -> str:
     return _ADVICE.get(code or 0, "check this place, its permissions and its free space")
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """Return *path* opened for reading, if it is a regular file or a link to one; this never waits.
 
     Opening a pipe the ordinary way waits for a writer, which may never come.

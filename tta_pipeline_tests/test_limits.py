@@ -22,7 +22,7 @@ from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.files import read_file, read_proven, read_sealed, sealed, write_atomically
 from tta_pipeline.labels.class_map import MOST_BYTES, pinned_class_map
 from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, SampleIndex, ShardSet
 from tta_pipeline.shards.parquet_files import read_table
 from tta_pipeline.sources.listing import SourceImage
 
@@ -42,6 +42,7 @@ ALLOWED = {
     ("streaming/baselines/tar_loader.py", "tarfile.open"): "shards that were verified",
     ("publishing/published_cell.py", "tarfile.open"): "shards that were verified",
     ("sources/shard_files.py", "gzip.open"): "unpacked to the disk in pieces",
+    ("labels/label_files.py", "loadmat"): "bytes that were read with a limit",
     ("doctor/project.py", "yaml.safe_load"): "text that was read with a limit",
     ("processes.py", "pickle.load"): "what our own processes say to each other",
     ("streaming/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
@@ -271,6 +272,20 @@ def test_an_index_that_unpacks_to_more_than_its_manifest_says_is_named(shard_set
     (shard_set.folder / MANIFEST_FILE).write_text(json.dumps(content))
 
     with pytest.raises(ManifestError, match=r"samples.parquet is damaged \(it has 2,000,000 rows; expected 20\)"):
+        ShardSet.open(shard_set.folder)
+
+
+def test_an_index_with_an_image_of_a_terabyte_is_named(shard_set: ShardSet):
+    """Whoever read it would ask for that much memory."""
+    table = shard_set.index.table
+    sizes = pa.array([2**40, *shard_set.index.sizes[1:].tolist()], pa.int64())
+    index = SampleIndex(table=table.set_column(table.schema.get_field_index("size_bytes"), "size_bytes", sizes))
+    (shard_set.folder / SAMPLES_FILE).write_bytes(index.encoded())
+    content = json.loads((shard_set.folder / MANIFEST_FILE).read_bytes())
+    content["samples_sha256"] = hashlib.sha256(index.encoded()).hexdigest()
+    (shard_set.folder / MANIFEST_FILE).write_text(json.dumps(content))
+
+    with pytest.raises(ManifestError, match="images of at most 1,073,741,824 bytes"):
         ShardSet.open(shard_set.folder)
 
 

@@ -221,7 +221,8 @@ def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
     _refuse_archive(path)
     data = _bytes(path, MOST_BYTES)
     try:
-        content = loadmat(io.BytesIO(data), squeeze_me=True, variable_names=["synsets"], appendmat=False)
+        stream: Any = io.BytesIO(data)  # not in the types of the reader, which takes one
+        content = loadmat(stream, squeeze_me=True, variable_names=["synsets"], appendmat=False)
         synsets = content["synsets"].reshape(-1)
         rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
         return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]

@@ -34,6 +34,7 @@ from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
 from tta_pipeline.shards.parquet_files import read_table
+from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
 from tta_pipeline.sources.shard_files import chosen_names
 
@@ -439,19 +440,20 @@ def _require_file(path: Path) -> None:
 
 
 def _require_consistent(path: Path, manifest: Manifest, index: SampleIndex) -> None:
-    """Refuse an index and classes that do not match the counts and hashes of the manifest."""
+    """Refuse an index and classes that do not match the manifest, and sizes that no image has."""
     num_shards, num_classes = len(manifest.shards), len(manifest.classes)
     is_consistent = (
         len(index) == manifest.num_samples
         and ClassMap(classes=manifest.classes).sha256 == manifest.class_map_sha256
         and ((index.shards >= 0) & (index.shards < num_shards)).all()
         and ((index.labels >= 0) & (index.labels < num_classes)).all()
+        and ((index.sizes >= 0) & (index.sizes <= MAX_FILE_BYTES)).all()
     )
     if not is_consistent:
         raise ManifestError(
             f"{path} has {len(index)} samples; the manifest counts {manifest.num_samples}, of {num_classes} classes in "
-            f"{num_shards} shards; expected only these labels and shards, and classes that hash to "
-            f"{manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
+            f"{num_shards} shards; expected only these labels and shards, images of at most {MAX_FILE_BYTES:,} bytes, "
+            f"and classes that hash to {manifest.class_map_sha256}: materialize the shard_manifest of this cell again"
         )
 
 
