@@ -15,10 +15,9 @@ from tta_pipeline.errors import ClassMapError
 from tta_pipeline.files import read_file
 from tta_pipeline.labels.class_map import MOST_BYTES
 from tta_pipeline.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.limits import MOST_LISTED_BYTES
 from tta_pipeline.names import repeated
 
-MOST_LISTED_BYTES = 2**28
-"""Most bytes of a list of samples; one of ILSVRC's training set, with classes, takes 60 MB."""
 VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
 """File name of each validation image, by its line in the ground truth."""
 

@@ -14,6 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, RecordError, ReportError, StreamError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.files import published_folder, read_file
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.locations import Locations
 from tta_pipeline.metrics.database import open_metrics
 from tta_pipeline.pages.cell_pages import write_cells
@@ -39,7 +40,6 @@ from tta_pipeline.reports.tables import GENERATED_NOTE, Table, as_html, as_markd
 from tta_pipeline.reports.time_figures import loader_comparison_bars, stage_bars, throughput_lines
 from tta_pipeline.reports.training_figures import learning_curves
 from tta_pipeline.significance.standing import pairs
-from tta_pipeline.sources.listing import MAX_FILE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

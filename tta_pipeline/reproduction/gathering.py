@@ -11,7 +11,7 @@ from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.errors import RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.files import read_file
-from tta_pipeline.labels.label_files import MOST_LISTED_BYTES
+from tta_pipeline.limits import MOST_LISTED_BYTES
 from tta_pipeline.partitions import CLEAN, WHOLE
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.files import Record

@@ -28,13 +28,13 @@ from pydantic import Field, JsonValue, ValidationError
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.files import hash_file, read_file, read_proven, write_atomically
 from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.names import some
 from tta_pipeline.partitions import Cell
 from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
 from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
 from tta_pipeline.sources.shard_files import chosen_names
 

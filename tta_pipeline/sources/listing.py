@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from tta_pipeline.errors import SourceError
 from tta_pipeline.garbage import uncollected
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.partitions import Cell
 
-MAX_FILE_BYTES = 2**30
-"""Most bytes of an image's file: the most pixels that are read take 0.6 GB, as three colours in float32."""
 _MAX_AHEAD_BYTES = 8 * 2**30
 """Most bytes to read ahead: an ImageNet-C cell has 1 GiB, ILSVRC's validation set 6.3; its training set would evict
 itself from memory."""

@@ -12,10 +12,11 @@ from torch.utils.data import Dataset
 
 from tta_pipeline.errors import SourceError, StreamError
 from tta_pipeline.files import read_file
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.naming import member_name, sample_key
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.sources.listing import MAX_FILE_BYTES, ImageReader, Listing, SourceImage
+from tta_pipeline.sources.listing import ImageReader, Listing, SourceImage
 from tta_pipeline.streaming.batch_loader import BatchLoader, collated, decoded, required
 from tta_pipeline.streaming.reader import Batch
 

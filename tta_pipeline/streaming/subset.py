@@ -8,7 +8,7 @@ import numpy as np
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.files import read_file
-from tta_pipeline.labels.label_files import MOST_LISTED_BYTES
+from tta_pipeline.limits import MOST_LISTED_BYTES
 from tta_pipeline.names import repeated
 from tta_pipeline.shards.manifest import SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices

@@ -7,9 +7,9 @@ from typing import Self
 
 from tta_pipeline.errors import StreamError
 from tta_pipeline.files import read_file
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.streaming.loose_files import LooseFiles
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from torchvision.datasets import ImageFolder
 
 from tta_pipeline.files import read_file
+from tta_pipeline.limits import MAX_FILE_BYTES
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.sources.listing import MAX_FILE_BYTES
 from tta_pipeline.streaming.baselines.baseline import Baseline, decode_image, stored_files, tensor_transform
 from tta_pipeline.streaming.reader import Batch
 
