@@ -19,7 +19,6 @@ from tta_pipeline.benchmarks.loading import Loaded, load_all
 from tta_pipeline.benchmarks.models import AnyModel
 from tta_pipeline.benchmarks.places import Place, record_name
 from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
-from tta_pipeline.errors import PipelineError
 from tta_pipeline.locations import Locations
 from tta_pipeline.records.evaluation import Evaluation
 from tta_pipeline.records.resolved import resolve_experiment
@@ -93,7 +92,7 @@ def ask(locations: Locations) -> Asked:
         for name in benchmark.experiments:
             try:
                 places += _places(benchmark, name, locations)
-            except (PipelineError, OSError, ValueError):  # not tuned yet, or the list of its subset is not there
+            except Exception:  # noqa: BLE001 - not tuned yet, no list of its subset; a user's own method can raise anything
                 faulty.append(Group(benchmark.file, _part(benchmark), name))
     return Asked(places=tuple(places), readable=_readable(loaded), faulty=tuple(faulty))
 
