@@ -146,12 +146,17 @@ class ExperimentResults:
         raise RecordError(f"found {found} of {place.cell.key} by {self.experiment_name}; expected one: evaluate it")
 
     def _is_asked(self, record: Record, place: Place) -> bool:
+        """Return whether *record* is of what the file asks for, as far as is known: a subset's list can be gone."""
         stream = (place.plan.key, place.plan.seed)
         if stream not in self._asked:
-            asked = asked_of(self.benchmark, self.experiment_name, self.resolved.experiment, self.locations, place.plan)
+            spec = self.resolved.experiment
+            try:
+                asked = list(asked_of(self.benchmark, self.experiment_name, spec, self.locations, place.plan))
+            except OSError:
+                asked = []
             self._asked[stream] = {(each.segment.position, each.cell): what for each, what in asked}
-        found = self._asked[stream][place.segment.position, place.cell]
-        return record.evaluation is not None and found.is_answered_by(record.evaluation)
+        found = self._asked[stream].get((place.segment.position, place.cell))
+        return record.evaluation is not None and (found is None or found.is_answered_by(record.evaluation))
 
     @cached_property
     def _asked(self) -> dict[tuple[PartitionKey, int], dict[tuple[int, Cell], AskedPlace]]:

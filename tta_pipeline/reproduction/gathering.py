@@ -59,14 +59,13 @@ def gathered(results: ExperimentResults) -> Gathered | None:
     places = [place for key in results.keys if key in recorded for place in results.places(key)]
     if not places:
         return None
+    sample_list = _sample_list(results, places[0])
     records = [results.asked_record(place) for place in places]
     rows = [_evaluation(record) for record in records]
     _require_proven(results, rows)
     _require_one(results, rows)
     missing = tuple(key.key for key in results.keys if key not in recorded)
-    return Gathered(
-        result=_result(results, places, records, missing), records=records, sample_list=_sample_list(results, rows)
-    )
+    return Gathered(result=_result(results, places, records, missing), records=records, sample_list=sample_list)
 
 
 def _evaluation(record: Record) -> Evaluation:
@@ -91,12 +90,12 @@ def _require_one(results: ExperimentResults, rows: Sequence[Evaluation]) -> None
             )
 
 
-def _sample_list(results: ExperimentResults, rows: Sequence[Evaluation]) -> bytes | None:
-    """Return the content of the file that lists the samples, which is that of each evaluation."""
-    subset = json.loads(rows[0].config)["subset"]
-    if not (subset and subset["listed"]):
+def _sample_list(results: ExperimentResults, place: Place) -> bytes | None:
+    """Return the content of the file that lists the samples, which must be that of *place*, one of the evaluations."""
+    subset = results.spec.subset
+    if not (subset and subset.listed):
         return None
-    path = Path(subset["listed"]).expanduser()
+    path = subset.listed.expanduser()
     try:
         content = read_file(path, limit_bytes=MOST_LISTED_BYTES)
     except OSError as error:
@@ -104,8 +103,10 @@ def _sample_list(results: ExperimentResults, rows: Sequence[Evaluation]) -> byte
             f"{path} cannot be read ({error.strerror}); expected the list of samples that {results.experiment_name} "
             "was evaluated on: put it back, or nobody can repeat it"
         ) from error
+    newest = results.newest_record(place)
+    parts = newest.evaluation.fingerprint_parts if newest and newest.evaluation else None
     now = {"listed_sha256": sha256(content).hexdigest()}
-    if any(json.loads(row.fingerprint_parts)["settings"]["subset"] != now for row in rows if row.fingerprint_parts):
+    if parts and json.loads(parts)["settings"]["subset"] != now:
         raise RecordError(
             f"{path} is another list than {results.experiment_name} was evaluated on; expected the same: put it back, "
             "or run the experiment again"
