@@ -175,9 +175,9 @@ def _environment(root: Path, s3: str) -> dict[str, str]:
 
 
 def _make_bucket(s3: str) -> None:
-    from s3fs import S3FileSystem
+    import s3fs  # type: ignore[import-untyped]
 
-    S3FileSystem(key=_S3["AWS_ACCESS_KEY_ID"], secret=_S3["AWS_SECRET_ACCESS_KEY"], endpoint_url=s3).mkdir(BUCKET)
+    s3fs.S3FileSystem(key=_S3["AWS_ACCESS_KEY_ID"], secret=_S3["AWS_SECRET_ACCESS_KEY"], endpoint_url=s3).mkdir(BUCKET)
 
 
 def _run(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ folder. `@web` is the address of a server of the folder `../web`, `@root` the fo
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -50,9 +50,9 @@ def step(command: str, status: int | None = 0, name: str = "", **environment: st
     return Step(name=name or " ".join(words)[:60], command=command, status=status, environment=environment)
 
 
-def launch(assets: str, partitions: str = "", **environment: str) -> Step:
+def launch(assets: str, partitions: str = "") -> Step:
     """Return a step that materializes *assets*."""
-    return step(f"dg launch --assets '{assets}' {partitions} {LOG}", name=f"launch {assets}", **environment)
+    return step(f"dg launch --assets '{assets}' {partitions} {LOG}", name=f"launch {assets}")
 
 
 def remeasure(asset: str, op: str, settings: str = "{}", **environment: str) -> Step:
@@ -62,7 +62,7 @@ def remeasure(asset: str, op: str, settings: str = "{}", **environment: str) -> 
         f'"resources": {{"compute": {{"config": {settings}}}}}}}'
     )
     command = f"dg launch --assets '{asset}' --partition 'fog|5' --config-json '{config}'"
-    return step(command, name=f"remeasure {asset} {settings}", **environment)
+    return replace(step(command, name=f"remeasure {asset}"), environment=environment)
 
 
 PROJECT = (
@@ -107,17 +107,14 @@ SHARDS = (
     step(
         "tta-pipeline shard ../sources/tree ../web/shards --samples-per-shard 6 --jobs 2 --resize 36 --center-crop 32"
     ),
-    *(step(f"{ONE} {TWO} {option}") for option in QUIET),
     step("tta-pipeline shard ../sources/deep out/deep --group-depth 3 --num-shards 2"),
     step("tta-pipeline shard ../sources/shifts out/shifts --group-depth 1 --shift-set imagenet_r --num-shards 2", 1),
     step("tta-pipeline shard ../sources/tree out/prefix --group-prefix fog/5 --num-shards 2"),
     step("tta-pipeline shard --config shard_options.yaml"),
-    step(f"{ONE} --num-shards 3 --shard-name images-%06d.tar --suffix jpg"),
-    step(f"{ONE} --samples-per-shard 5 --max-shard-bytes 20480"),
-    *(step(f"{ONE} {TWO} --order {order} --seed 3") for order in ("permuted", "by_class", "source")),
-    step(f"{ONE} {TWO} --order dirichlet --delta 0.5"),
-    *(step(f"{ONE} {TWO} --format {form} --resize 36 --center-crop 32") for form in ("raw", "tensor")),
-    step(f"{ONE} {TWO} --resize 32 --quality 80 --labels --decode-all"),
+    step(f"{ONE} --num-shards 3 --shard-name images-%06d.tar --suffix jpg --order permuted --format raw -q"),
+    step(f"{ONE} --samples-per-shard 5 --max-shard-bytes 20480 --order by_class --seed 3 --quiet"),
+    step(f"{ONE} {TWO} --order source --format tensor --resize 36 --center-crop 32 --json"),
+    step(f"{ONE} {TWO} --order dirichlet --delta 0.5 --resize 32 --quality 80 --labels --decode-all"),
     step("tta-pipeline shard ../sources/damaged out/damaged --group-depth 0 --num-shards 2 --skip-damaged"),
     step(
         "tta-pipeline shard ../sources/other_classes out/foreign --group-depth 0 --num-shards 2 "
@@ -174,9 +171,10 @@ EVALUATIONS = (
         "--mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 --limit 20"
     ),
     step(f"{EVALUATE} --method norm --record tried"),
-    *(step(f"tta-pipeline check-model first cnn --limit 60 --format {form}", None) for form in FORMATS),
-    step("tta-pipeline check-model first cnn --limit 60 --seed 1 --device cpu -q", None),
-    step("tta-pipeline check-model first cnn --limit 60 --quiet", None),
+    *(
+        step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}", None)
+        for form, option in zip(FORMATS, ("", "-q", "--quiet", "--seed 1", "--device cpu"), strict=True)
+    ),
     *(step(f"tta-pipeline why first tent 'fog|5' {options}") for options in ("", "--all", "--json", "--device cpu")),
     step("tta-pipeline why own submitted 'fog|5'", 1),
     remeasure("first/evaluation/norm", "first__evaluation__norm", TTA_RESULTS_URL=f"s3://{BUCKET}"),
@@ -194,7 +192,6 @@ RESULTS = (
     step("tta-pipeline metrics --compare @run1 @run2"),
     step("tta-pipeline metrics --versus tent norm"),
     step("tta-pipeline metrics --sql 'FROM corruption_errors ORDER BY ALL' --limit 5"),
-    *(step(f"tta-pipeline metrics --format {form}") for form in FORMATS),
     *(step(f"tta-pipeline metrics --format {form} --output out/leaderboard.{form}") for form in (*FORMATS, "parquet")),
     step("tta-pipeline metrics --sql \"FROM mce_against('source')\""),
     step("tta-pipeline metrics --sql 'FROM progress_by(20) ORDER BY ALL' --format csv"),
