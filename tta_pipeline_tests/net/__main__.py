@@ -1,5 +1,6 @@
 """`python -m tta_pipeline_tests.net record OUT` and `python -m tta_pipeline_tests.net compare A B`."""
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> None:
 @click.option("--work", type=click.Path(path_type=Path), help="New folder for the tour, which is kept.")
 def record_tour(out: Path, work: Path | None) -> None:
     """Run the tour, and write a file for each step into OUT, a new folder."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the servers and the daemon end with it
     begun, unexpected = time.monotonic(), 0
     with TemporaryDirectory(prefix="tta-net-", ignore_cleanup_errors=True) as folder:
         for finished in record(out, work.absolute() if work else Path(folder) / "root"):

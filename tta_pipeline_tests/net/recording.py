@@ -17,11 +17,12 @@ from tta_pipeline_tests.net.contents import database, made, seen
 from tta_pipeline_tests.net.normal import Normal
 from tta_pipeline_tests.net.tour import BUCKET, STEPS, Step, help_steps
 from tta_pipeline_tests.net.world import complete_project, make_sources, md5
-from tta_pipeline_tests.streaming.servers import s3_server, web_server
+from tta_pipeline_tests.streaming.servers import running, web_server
 
 _BIN = Path(sys.executable).parent
 _PROBES = Path(__file__).with_name("probes")
 _LIMIT_S = 900
+_SERVER_STARTS_S = 60.0
 _S3 = {"AWS_ACCESS_KEY_ID": "net", "AWS_SECRET_ACCESS_KEY": "net", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -50,7 +51,7 @@ def record(out: Path, root: Path, steps: Sequence[Step] = STEPS) -> Iterator[Fin
     make_sources(root)
     with ExitStack() as stack:
         web = stack.enter_context(web_server(root / "web"))
-        s3 = stack.enter_context(s3_server())
+        s3 = stack.enter_context(_s3_server(root / "tmp" / "s3.log"))
         tour = _Tour(
             root=root,
             out=out,
@@ -120,7 +121,7 @@ class _Tour:
 
     def probe(self, name: str) -> dict[str, Any]:
         """Return what the program *name* says of the code under test."""
-        done = _run([sys.executable, str(_PROBES / f"{name}.py")], self.cwd, self.environment)
+        done = _run([sys.executable, "-W", "ignore", str(_PROBES / f"{name}.py")], self.cwd, self.environment)
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr}")
         found: dict[str, Any] = json.loads(done.stdout)
@@ -172,6 +173,18 @@ def _environment(root: Path, s3: str) -> dict[str, str]:
     }
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TTA_", "DAGSTER_"))}
     return inherited | own | _S3
+
+
+@contextmanager
+def _s3_server(log: Path) -> Iterator[str]:
+    """Run a server that speaks S3, and yield its address; what it says goes to *log*: a pipe would fill and stop it."""
+    with log.open("wb") as said, running([_BIN / "moto_server", "-H", "127.0.0.1", "-p", "0"], stderr=said.fileno()):
+        limit = time.monotonic() + _SERVER_STARTS_S
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
+            if time.monotonic() > limit:
+                raise RuntimeError(f"the server did not say where it is: {log.read_text()}")
+            time.sleep(0.1)
+        yield found[0]
 
 
 def _make_bucket(s3: str) -> None:

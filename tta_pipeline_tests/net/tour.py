@@ -86,7 +86,6 @@ OWN = (
     launch("group:own", "--partition-range 'gaussian_noise|3...fog|5'"),
     launch("group:own_methods or group:own_protocols", "--partition-range 'fog|5...fog|5'"),
     launch("group:own_streams or group:own_protocols_streams", "--partition 5"),
-    launch("own/evaluation/norm_gradual or own/evaluation/norm_slow", "--partition all"),
     step(
         "dg launch --assets 'first/loader_benchmark,own/loader_benchmark' --partition 'fog|5' "
         f"""--config-json '{{"ops": {{"first__loader_benchmark": {_QUICK}, "own__loader_benchmark": {_QUICK}}}}}'""",
@@ -108,7 +107,8 @@ SHARDS = (
         "tta-pipeline shard ../sources/tree ../web/shards --samples-per-shard 6 --jobs 2 --resize 36 --center-crop 32"
     ),
     step("tta-pipeline shard ../sources/deep out/deep --group-depth 3 --num-shards 2"),
-    step("tta-pipeline shard ../sources/shifts out/shifts --group-depth 1 --shift-set imagenet_r --num-shards 2", 1),
+    step("tta-pipeline shard ../sources/shifts out/shifts --group-depth 1 --shift-set styles --num-shards 2"),
+    step("tta-pipeline shard ../sources/shifts out/refused --group-depth 1 --shift-set imagenet_r --num-shards 2", 1),
     step("tta-pipeline shard ../sources/tree out/prefix --group-prefix fog/5 --num-shards 2"),
     step("tta-pipeline shard --config shard_options.yaml"),
     step(f"{ONE} --num-shards 3 --shard-name images-%06d.tar --suffix jpg --order permuted --format raw -q"),
@@ -163,8 +163,7 @@ EVALUATIONS = (
     step(f"{EVALUATE} --method own_method:SHARPENED --preset imagenet --limit 50 --set temperature=0.5 --quiet"),
     step(
         f"tta-pipeline evaluate {FOG} --model own_networks:tiny_vit --weights none --method tent "
-        "--preset imagenet_vit --limit 20 --json",
-        None,
+        "--preset imagenet_vit --limit 20 --json"
     ),
     step(
         f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights shufflenet.safetensors "
@@ -172,7 +171,7 @@ EVALUATIONS = (
     ),
     step(f"{EVALUATE} --method norm --record tried"),
     *(
-        step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}", None)
+        step(f"tta-pipeline check-model first cnn --limit 60 --format {form} {option}")
         for form, option in zip(FORMATS, ("", "-q", "--quiet", "--seed 1", "--device cpu"), strict=True)
     ),
     *(step(f"tta-pipeline why first tent 'fog|5' {options}") for options in ("", "--all", "--json", "--device cpu")),
