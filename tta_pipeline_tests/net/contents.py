@@ -83,7 +83,7 @@ def _content(path: Path, normal: Normal) -> Any:
     if path.suffix in _READ and "/vendor/" not in name:
         lines = normal.said(path.read_text(errors="replace"))
         if path.suffix in (".html", ".js", ".svg"):
-            lines = [re.sub(r"\d+([.,]\d+)*(e-?\d+)?", "<n>", line) for line in lines]
+            lines = [re.sub(r"\b[0-9a-f]{12,}\b|\d+([.,]\d+)*(e-?\d+)?", "<n>", line) for line in lines]
         text = "\n".join(lines)
         return lines if len(lines) < _MOST_LINES and len(text) < 100_000 else f"text {_sha256(text.encode())}"
     return "made"

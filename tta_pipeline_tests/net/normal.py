@@ -7,7 +7,7 @@ from typing import Any
 
 _VOLATILE = re.compile(
     r"""
-    .*_s | .*_s_(min|max) | cpu_s_.* | .*_per_s.* | .*per\ s | .*_ms | ms_per_image | hours | seconds | expected | left
+    .*_s | .*_s_(min|max) | cpu_s_.* | .*_per_s.* | .*per\ s | .*_ms | ms_per_image | hours.* | seconds | expected | left
     | .*_?speed_ratio | share | (data_wait|starved|lost|host_to_device)_share | num_earlier_alike
     | peak_.* | .*_memory_mib | load_average | conditions | utility.* | .*_num_late
     | .*_at | date | created | modified | mtime.* | ctime_ns | run_id | runs? | pid | port | inode | free.*
@@ -28,13 +28,14 @@ _TEXT = (
     (r"\b\d[\d,.]*(e-?\d+)? ?(ms|s|min|h|seconds|minutes|hours)\b", r"<n> s"),
     (r"\b\d[\d,.]* (\w+/s|GiB|MiB|GB free|free)", r"<n> \1"),
     (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"^(code) {2,}.*", r"\1  <...>"),  # of `why --all`: a hash of the text of the code
     (r"(line )\d+", r"\1<line>"),
     (r"\.py:\d+", ".py:<line>"),
     (r"(tmp|tta-reproduce-|tta_pipeline-generated-|\.unpublished-)[\w-]{6,}", r"\1<random>"),
 )
 _PASSING = re.compile(
     r"\d[\d,]* of \d[\d,]* [\w ]+, [\d,]+ \S+/s|epoch \d+ of \d+:|new records$|waits? for|still |\ds left$"
-    r"|it is \d|(?!(\d[\d,]*) of \1 ).*\b\d[\d,]* s left"
+    r"|(?!(\d+) of \1 )\b\d+ of \d+ pieces done|it is \d|(?!(\d[\d,]*) of \1 ).*\b\d[\d,]* s left"
 )
 """Lines that are said every few seconds, so that a slow machine says more of them."""
 _LAST_OF_ALL = re.compile(r"\b(\d[\d,]*) of \1 cells, ")
