@@ -17,6 +17,8 @@ UNREACHED: Mapping[str, str] = {
     "asset digits_c/evaluation/*_forgetting": "as above",
     "asset digits_c/held_out/*": "twelve cells for the next line; `own` has held-out shifts",
     "asset digits_c/tuning/tent": "four trials on twelve cells: minutes; `own/tuning/tent` is materialized",
+    "asset arrays/*source_split": "images on disk are observed, from the web UI or by a sensor: no command does",
+    "asset kinds/*source_split": "as above",
     "asset */loader_benchmark": "measures speed alone; those of `first` and `own` are materialized",
     "behaviour submit --engine slurm": "needs Slurm: the plan alone is made, by --dry-run",
     "behaviour submit --engine ray": "needs Ray: the plan alone is made, by --dry-run",
