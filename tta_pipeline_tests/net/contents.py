@@ -15,15 +15,21 @@ from tta_pipeline_tests.net.normal import Normal, is_volatile
 Seen = dict[Path, tuple[int, int]]
 """Size and time of the last change of each file."""
 _IGNORED = re.compile(r"(^|/)(\.dagster|__pycache__|tmp|home)/|\.lock$|\.duckdb(\.wal)?$|/\.dagster-|\.log$")
-_HASHED = (
-    ".tar", ".parquet", ".safetensors", ".npy", ".npz", ".xxh64", ".txt", ".yaml", ".template", ".JPEG", ".png",
-    ".webp", ".bin",
-)  # fmt: skip
-"""Endings of files whose bytes must stay; images that show speeds are left out below."""
-_WITH_SPEEDS = re.compile(r"figures/|tuning\.png$|leaderboard\.parquet$|evaluations\.parquet$|results\.parquet$")
+_HASHED = (".tar", ".gz", ".parquet", ".safetensors", ".npy", ".npz", ".xxh64", ".JPEG", ".png", ".webp")
+"""Endings of files whose bytes must stay, but for those below."""
+_WITH_SPEEDS = re.compile(
+    r"figures/.*png$|figures/(time|error_against_cost|throughput)|tuning\.png$|(leaderboard|evaluations|results)\.parquet$"
+    r"|verified\.json$"
+)
 _OF_SPEED = ("regressions", "ingested")
 """Tables whose rows depend on speed, or on the bytes of records that hold speeds: only their columns are kept."""
-_READ = (".json", ".csv", ".md", ".tex", ".bib", ".toml", ".html", ".js", ".svg", ".css", ".sbatch")
+_READ = (
+    "", ".json", ".csv", ".md", ".markdown", ".table", ".tex", ".latex", ".bib", ".toml", ".yaml", ".txt", ".html",
+    ".js", ".svg", ".css", ".sbatch",
+)  # fmt: skip
+"""Endings of files whose lines are kept, with placeholders."""
+_NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|\d+([.,]\d+)*(e-?\d+)?")
+"""What pages and drawings are compared without: their numbers are in the tables and the database, too."""
 _LOOSE = (".JPEG", ".jpg", ".png")
 _MOST_LINES = 400
 
@@ -38,6 +44,10 @@ def made(root: Path, before: Seen, after: Seen, normal: Normal) -> dict[str, Any
     """Return what is new or changed below *root*, and what is gone, by normalised name."""
     changed = {normal.text(str(path.relative_to(root))): path for path in after if before.get(path) != after[path]}
     gone = {normal.text(str(path.relative_to(root))): "gone" for path in before.keys() - after.keys()}
+    for name, path in sorted(changed.items()):
+        if path.suffix not in (*_HASHED, *_LOOSE):
+            normal.learn(_sha256(path.read_bytes()), name)
+    changed = {normal.text(name): path for name, path in changed.items()}
     images = {name: path for name, path in changed.items() if path.suffix in _LOOSE and "figures" not in name}
     others = {name: _content(path, normal) for name, path in changed.items() if name not in images}
     return dict(sorted((others | _loose(images) | gone).items()))
@@ -78,12 +88,16 @@ def _table(connection: duckdb.DuckDBPyConnection, name: str, normal: Normal) -> 
 
 def _content(path: Path, normal: Normal) -> Any:
     name = str(path)
-    if path.suffix in _HASHED and not _WITH_SPEEDS.search(name):
+    if _WITH_SPEEDS.search(name):
+        return "made"
+    if path.suffix in _HASHED:
         return f"sha256 {_sha256(path.read_bytes())}"
     if path.suffix in _READ and "/vendor/" not in name:
         lines = normal.said(path.read_text(errors="replace"))
         if path.suffix in (".html", ".js", ".svg"):
-            lines = [re.sub(r"\b[0-9a-f]{12,}\b|\d+([.,]\d+)*(e-?\d+)?", "<n>", line) for line in lines]
+            lines = [_NUMBER.sub("<n>", line.replace(' class="best"', "")) for line in lines]
+        if path.suffix == ".html" or path.name == "time.csv":  # rows are in the order of times
+            lines = sorted("\n".join(lines).replace("<tr>", "\n<tr>").replace("</tr>", "</tr>\n").splitlines())
         text = "\n".join(lines)
         return lines if len(lines) < _MOST_LINES and len(text) < 100_000 else f"text {_sha256(text.encode())}"
     return "made"

@@ -1,5 +1,6 @@
 """What may differ between two runs of the same code becomes a placeholder: places, times, speeds, ids."""
 
+import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,8 +12,8 @@ _VOLATILE = re.compile(
     | hours.* | expected | left | .*_?speed_ratio | num_earlier_alike
     | share | (data_wait|starved|lost|host_to_device)_share
     | peak_.* | .*_memory_mib | load_average | conditions | utility.* | .*_num_late
-    | .*_at | date | created | modified | mtime.* | ctime_ns | run_id | runs? | pid | port | inode | free.*
-    | versions? | host | platform | python | around
+    | listing_version | .*_at | date | created | modified | mtime.* | ctime_ns | run_id | runs? | pid | port | inode
+    | free.* | versions? | host | platform | python | around
     | code | code_sha256 | code_version | function_sha256 | fingerprint | fingerprint_parts | version_tags | identity
     """,
     re.VERBOSE,
@@ -29,6 +30,7 @@ _TEXT = (
     (r"\b\d[\d,.]*(e-?\d+)? ?(ms|s|min|h|seconds|minutes|hours)\b", r"<n> s"),
     (r"\b\d[\d,.]* (\w+/s|GiB|MiB|GB free|free)", r"<n> \1"),
     (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"\{(None|BackfillPolicy\([^)]*\)): \[\].*\}", "{<policies>}"),  # of a warning of Dagster's: a set in any order
     (r"^(code) {2,}.*", r"\1  <...>"),  # of `why --all`: a hash of the text of the code
     (r"(line )\d+", r"\1<line>"),
     (r"\.py:\d+", ".py:<line>"),
@@ -40,7 +42,10 @@ _PASSING = re.compile(
 )
 """Lines that are said every few seconds, so that a slow machine says more of them."""
 _LAST_OF_ALL = re.compile(r"\b(\d[\d,]*) of \1 cells, ")
-_BETWEEN = {"  ": re.compile(r" {2,}"), " | ": re.compile(r" *\| *"), " & ": re.compile(r" *& *"), ",": re.compile(",")}
+_LEAST_HEX = 12
+_HEX = re.compile(r"\b[0-9a-f]{12,64}\b")
+_BETWEEN = {"  ": r" {2,}", " | ": r" *\| *", " & ": r" *& *", ",": ""}
+"""What stands between two cells of a table, and its pattern; CSV has its own rules."""
 
 
 class Normal:
@@ -52,6 +57,11 @@ class Normal:
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._places = places
+        self._files: dict[str, str] = {}
+
+    def learn(self, sha256: str, name: str) -> None:
+        """Let *sha256*, and its beginning, stand for the file *name*, whose content is normalised itself."""
+        self._files.setdefault(sha256[:_LEAST_HEX], f"<sha256 of {name}>")
 
     def said(self, text: str) -> list[str]:
         """Return the lines of what a command printed: JSON by its keys, tables by their headings, else by patterns."""
@@ -79,15 +89,15 @@ class Normal:
         """Return *text* with the placeholders of folders."""
         for placeholder, folder in self._places.items():
             text = text.replace(folder, placeholder)
-        return text
+        return _HEX.sub(lambda found: self._files.get(found[0][:_LEAST_HEX], found[0]), text)
 
     def value(self, value: Any, name: str = "") -> Any:
         """Return *value* of JSON, or of a database, called *name*."""
         if name and is_volatile(name):
             return _ANY
         if isinstance(value, Mapping):
-            if {"sha256", "record"} == value.keys():  # a result record proves itself by a hash of its times, too
-                value = {**value, "sha256": _ANY}
+            if "sha256" in value and ("record" in value or any(map(is_volatile, value))):
+                value = {**value, "sha256": _ANY}  # a record proves itself by a hash of its times, too
             return {self.text(str(key)): self.value(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
             return [self.value(each) for each in value]
@@ -120,17 +130,23 @@ def _without_columns(lines: list[str]) -> Iterator[str]:
         found = _heading(line)
         if found:
             between, volatile, width = found
-        cells = _BETWEEN[between].split(line.strip()) if between else []
+        cells = _cells(line, between)
         if not between or len(cells) != width:
             yield line
             continue
         yield between.join(_ANY if at in volatile and not found else cell for at, cell in enumerate(cells))
 
 
+def _cells(line: str, between: str) -> list[str]:
+    if between == ",":
+        return next(csv.reader([line]), [])
+    return re.split(_BETWEEN[between], line.strip()) if between else []
+
+
 def _heading(line: str) -> tuple[str, set[int], int] | None:
     """Return how *line*, a heading with volatile columns, parts them, and where they are; None if it is none."""
-    for between, pattern in _BETWEEN.items():
-        cells = pattern.split(line.strip())
+    for between in _BETWEEN:
+        cells = _cells(line, between)
         volatile = {at for at, cell in enumerate(cells) if is_volatile(cell)}
         if len(cells) > 2 and volatile and all(re.fullmatch(r"[\w \\*:]*", cell) for cell in cells):
             return between, volatile, len(cells)

@@ -106,15 +106,16 @@ class _Tour:
     def keep(self, finished: Finished, number: int) -> None:
         """Write what *finished* said and made."""
         after = seen(self.root)
+        files = made(self.root, self.before, after, self.normal)  # first: what they are called stands in what was said
         self.times[f"{number:03d} {finished.step.name}"] = round(finished.wall_s, 1)
         self.write(
             f"{number:03d}-{re.sub('[^A-Za-z0-9_.-]+', '-', finished.step.name)}",
             {
                 "command": finished.step.command,
                 "status": finished.status,
+                "files": files,
                 "stdout": self.normal.said(finished.stdout),
                 "stderr": self.normal.lines(finished.stderr),
-                "files": made(self.root, self.before, after, self.normal),
             },
         )
         self.before = after
