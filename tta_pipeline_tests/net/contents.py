@@ -17,10 +17,13 @@ Seen = dict[Path, tuple[int, int]]
 _IGNORED = re.compile(r"(^|/)(\.dagster|__pycache__|tmp|home)/|\.lock$|\.duckdb(\.wal)?$|/\.dagster-|\.log$")
 _HASHED = (".tar", ".gz", ".parquet", ".safetensors", ".npy", ".npz", ".xxh64", ".JPEG", ".png", ".webp")
 """Endings of files whose bytes must stay, but for those below."""
-_WITH_SPEEDS = re.compile(
+_VARYING = re.compile(
     r"figures/.*png$|figures/(time|error_against_cost|throughput)|tuning\.png$|(leaderboard|evaluations|results)\.parquet$"
-    r"|verified\.json$"
+    r"|(verified|archive_index)\.json$"
 )
+"""Files that show speeds, or hold times and numbers of files."""
+_OWN_HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})","record":')
+"""How a result record begins."""
 _OF_SPEED = ("regressions", "ingested")
 """Tables whose rows depend on speed, or on the bytes of records that hold speeds: only their columns are kept."""
 _READ = (
@@ -46,7 +49,10 @@ def made(root: Path, before: Seen, after: Seen, normal: Normal) -> dict[str, Any
     gone = {normal.text(str(path.relative_to(root))): "gone" for path in before.keys() - after.keys()}
     for name, path in sorted(changed.items()):
         if path.suffix not in (*_HASHED, *_LOOSE):
-            normal.learn(_sha256(path.read_bytes()), name)
+            data = path.read_bytes()
+            normal.learn(_sha256(data), name)
+            if found := _OWN_HASH.match(data):
+                normal.learn(found[1].decode(), f"record {name}")
     changed = {normal.text(name): path for name, path in changed.items()}
     images = {name: path for name, path in changed.items() if path.suffix in _LOOSE and "figures" not in name}
     others = {name: _content(path, normal) for name, path in changed.items() if name not in images}
@@ -88,7 +94,7 @@ def _table(connection: duckdb.DuckDBPyConnection, name: str, normal: Normal) -> 
 
 def _content(path: Path, normal: Normal) -> Any:
     name = str(path)
-    if _WITH_SPEEDS.search(name):
+    if _VARYING.search(name):
         return "made"
     if path.suffix in _HASHED:
         return f"sha256 {_sha256(path.read_bytes())}"

@@ -13,7 +13,7 @@ _VOLATILE = re.compile(
     | share | (data_wait|starved|lost|host_to_device)_share
     | peak_.* | .*_memory_mib | load_average | conditions | utility.* | .*_num_late
     | listing_version | .*_at | date | created | modified | mtime.* | ctime_ns | run_id | runs? | pid | port | inode
-    | free.* | versions? | host | platform | python | around
+    | free.* | tag | versions? | host | platform | python | around
     | code | code_sha256 | code_version | function_sha256 | fingerprint | fingerprint_parts | version_tags | identity
     """,
     re.VERBOSE,
@@ -42,6 +42,7 @@ _PASSING = re.compile(
 )
 """Lines that are said every few seconds, so that a slow machine says more of them."""
 _LAST_OF_ALL = re.compile(r"\b(\d[\d,]*) of \1 cells, ")
+_LONG_NUMBER = re.compile(r"-?\b\d+\.\d{12,}(e-?\d+)?\b")
 _LEAST_HEX = 12
 _HEX = re.compile(r"\b[0-9a-f]{12,64}\b")
 _BETWEEN = {"  ": r" {2,}", " | ": r" *\| *", " & ": r" *& *", ",": ""}
@@ -83,7 +84,7 @@ class Normal:
         text = self.placed(text)
         for pattern, instead in _TEXT:
             text = re.sub(pattern, instead, text)
-        return text
+        return _LONG_NUMBER.sub(lambda found: str(_rounded(float(found[0]))), text)
 
     def placed(self, text: str) -> str:
         """Return *text* with the placeholders of folders."""
@@ -103,7 +104,9 @@ class Normal:
             return [self.value(each) for each in value]
         if isinstance(value, str):
             return self._string(value)
-        return value if isinstance(value, bool | int | float | type(None)) else self.text(str(value))
+        if isinstance(value, float):
+            return _rounded(value)
+        return value if isinstance(value, int | type(None)) else self.text(str(value))
 
     def _string(self, text: str) -> Any:
         if text[:1] in ("{", "["):
@@ -112,6 +115,11 @@ class Normal:
             except ValueError:
                 pass
         return self.text(text)
+
+
+def _rounded(number: float) -> float:
+    """Return *number* without the digits that depend on the order in which threads add up."""
+    return float(f"{number:.12g}")
 
 
 def is_volatile(name: str) -> bool:
