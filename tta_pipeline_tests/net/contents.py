@@ -18,10 +18,12 @@ _IGNORED = re.compile(r"(^|/)(\.dagster|__pycache__|tmp|home)/|\.lock$|\.duckdb(
 _HASHED = (".tar", ".gz", ".parquet", ".safetensors", ".npy", ".npz", ".xxh64", ".JPEG", ".png", ".webp")
 """Endings of files whose bytes must stay, but for those below."""
 _VARYING = re.compile(
-    r"figures/.*png$|figures/(time|error_against_cost|throughput)|tuning\.png$|(leaderboard|evaluations|results)\.parquet$"
-    r"|(verified|archive_index)\.json$"
+    r"figures/.*png$|figures/(time|error_against_cost|throughput)|tuning\.png$|(verified|archive_index)\.json$"
 )
 """Files that show speeds, or hold times and numbers of files."""
+_NAMED_BY_DATA = re.compile(r"((?:/decoded|/normalisations|^decoded)/.*?)\b[0-9a-f]{64}\b")
+_TABLES = re.compile(r"(leaderboard|cells)\.parquet$")
+"""Files that are compared row by row, since they have speeds."""
 _OWN_HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})","record":')
 """How a result record begins."""
 _OF_SPEED = ("regressions", "ingested")
@@ -53,7 +55,7 @@ def made(root: Path, before: Seen, after: Seen, normal: Normal) -> dict[str, Any
             normal.learn(_sha256(data), name)
             if found := _OWN_HASH.match(data):
                 normal.learn(found[1].decode(), f"record {name}")
-    changed = {normal.text(name): path for name, path in changed.items()}
+    changed = {_NAMED_BY_DATA.sub(r"\1<...>", normal.text(name)): path for name, path in changed.items()}
     images = {name: path for name, path in changed.items() if path.suffix in _LOOSE and "figures" not in name}
     others = {name: _content(path, normal) for name, path in changed.items() if name not in images}
     return dict(sorted((others | _loose(images) | gone).items()))
@@ -77,18 +79,24 @@ def database(path: Path, normal: Normal) -> dict[str, Any]:
 
 
 def _table(connection: duckdb.DuckDBPyConnection, name: str, normal: Normal) -> dict[str, Any]:
-    answer = connection.execute(f'SELECT * FROM "{name}"')
+    found = _rows(connection.execute(f'SELECT * FROM "{name}"'), normal)
+    return {**found, "rows": ["<...>"]} if name in _OF_SPEED else found
+
+
+def _rows(answer: duckdb.DuckDBPyConnection, normal: Normal) -> dict[str, Any]:
+    """Return the columns with their types, and the rows in an order of their own, without volatile columns."""
     columns = [(column[0], str(column[1])) for column in answer.description or ()]
     rows = [
-        {column: normal.value(value, column) for (column, _), value in zip(columns, row, strict=True)
-         if not is_volatile(column)}
+        {
+            column: normal.value(value, column)
+            for (column, _), value in zip(columns, row, strict=True)
+            if not is_volatile(column)
+        }
         for row in answer.fetchall()
-    ]  # fmt: skip
+    ]
     return {
         "columns": [" ".join(column) for column in columns],
-        "rows": ["<...>"]
-        if name in _OF_SPEED
-        else sorted(json.dumps(row, sort_keys=True, default=str) for row in rows),
+        "rows": sorted(json.dumps(row, sort_keys=True, default=str) for row in rows),
     }
 
 
@@ -96,6 +104,9 @@ def _content(path: Path, normal: Normal) -> Any:
     name = str(path)
     if _VARYING.search(name):
         return "made"
+    if _TABLES.search(name):
+        with duckdb.connect() as connection:
+            return _rows(connection.execute("FROM read_parquet(?)", [name]), normal)
     if path.suffix in _HASHED:
         return f"sha256 {_sha256(path.read_bytes())}"
     if path.suffix in _READ and "/vendor/" not in name:

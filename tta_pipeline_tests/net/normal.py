@@ -3,7 +3,7 @@
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _VOLATILE = re.compile(
@@ -13,7 +13,7 @@ _VOLATILE = re.compile(
     | share | (data_wait|starved|lost|host_to_device)_share
     | peak_.* | .*_memory_mib | load_average | conditions | utility.* | .*_num_late
     | listing_version | .*_at | date | created | modified | mtime.* | ctime_ns | run_id | runs? | pid | port | inode
-    | free.* | tag | versions? | host | platform | python | around
+    | free.* | tag | size_bytes | megabytes | versions? | host | platform | python | around
     | code | code_sha256 | code_version | function_sha256 | fingerprint | fingerprint_parts | version_tags | identity
     """,
     re.VERBOSE,
@@ -101,7 +101,8 @@ class Normal:
                 value = {**value, "sha256": _ANY}  # a record proves itself by a hash of its times, too
             return {self.text(str(key)): self.value(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
-            return [self.value(each) for each in value]
+            values = [self.value(each) for each in value]
+            return sorted(values, key=str) if _are_definitions(value) else values
         if isinstance(value, str):
             return self._string(value)
         if isinstance(value, float):
@@ -115,6 +116,11 @@ class Normal:
             except ValueError:
                 pass
         return self.text(text)
+
+
+def _are_definitions(values: Sequence[Any]) -> bool:
+    """Return whether *values* are assets or checks as `dg list` gives them, in any order."""
+    return all(isinstance(each, Mapping) and {"asset_key", "description"} <= each.keys() for each in values)
 
 
 def _rounded(number: float) -> float:

@@ -161,10 +161,7 @@ EVALUATIONS = (
     step(EVALUATE),
     step(f"{EVALUATE} --method tent --preset cifar --limit 100 --set lr=0.01 --batch-size 50 --seed 1 --device cpu -q"),
     step(f"{EVALUATE} --method own_method:SHARPENED --preset imagenet --limit 50 --set temperature=0.5 --quiet"),
-    step(
-        f"tta-pipeline evaluate {FOG} --model own_networks:tiny_vit --weights none --method tent "
-        "--preset imagenet_vit --limit 20 --json"
-    ),
+    step(f"{EVALUATE} --method tent --preset imagenet_vit --limit 20 --json"),
     step(
         f"tta-pipeline evaluate {FOG} --model torchvision:shufflenet_v2_x0_5 --weights shufflenet.safetensors "
         "--mean 0.5 0.5 0.5 --std 0.5 0.5 0.5 --limit 20"
@@ -192,7 +189,7 @@ RESULTS = (
     step("tta-pipeline metrics --versus tent norm"),
     step("tta-pipeline metrics --sql 'FROM corruption_errors ORDER BY ALL' --limit 5"),
     *(step(f"tta-pipeline metrics --format {form} --output out/leaderboard.{form}") for form in (*FORMATS, "parquet")),
-    step("tta-pipeline metrics --sql \"FROM mce_against('source')\""),
+    step("tta-pipeline metrics --sql \"FROM mce_against('source') ORDER BY ALL\""),
     step("tta-pipeline metrics --sql 'FROM progress_by(20) ORDER BY ALL' --format csv"),
     *(step(f"tta-pipeline rebuild-metrics {option}") for option in ("", *QUIET)),
     step(f"tta-pipeline fetch-results s3://{BUCKET}", TTA_DATA_ROOT="@root/other"),
@@ -209,7 +206,7 @@ RESULTS = (
     step("tta-pipeline reproduce published/tent"),
     step("tta-pipeline reproduce published/tent --partition 'fog|5' --device cpu --within 0.01 --json"),
     step(f"{BENCH}"),
-    step(f"{BENCH} --threads 2 --processes 2 --batch-size 32 --normalization own --stage -q"),
+    step(f"{BENCH} --processes 2 --batch-size 32 --normalization own --stage -q"),
     step(f"{BENCH} --normalization host --quiet"),
     step(f"{BENCH} --normalization device --device cpu --json"),
     *(step(f"tta-pipeline loader-bench --generate 40 --image-size 32 --format {form} --loader indexed --threads 0 "
