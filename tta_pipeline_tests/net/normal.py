@@ -30,6 +30,7 @@ _TEXT = (
     (r"\b\d[\d,.]*(e-?\d+)? ?(ms|s|min|h|seconds|minutes|hours)\b", r"<n> s"),
     (r"\b\d[\d,.]* (\w+/s|GiB|MiB|GB free|free)", r"<n> \1"),
     (r"0x[0-9a-f]{6,}", "<address>"),
+    (r"\((shards <sha256 of [^>]*>(, )?)+\)", "(shards <...>)"),  # of Croissant: in the order of their hashes
     (r"\{(None|BackfillPolicy\([^)]*\)): \[\].*\}", "{<policies>}"),  # of a warning of Dagster's: a set in any order
     (r"^(code) {2,}.*", r"\1  <...>"),  # of `why --all`: a hash of the text of the code
     (r"(line )\d+", r"\1<line>"),
