@@ -1,5 +1,6 @@
 """`python -m tta_pipeline_tests.net record OUT` and `python -m tta_pipeline_tests.net compare A B`."""
 
+import resource
 import signal
 import sys
 import time
@@ -33,7 +34,9 @@ def record_tour(out: Path, work: Path | None) -> None:
                 click.echo(
                     f"          expected {finished.step.status}: {finished.step.command}\n{finished.stderr[-2000:]}"
                 )
-    click.echo(f"{time.monotonic() - begun:.0f} s, {unexpected} unexpected, in {out}")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = used.ru_utime + used.ru_stime
+    click.echo(f"{time.monotonic() - begun:.0f} s, {cpu_s:.0f} s of CPU, {unexpected} unexpected, in {out}")
     sys.exit(1 if unexpected else 0)
 
 
