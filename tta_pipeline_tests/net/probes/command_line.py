@@ -1,0 +1,45 @@
+"""Prints as JSON every verb of the installed command line with its options and their choices."""
+
+import json
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+
+def facts(parameter: click.Parameter) -> dict[str, object]:
+    """Return the names and the choices of an option or an argument."""
+    choices = list(parameter.type.choices) if isinstance(parameter.type, click.Choice) else []
+    return {
+        "names": [*parameter.opts, *parameter.secondary_opts] if isinstance(parameter, click.Option) else [],
+        "choices": choices,
+        "nargs": parameter.nargs,
+        "is_flag": getattr(parameter, "is_flag", False),
+    }
+
+
+def parameters(command: click.Command, parent: click.Context | None = None) -> list[dict[str, object]]:
+    """Return the facts of every parameter of *command*, its help too."""
+    context = click.Context(command, parent=parent, **command.context_settings)
+    return [facts(parameter) for parameter in command.get_params(context)]
+
+
+def known_parameters(group: click.Group) -> dict[str, list[dict[str, object]]]:
+    """Return the parameters of each verb of *group*; its own are those of the verb ""."""
+    context = click.Context(group, **group.context_settings)
+    return {"": parameters(group), **{name: parameters(command, context) for name, command in group.commands.items()}}
+
+
+def main() -> None:
+    """Print them, and where the package is."""
+    (entry,) = entry_points(group="console_scripts", name="tta-pipeline")
+    known = known_parameters(entry.load())
+    package = find_spec(entry.value.partition(".")[0])
+    assert package is not None
+    assert package.origin is not None
+    print(json.dumps({"package": str(Path(package.origin).parent), **known}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
