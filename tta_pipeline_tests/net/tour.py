@@ -70,8 +70,7 @@ PROJECT = (
     step("make demo"),
     step("tta-pipeline doctor"),
     step("tta-pipeline doctor --json"),
-    # Fault: the verbs do not import from the project folder, as Dagster does: own_method is named as not found.
-    step("tta-pipeline experiments own", None),
+    step("tta-pipeline experiments own"),
     *(step(f"tta-pipeline experiments first --format {form}", name=f"experiments {form}") for form in FORMATS),
     step("dg list defs --json"),
 )
@@ -124,13 +123,11 @@ SHARDS = (
         "tta-pipeline shard ../sources/weather.tar ../sources/noise.tar out/archives --layout corruptions "
         "--num-shards 2 --expect-md5 noise.tar=@md5"
     ),
-    # Fault: --layout of one set ends with "found .unpublished-...-spill, which this project did not write".
-    step("tta-pipeline shard ../sources/classes.tar out/classes --layout classes --num-shards 2", None),
-    step("tta-pipeline shard ../sources/nested.tar out/nested --layout nested --num-shards 2", None),
+    step("tta-pipeline shard ../sources/classes.tar out/classes --layout classes --num-shards 2"),
+    step("tta-pipeline shard ../sources/nested.tar out/nested --layout nested --num-shards 2"),
     step(
         "tta-pipeline shard ../sources/flat.tar out/flat --layout flat --num-shards 2 "
         "--ground-truth ../sources/truth.txt --ground-truth-name ILSVRC2012_val_%08d.JPEG",
-        None,
     ),
     step(
         "tta-pipeline shard ../sources/files out/files --group-depth 0 --num-shards 2 "
@@ -199,6 +196,7 @@ RESULTS = (
     step("tta-pipeline publish-data first out/published@n --cell 'fog|5' --cell 'fog|3' --title Fog --licence MIT -q"),
     step("tta-pipeline publish-data --shards ../web/shards out/published@n --shift-set imagenet_c --quiet"),
     step("tta-pipeline publish-data own out/published@n --json"),
+    step("tta-pipeline publish-data first out/dated --cell 'fog|5' --published-on 2026-02-03 -q"),
     step("tta-pipeline publish-results first published"),
     step("tta-pipeline publish-results first published@n --experiment tent --layout robustbench -q"),
     step("tta-pipeline publish-results first published@n --experiment norm --layout plain --quiet"),
@@ -245,12 +243,12 @@ CLEANING = (
     step("tta-pipeline clean --dry-run"),
     *(step(f"tta-pipeline clean {kind} --dry-run --json", name=f"clean {kind}")
       for kind in ("superseded", "gone", "predictions", "states")),
+    step("tta-pipeline clean unfinished --beside out --dry-run --json"),
     step("tta-pipeline clean decoded --decoded ../decoded --dry-run --json"),
     step("tta-pipeline clean gone", 2),
     step("tta-pipeline clean --yes --decoded ../decoded"),
     step("tta-pipeline metrics", name="metrics at the end"),
-    # Fault: "maps 'classes' to [...]" for each model with a file of weights, of the class map that the project wrote.
-    step("tta-pipeline doctor", None, name="doctor at the end"),
+    step("tta-pipeline doctor", name="doctor at the end"),
 )  # fmt: skip
 
 STEPS = (
