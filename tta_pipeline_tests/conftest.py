@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.files import locked
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import quiet
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.shards.conversion import Conversion, Converted, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.util.files import locked
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.launcher import Launcher
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import tta_pipeline
+from tta_pipeline.data.labels.class_map import MOST_BYTES, pinned_class_map
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.files import read_file, read_proven, read_sealed, sealed, write_atomically
-from tta_pipeline.labels.class_map import MOST_BYTES, pinned_class_map
-from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, SampleIndex, ShardSet
 from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.sources.listing import SourceImage
+from tta_pipeline.util.files import read_file, read_proven, read_sealed, sealed, write_atomically
 
 ROOT = Path(tta_pipeline.__file__).parent
 SPARSE_BYTES = 2**31
@@ -121,30 +121,30 @@ def sparse(path: Path) -> Path:
 
 
 CASES = {
-    "class_map": "from tta_pipeline.labels.class_map import pinned_class_map; pinned_class_map(path)",
-    "classes.json": "from tta_pipeline.labels.label_files import read_classes; read_classes(path)",
-    "meta.mat": "from tta_pipeline.labels.label_files import read_classes; read_classes(path)",
-    "truth.txt": "from tta_pipeline.labels.label_files import read_ground_truth; read_ground_truth(path)",
+    "class_map": "from tta_pipeline.data.labels.class_map import pinned_class_map; pinned_class_map(path)",
+    "classes.json": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
+    "meta.mat": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
+    "truth.txt": "from tta_pipeline.data.labels.label_files import read_ground_truth; read_ground_truth(path)",
     "manifest.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
     "samples.parquet": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
     "verified.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).require_intact()",
     "checksums.xxh64": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).checksums",
-    "remote.json": "from tta_pipeline.sources.remote_shards import remote_cell; remote_cell(path.parent)",
+    "remote.json": "from tta_pipeline.data.sources.remote_shards import remote_cell; remote_cell(path.parent)",
     "predictions": "from tta_pipeline.evaluation.samples import SamplePredictions; "
     "SamplePredictions.read(path, sha256='0')",
-    "list.txt": "from tta_pipeline.streaming.subset import _names; _names(path)",
-    "own.py": "from tta_pipeline.source_code import source_sha256; "
+    "list.txt": "from tta_pipeline.loading.subset import _names; _names(path)",
+    "own.py": "from tta_pipeline.util.source_code import source_sha256; "
     "sys.path.append(str(path.parent)); source_sha256('own:x')",
-    "dagster.yaml": "from tta_pipeline.doctor.project import dagster_storage; "
+    "dagster.yaml": "from tta_pipeline.extras.doctor.project import dagster_storage; "
     "os.environ['DAGSTER_HOME'] = str(path.parent); list(dagster_storage())",
     "source.json": "from tta_pipeline.models.trained import facts_of_source_model; "
     "facts_of_source_model(path.with_suffix('.safetensors'))",
     "features.safetensors": "from tta_pipeline.models.text_features import _read; _read(path)",
     f"{'0' * 64}.state": "from tta_pipeline.evaluation.states import States; "
     f"States(folder=path.parent).newest(['{'0' * 64}'], print)",
-    f"{'0' * 64}-1.checkpoint": "from tta_pipeline.training.checkpoints import Checkpoints; "
+    f"{'0' * 64}-1.checkpoint": "from tta_pipeline.extras.training.checkpoints import Checkpoints; "
     f"Checkpoints(folder=path.parent, fingerprint='{'0' * 64}').newest(print)",
-    "image.jpg": "from tta_pipeline.sources.listing import SourceImage; "
+    "image.jpg": "from tta_pipeline.data.sources.listing import SourceImage; "
     "SourceImage('a', 'b', str(path), 2**31, None).read()",
 }
 LIMITED = """

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.records.evaluation import ClassCounts
+from tta_pipeline.results.evaluation import ClassCounts
 
 TOP = 5
 Column = TypeVar("Column")

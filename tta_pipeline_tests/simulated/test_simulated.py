@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tta_pipeline.adaptation import METHODS
-from tta_pipeline_tests.adaptation.models import ADDED
+from tta_pipeline.methods import METHODS
+from tta_pipeline_tests.methods.models import ADDED
 from tta_pipeline_tests.simulated.cases import PROTOCOLS, make_shards
 from tta_pipeline_tests.simulated.committed import most, reasons, run, waits_of_methods
 from tta_pipeline_tests.simulated.device import missing
