@@ -133,8 +133,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The second process begins with one that does not wait for the sweep, which the first then makes.
     """
-    first = ("web/test_browser.py", "assets/test_shift_sets.py", "faults/test_damages.py", "web", "assets", "faults",
-             "loader_bench", "evaluation")  # fmt: skip
+    first = ("web/test_browser.py", "defs/test_shift_sets.py", "faults/test_damages.py", "web", "defs", "faults",
+             "extras/loader_bench", "evaluation")  # fmt: skip
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()

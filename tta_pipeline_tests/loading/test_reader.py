@@ -154,7 +154,7 @@ def test_a_bomb_is_refused_by_its_header():
 def test_nothing_in_a_shard_is_executed():
     """No code of ours lets webdataset decode, unpickles, or extracts an archive."""
     package = Path(__file__).parents[2] / "tta_pipeline"
-    own_children, comparisons = package / "processes.py", package / "streaming" / "baselines"
+    own_children, comparisons = package / "util" / "processes.py", package / "loading" / "baselines"
     paths = [path for path in package.rglob("*.py") if path != own_children and path.parent != comparisons]
     code = "\n".join(path.read_text() for path in paths)
 
