@@ -321,6 +321,16 @@ def test_clean_finds_what_killed_processes_left(project: Locations, tmp_path: Pa
     assert not [path for path in others if not path.exists()]
 
 
+def test_clean_looks_beside_where_it_is_told_to(project: Locations, tmp_path: Path):
+    """What was left where no note says so, as on another machine."""
+    (tmp_path / "elsewhere").mkdir()
+    left = old_folder(tmp_path / "elsewhere" / f".unpublished-{'0' * 32}-set")
+
+    assert [] == json.loads(asked("clean", "unfinished", "--dry-run", "--json").stdout)
+    (found,) = json.loads(asked("clean", "unfinished", "--dry-run", "--json", "--beside", str(left.parent)).stdout)
+    assert str(left) == found["path"]
+
+
 def old_folder(path: Path) -> Path:
     """Return a folder at *path* that nobody has touched for long."""
     path.mkdir()

@@ -6,8 +6,9 @@ model, no data and no torch.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+
+from pydantic_core import from_json
 
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.util.files import hash_file
@@ -64,14 +65,17 @@ def decided_sha256s(parts: JsonObject, segments: Iterable[Iterable[Cell]]) -> It
         yield so_far
 
 
-def decided_sha256_of(fingerprint_parts: Mapping[str, Any]) -> str | None:
-    """Return the hash of what the file decided when a fingerprint with these parts was taken.
+def decided_sha256_of(fingerprint_parts: str | None) -> str | None:
+    """Return the hash of what the file decided when a fingerprint with these parts, as JSON, was taken.
 
     None: the evaluation was of no benchmark file, or of an earlier version that says less.
     """
+    if fingerprint_parts is None:
+        return None
     try:
-        so_far = _begin({name: fingerprint_parts[name] for name in PARTS})
-        for key, _ in fingerprint_parts["data"]:
+        parts = from_json(fingerprint_parts)
+        so_far = _begin({name: parts[name] for name in PARTS})
+        for key, _ in parts["data"]:
             so_far = _followed(so_far, str(key))
     except (KeyError, TypeError, ValueError):
         return None

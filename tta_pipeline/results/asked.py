@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pydantic_core import from_json
-
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.decided import decided_sha256_of, decided_sha256s, parts_of_file
 from tta_pipeline.benchmarks.experiments import Experiment
@@ -39,9 +37,8 @@ class AskedPlace(NamedTuple):
 
     def is_answered_by(self, row: Evaluation) -> bool:
         """Return whether *row*, a result of this place, is of what the file says now (in SQL: metrics/latest.py)."""
-        parts = row.fingerprint_parts
         stated = (
-            (self.decided_sha256, decided_sha256_of(from_json(parts)) if parts else None),
+            (self.decided_sha256, decided_sha256_of(row.fingerprint_parts)),
             (self.weights_sha256, row.weights_sha256),
             (self.mean, row.mean),
             (self.std, row.std),

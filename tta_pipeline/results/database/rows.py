@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
-from pydantic_core import from_json
 
 from tta_pipeline.benchmarks.decided import decided_sha256_of
 from tta_pipeline.data.shifts.loading import shipped_sets
@@ -141,8 +140,7 @@ def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
 
 def _decided(evaluation: Evaluation | None) -> str | None:
     """Return the hash of what the benchmark file decided of *evaluation*; None where its record does not say."""
-    parts = evaluation.fingerprint_parts if evaluation else None
-    return decided_sha256_of(from_json(parts)) if parts else None
+    return decided_sha256_of(evaluation.fingerprint_parts) if evaluation else None
 
 
 def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
