@@ -1,6 +1,6 @@
 """Values kept of each sample's prediction, and the means and counts computed from them.
 
-Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`records/evaluation.py`), which is
+Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation.py`), which is
 stored with the values.
 """
 

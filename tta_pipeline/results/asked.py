@@ -36,7 +36,7 @@ class AskedPlace(NamedTuple):
     std: tuple[float, ...] | None
 
     def is_answered_by(self, row: Evaluation) -> bool:
-        """Return whether *row*, a result of this place, is of what the file says now (in SQL: metrics/latest.py)."""
+        """Return whether *row*, a result of this place, is what the file asks for now (in SQL: `mark_latest`)."""
         stated = (
             (self.decided_sha256, decided_sha256_of(row.fingerprint_parts)),
             (self.weights_sha256, row.weights_sha256),

@@ -1,7 +1,7 @@
 """Definition of an evaluation: its fields, each with its type, limits, column and comment.
 
-The table `evaluations` and its comments (`metrics/schema.py`), its rows, what the web UI shows, and which evaluations
-have comparable speeds all follow from this module. Reading records does not need torch.
+The table `evaluations` and its comments (`results/database/schema.py`), its rows, what the web UI shows, and which
+evaluations have comparable speeds all follow from this module. Reading records does not need torch.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
--- The tables of `metrics.duckdb` except `evaluations`, which follows from `records/evaluation.py`. They are derived: every
+-- The tables of `metrics.duckdb` except `evaluations`, which follows from `results/evaluation.py`. They are derived: every
 -- row comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks
 -- that every table, column, view and macro has a comment.
 
