@@ -42,7 +42,7 @@ test: $(INSTALLED)
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-cluster: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/cluster
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -m cluster tta_pipeline_tests/extras/cluster
 
 test-wheel: $(INSTALLED)
 	@$(BIN)/pytest -m wheel tta_pipeline_tests/wheel

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tta_pipeline.loading.decode import decode_into
+from tta_pipeline.loading.order import among, as_stored
+from tta_pipeline.loading.pixels import StoredPixels, runs
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.streaming.decode import decode_into
-from tta_pipeline.streaming.order import among, as_stored
-from tta_pipeline.streaming.pixels import StoredPixels, runs
-from tta_pipeline.streaming.reader import Stream
 
 NUM_TURNS = 9
 NUM_PARTS = 20

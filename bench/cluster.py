@@ -26,18 +26,18 @@ import tta_pipeline as tta
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.benchmarks.places import Place
-from tta_pipeline.cluster.overview import Overview
-from tta_pipeline.cluster.pieces import Piece
-from tta_pipeline.cluster.planning import Planner
-from tta_pipeline.cluster.standings import unrecorded_keys
-from tta_pipeline.cluster.submission import Condition, State, Submission
 from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.partitions import Cell, parse_key
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import now, numbers, publish_record
+from tta_pipeline.extras.cluster.overview import Overview
+from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.extras.cluster.planning import Planner
+from tta_pipeline.extras.cluster.standings import unrecorded_keys
+from tta_pipeline.extras.cluster.submission import Condition, State, Submission
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import now, numbers, publish_record
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell, parse_key
 
 NAME = "simulated"
 WORK_S = 0.05

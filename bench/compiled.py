@@ -19,8 +19,8 @@ from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
 from bench.methods import SETTINGS
-from tta_pipeline.adaptation import build
-from tta_pipeline.adaptation.method import Method
+from tta_pipeline.methods import build
+from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 
 NUM_CLASSES, BATCH_SIZE = 100, 64

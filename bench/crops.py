@@ -15,13 +15,13 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.images import read_image_header
+from tta_pipeline.data.images import read_image_header
+from tta_pipeline.extras.training.crops import NUM_DRAWS, random_area
+from tta_pipeline.extras.training.draws import as_uniform, draws, key_hashes
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.loading.baselines.baseline import MEAN, STD, stored_files
+from tta_pipeline.loading.decode import decode_rows
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.baselines.baseline import MEAN, STD, stored_files
-from tta_pipeline.streaming.decode import decode_rows
-from tta_pipeline.training.crops import NUM_DRAWS, random_area
-from tta_pipeline.training.draws import as_uniform, draws, key_hashes
-from tta_pipeline.training.input import TrainingInput
 
 NUM_CORES = len(os.sched_getaffinity(0))
 BATCH_SIZE, IMAGE_SIZE = 64, 224

@@ -18,13 +18,13 @@ from rich.console import Console
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
-from tta_pipeline.loader_bench.photographs import jpeg_tree
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.partitions import Cell, cells
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))
 """Number of cells, of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""

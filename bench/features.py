@@ -17,16 +17,16 @@ from rich.table import Table
 from bench.steps import resnet20
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.shifts.loading import shipped_sets
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.loading.decoded import DecodedCells
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.partitions import CLEAN
-from tta_pipeline.records.resolved import as_in_file
+from tta_pipeline.results.resolved import as_in_file
 from tta_pipeline.shards.single import shard_split
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.streaming.decoded import DecodedCells
+from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2000"))

@@ -20,14 +20,14 @@ from pathlib import Path
 import torch
 import yaml
 
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics
-from tta_pipeline.reports.drawing import as_png
-from tta_pipeline.reports.error_figures import error_against_cost
-from tta_pipeline.reports.queries import LEADERBOARD
-from tta_pipeline.reports.tables import Table, query
+from tta_pipeline.methods import METHODS
+from tta_pipeline.report.drawing import as_png
+from tta_pipeline.report.error_figures import error_against_cost
+from tta_pipeline.report.queries import LEADERBOARD
+from tta_pipeline.report.tables import Table, query
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.locations import Locations
 
 _OF_A_CLASS = 100
 _FEW = 100

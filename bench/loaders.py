@@ -15,11 +15,11 @@ from rich.table import Table
 from bench import checking
 from bench.limit import decoded_images_per_s
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.loader_bench.data import Data, generated, prepared
-from tta_pipeline.loader_bench.loaders import chosen_loaders
-from tta_pipeline.loader_bench.measure import LoaderRow, Settings, measure
-from tta_pipeline.processes import Workers
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.extras.loader_bench.data import Data, generated, prepared
+from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+from tta_pipeline.extras.loader_bench.measure import LoaderRow, Settings, measure
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.util.processes import Workers
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 NUM_CORES = len(os.sched_getaffinity(0))

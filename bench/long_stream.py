@@ -14,12 +14,12 @@ import torch
 import yaml
 
 from bench.leaderboard import DOCS, MODELS, launch, test_images
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics
-from tta_pipeline.reports.drawing import as_png
-from tta_pipeline.reports.progress_figures import progress_lines
-from tta_pipeline.reports.queries import STREAM_PROGRESS
-from tta_pipeline.reports.tables import Table, query
+from tta_pipeline.report.drawing import as_png
+from tta_pipeline.report.progress_figures import progress_lines
+from tta_pipeline.report.queries import STREAM_PROGRESS
+from tta_pipeline.report.tables import Table, query
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.locations import Locations
 
 NAME = "long_stream"
 CORRUPTIONS = ("gaussian_noise", "motion_blur", "fog", "contrast", "jpeg_compression")

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from torchvision.models import resnet18
 
 from bench import settings
-from tta_pipeline.adaptation import METHODS, build
+from tta_pipeline.methods import METHODS, build
 
 NUM_CLASSES, BATCH_SIZE, IMAGE_SIZE = 200, 32, 64
 NUM_BATCHES = int(os.environ.get("BENCH_BATCHES", "4"))

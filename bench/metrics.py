@@ -21,10 +21,11 @@ import duckdb
 from rich.console import Console
 from rich.table import Table
 
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.metrics.listing import list_records
-from tta_pipeline.records.evaluation import (
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.report import queries
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.listing import list_records
+from tta_pipeline.results.evaluation import (
     METRICS_VERSION,
     Batches,
     CalibrationBins,
@@ -32,9 +33,8 @@ from tta_pipeline.records.evaluation import (
     Evaluation,
     FirstSamples,
 )
-from tta_pipeline.records.files import RECORD_VERSION, file_name, packed, publish_record
-from tta_pipeline.reports import queries
-from tta_pipeline.shifts.loading import shipped_sets
+from tta_pipeline.results.files import RECORD_VERSION, file_name, packed, publish_record
+from tta_pipeline.util.locations import Locations
 
 NUM_ROWS = 1_000_000
 NUM_EXPERIMENTS, NUM_CELLS, NUM_SEEDS = 100, 75, 5
@@ -116,8 +116,8 @@ def main() -> None:
 _REBUILD = """
 import resource, sys, time
 from pathlib import Path
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.results.database.database import publish_metrics
 started = time.perf_counter()
 done = publish_metrics(Locations(root=Path(sys.argv[1])), rebuild=True)
 wall_s, usage = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.util.locations import Locations
 
 BENCHMARK = """
 title: 75 small cells

@@ -23,10 +23,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.loader_bench.photographs import jpeg_tree
-from tta_pipeline.partitions import CLEAN
+from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.single import shard_split
+from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 LATENCY_S, BYTES_PER_S = 0.020, 200e6 / 8
@@ -122,7 +122,7 @@ def _timed(batches: Callable[[], Iterator[int]]) -> Passed:
 
 def _ours(url: str, root: Path) -> Passed:
     from tta_pipeline.evaluation.open_stream import open_stream
-    from tta_pipeline.streaming.reader import Stream
+    from tta_pipeline.loading.reader import Stream
 
     del root
     folder = _located(f"{url}/shards")
@@ -164,7 +164,7 @@ def _manifest_made(url: str, root: Path) -> Passed:
 
 
 def _located(*urls: str, has_manifest: bool = True) -> Path:
-    from tta_pipeline.sources.remote_shards import RemoteShards, locate_shards
+    from tta_pipeline.data.sources.remote_shards import RemoteShards, locate_shards
 
     folder = Path(tempfile.mkdtemp(prefix="cell-")) / "clean" / "0"
     found = RemoteShards(urls=(), elsewhere=((CLEAN, urls),)).at(CLEAN)
@@ -174,9 +174,9 @@ def _located(*urls: str, has_manifest: bool = True) -> Path:
 
 def _adopted(folder: Path) -> int:
     """Make the manifest of the shards that *folder* has the addresses of; return the number of samples."""
-    from tta_pipeline.labels.class_map import ClassMap
-    from tta_pipeline.progress import quiet
+    from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.shards.remote_adoption import adopt_remote
+    from tta_pipeline.util.progress import quiet
 
     published = adopt_remote(
         folder,
@@ -232,7 +232,7 @@ def _curl(url: str, root: Path) -> Passed:
 
 
 def _prepare_litdata(shard_set: ShardSet, folder: Path) -> None:
-    from tta_pipeline.streaming.baselines.litdata_loader import LitdataLoader
+    from tta_pipeline.loading.baselines.litdata_loader import LitdataLoader
 
     if not (folder / "index.json").exists():
         folder.mkdir(parents=True, exist_ok=True)

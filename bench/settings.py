@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from torchvision.models import resnet18
 
-from tta_pipeline.adaptation import build
-from tta_pipeline.adaptation.method import Method
+from tta_pipeline.methods import build
+from tta_pipeline.methods.method import Method
 
 NUM_CLASSES, BATCH_SIZE, IMAGE_SIZE = 200, 64, 64
 NUM_BATCHES = int(os.environ.get("BENCH_BATCHES", "4"))

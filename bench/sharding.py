@@ -17,19 +17,19 @@ from rich.table import Table
 
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.cli.sharding import ShardOrder, shard_everything
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
-from tta_pipeline.partitions import CLEAN, cells
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress, quiet
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.data.sources.folder_tree import discover
+from tta_pipeline.data.sources.kinds import ArchiveSource
+from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import verify
 from tta_pipeline.shards.writing import Target, write_shards
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.sources.archive import ArchivedImages
-from tta_pipeline.sources.folder_tree import discover
-from tta_pipeline.sources.kinds import ArchiveSource
+from tta_pipeline.util.partitions import CLEAN, cells
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Progress, quiet
 
 REPEATS = 5
 NUM_SHARDS = 16

@@ -38,20 +38,20 @@ from dagster._cli import cli
 from rich.console import Console
 from rich.table import Table
 
+import tta_pipeline.data.sources.digits
 import tta_pipeline.definitions
 import tta_pipeline.evaluation.runner
-import tta_pipeline.reports.pictures
+import tta_pipeline.extras.training.source_model
+import tta_pipeline.report.pictures
 import tta_pipeline.shards.writing
-import tta_pipeline.sources.digits
-import tta_pipeline.training.source_model
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.files import hash_file
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.records.files import latest_record, read_record, record_paths
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.files import latest_record, read_record, record_paths
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 BENCHMARK = """
 title: Few digits, few cells

@@ -23,14 +23,14 @@ from torchvision.models.resnet import BasicBlock
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.benchmarks.training import Recipe
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.loader_bench.photographs import NUM_CLASSES, jpeg_tree
-from tta_pipeline.partitions import CLEAN
+from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES, jpeg_tree
+from tta_pipeline.extras.training.checkpoints import Checkpoints
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.extras.training.learner import Learner
+from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.single import shard_split
-from tta_pipeline.streaming.reader import Batch
-from tta_pipeline.training.checkpoints import Checkpoints
-from tta_pipeline.training.input import TrainingInput
-from tta_pipeline.training.learner import Learner
+from tta_pipeline.util.partitions import CLEAN
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 BATCH_SIZE = 64

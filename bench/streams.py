@@ -7,10 +7,10 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.streams import partition_keys, plans
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import parse_key
-from tta_pipeline.reports.drawing import as_png
-from tta_pipeline.reports.streams import stream_picture
+from tta_pipeline.report.drawing import as_png
+from tta_pipeline.report.streams import stream_picture
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import parse_key
 
 ROOT = Path(__file__).parents[1]
 STREAMS: dict[str, tuple[Any, str]] = {

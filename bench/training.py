@@ -26,10 +26,10 @@ from bench.crops import (
 )  # fmt: skip
 from bench.steps import show_steps
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.loader_bench.photographs import jpeg_tree
-from tta_pipeline.partitions import CLEAN
-from tta_pipeline.processes import Workers
+from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
 from tta_pipeline.shards.single import shard_split
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.processes import Workers
 
 REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 NUM_IMAGES = int(os.environ.get("BENCH_IMAGES", "2048"))

@@ -21,11 +21,11 @@ from rich.table import Table
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.cluster.pieces import STAGES, Piece
-from tta_pipeline.cluster.planning import Planner
-from tta_pipeline.cluster.standings import Standings
-from tta_pipeline.cluster.submission import Submission
-from tta_pipeline.locations import Locations
+from tta_pipeline.extras.cluster.pieces import STAGES, Piece
+from tta_pipeline.extras.cluster.planning import Planner
+from tta_pipeline.extras.cluster.standings import Standings
+from tta_pipeline.extras.cluster.submission import Submission
+from tta_pipeline.util.locations import Locations
 
 NAME = "workers"
 _BENCHMARK = """
@@ -99,7 +99,7 @@ def _worker(locations: Locations, submission: Submission, waiting: "queue.Simple
             number = str(waiting.get_nowait())
         except queue.Empty:
             return
-        command = [sys.executable, "-m", "tta_pipeline.assets.piece", str(submission.folder), submission.key, number]
+        command = [sys.executable, "-m", "tta_pipeline.defs.piece", str(submission.folder), submission.key, number]
         submission.log_path(0).parent.mkdir(exist_ok=True)
         with submission.log_path(int(number)).open("wb") as log:
             subprocess.run(

@@ -17,13 +17,13 @@ def rooms() -> list[str]:
 
 @cache
 def imports() -> tuple[tuple[Path, str], ...]:
-    """Return each file in a room with each module in a room that it imports, anywhere in the file."""
-    known = set(rooms())
+    """Return each file of the package with each module of it that it imports, anywhere in the file."""
     return tuple(
         (path.relative_to(PACKAGE), module.removeprefix("tta_pipeline."))
-        for path in sorted(PACKAGE.glob("*/**/*.py"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != PACKAGE / "__init__.py"
         for module in _imported(ast.parse(path.read_text()))
-        if module.startswith("tta_pipeline.") and module.split(".")[1] in known
+        if module.startswith("tta_pipeline.") and module != "tta_pipeline.__version__"
     )
 
 
@@ -32,7 +32,7 @@ def edges() -> Mapping[str, set[str]]:
     found: dict[str, set[str]] = {room: set() for room in rooms()}
     for path, module in imports():
         room, other = path.parts[0], module.partition(".")[0]
-        if room != other:
+        if room != other and room in found and other in found:
             found[room].add(other)
     return found
 

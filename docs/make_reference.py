@@ -12,15 +12,15 @@ import dagster as dg
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from tta_pipeline.adaptation.catalogue import METHODS
-from tta_pipeline.assets.evaluation import EvaluationConfig
-from tta_pipeline.assets.normalisation import NORMALISATION, NORMALISATION_CHECK
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.resources import Compute
+from tta_pipeline.defs.evaluation import EvaluationConfig
+from tta_pipeline.defs.normalisation import NORMALISATION, NORMALISATION_CHECK
+from tta_pipeline.defs.resources import Compute
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.util.locations import Locations
 
 FOLDER = Path(__file__).parent / "reference"
 BENCHMARK = "digits_c"

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torchvision.models import get_model
 
-from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
-from tta_pipeline.adaptation.top import top_layers
+from tta_pipeline.methods.norm_layers import NORM_LAYERS
+from tta_pipeline.methods.top import top_layers
 
 PAGE = Path(__file__).with_name("top-layers.md")
 ARCHITECTURES: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +55,7 @@ authors' code. The column `frozen_layers` of each result says what stayed, `none
 blocks are not found is refused; `frozen_layers` of its `hyperparameters` names what stays in place of the top, as
 `[encoder.block9, norm]`, or `[]` for nothing.
 
-Made by `python docs/make_top_layers.py`, and held by `tta_pipeline_tests/adaptation/test_top.py`. The last column is
+Made by `python docs/make_top_layers.py`, and held by `tta_pipeline_tests/methods/test_top.py`. The last column is
 the highest norm layer that adapts.
 
 | library | network | norm layers | stay | from | to | adapts up to |

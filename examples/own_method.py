@@ -13,8 +13,8 @@ import sys
 import torch
 
 import tta_pipeline as tta
-from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.adaptation.norm import Norm
+from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.norm import Norm
 
 
 class Settings(Hyperparameters):

@@ -5,27 +5,27 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from tta_pipeline.assets.automation import automation
-from tta_pipeline.assets.evaluation import evaluation, evaluation_checks
-from tta_pipeline.assets.faults import fault_key, faulty
-from tta_pipeline.assets.jobs import benchmark_jobs
-from tta_pipeline.assets.loader_benchmark import loader_benchmark
-from tta_pipeline.assets.new_cells_sensor import new_cells_sensor
-from tta_pipeline.assets.robustness_report import robustness_report
-from tta_pipeline.assets.scope import CellScope, HeldOutScope, Scope, SetScope, StreamScope
-from tta_pipeline.assets.shard_manifest import shard_manifest, shard_manifest_checks
-from tta_pipeline.assets.source_model import source_model
-from tta_pipeline.assets.source_split import source_split
-from tta_pipeline.assets.submissions_sensor import submissions_sensor
-from tta_pipeline.assets.tar_shards import tar_shards
-from tta_pipeline.assets.transformed_shards import transformed_shards
-from tta_pipeline.assets.tuning import tuning
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_all
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, TRAIN, Cell, PartitionKey
-from tta_pipeline.resources import Compute, MetricsStore, ShardStore, console
-from tta_pipeline.source_code import import_from_here
+from tta_pipeline.defs.automation import automation
+from tta_pipeline.defs.evaluation import evaluation, evaluation_checks
+from tta_pipeline.defs.faults import fault_key, faulty
+from tta_pipeline.defs.jobs import benchmark_jobs
+from tta_pipeline.defs.loader_benchmark import loader_benchmark
+from tta_pipeline.defs.new_cells_sensor import new_cells_sensor
+from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore, console
+from tta_pipeline.defs.robustness_report import robustness_report
+from tta_pipeline.defs.scope import CellScope, HeldOutScope, Scope, SetScope, StreamScope
+from tta_pipeline.defs.shard_manifest import shard_manifest, shard_manifest_checks
+from tta_pipeline.defs.source_model import source_model
+from tta_pipeline.defs.source_split import source_split
+from tta_pipeline.defs.submissions_sensor import submissions_sensor
+from tta_pipeline.defs.tar_shards import tar_shards
+from tta_pipeline.defs.transformed_shards import transformed_shards
+from tta_pipeline.defs.tuning import tuning
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell, PartitionKey
+from tta_pipeline.util.source_code import import_from_here
 
 # Partitioned checks and backfill policies are marked preview and beta; the pinned version is the one we tested.
 warnings.filterwarnings("ignore", category=dg.PreviewWarning)

@@ -15,15 +15,15 @@ import pytest
 from PIL import Image
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.files import locked
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import quiet
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.shards.conversion import Conversion, Converted, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.util.files import locked
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.launcher import Launcher
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
@@ -133,8 +133,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The second process begins with one that does not wait for the sweep, which the first then makes.
     """
-    first = ("web/test_browser.py", "assets/test_shift_sets.py", "faults/test_damages.py", "web", "assets", "faults",
-             "loader_bench", "evaluation")  # fmt: skip
+    first = ("web/test_browser.py", "defs/test_shift_sets.py", "faults/test_damages.py", "web", "defs", "faults",
+             "extras/loader_bench", "evaluation")  # fmt: skip
 
     def place(item: pytest.Item) -> int:
         path = item.path.as_posix()

@@ -13,75 +13,50 @@ DOCS = Path(__file__).parents[1] / "docs"
 sys.path.insert(0, str(DOCS))
 import make_architecture  # noqa: E402
 
-BELOW = {
-    "adaptation": (),
-    "corruptions": (),
-    "labels": (),
-    "records": ("benchmarks",),
-    "shifts": (),
-    "sources": ("corruptions", "labels", "shifts"),
-    "benchmarks": ("adaptation", "labels", "shifts", "sources"),
-    "shards": ("benchmarks", "labels", "shifts", "sources"),
-    "models": ("benchmarks", "labels", "shards"),
-    "streaming": ("shards", "sources"),
-    "evaluation": (
-        "adaptation", "benchmarks", "labels", "models", "shifts", "sources", "shards", "streaming", "records",
-    ),
-    "training": ("benchmarks", "evaluation", "models", "records", "shards", "streaming"),
-    "tuning": ("benchmarks", "evaluation", "records", "shards"),
-    "metrics": ("benchmarks", "records", "shifts"),
-    "reports": ("benchmarks", "shards", "streaming", "evaluation", "records", "metrics", "loader_bench"),
-    "loader_bench": ("benchmarks", "shards", "streaming"),
-    "publishing": ("benchmarks", "shards", "shifts", "streaming"),
-    "reproduction": ("benchmarks", "evaluation", "records"),
-    "pages": (
-        "benchmarks", "evaluation", "metrics", "records", "reports", "shards", "significance", "streaming",
-    ),
-    "significance": ("benchmarks", "evaluation", "records", "shards"),
-    "new_project": (),
-    "new_benchmark": ("adaptation", "benchmarks", "shifts", "sources"),
-    "cluster": ("benchmarks", "evaluation", "metrics", "records", "shards", "training"),
-    "resources": ("cluster", "evaluation", "records", "metrics"),
-    "doctor": (
-        "benchmarks", "labels", "models", "sources", "shards", "evaluation", "records", "metrics", "resources",
-    ),
-    "assets": (
-        "benchmarks", "cluster", "labels", "models", "sources", "shards", "training", "evaluation", "records",
-        "tuning", "metrics", "pages", "loader_bench", "reports", "resources",
-    ),
-    "cli": (
-        "adaptation", "assets", "benchmarks", "cluster", "labels", "models", "shifts", "sources", "shards", "streaming",
-        "evaluation", "records", "tuning", "metrics", "pages", "reports", "resources", "loader_bench",
-        "new_benchmark",
-        "new_project", "doctor", "publishing", "reproduction", "significance",
-    ),
+ORDER = (
+    "errors", "util", "data", "methods", "benchmarks", "results", "shards", "models", "loading", "evaluation", "extras",
+    "report", "defs", "definitions", "api", "cli",
+)  # fmt: skip
+"""The rooms from the ground up: each may import those before it. What comes before `extras` is the core."""
+LOOK_BACK = {
+    ("extras/doctor/run_queue.py", "defs"), ("defs/piece.py", "definitions"), ("defs/tuning.py", "definitions"),
+    ("extras/cluster/planning.py", "extras/training"),
 }  # fmt: skip
-"""What each room may import."""
+"""Files that import a room after their own, or another leaf; they are to be untied."""
 
 
-@pytest.mark.parametrize("room", make_architecture.rooms())
-def test_a_room_imports_only_rooms_below_it(room: str):
-    """Every room is in the table above."""
-    assert make_architecture.edges()[room] <= set(BELOW[room])
+def looks_back() -> Iterator[tuple[str, str]]:
+    """Yield each file that imports a room after its own, or a leaf that imports another, with what it imports."""
+    for path, module in make_architecture.imports():
+        room, parts = path.with_suffix("").parts[0], module.split(".")
+        if ORDER.index(parts[0]) > ORDER.index(room):
+            yield path.as_posix(), parts[0]
+        if room == parts[0] == "extras" and len(parts) > 1 and parts[1] != path.with_suffix("").parts[1]:
+            yield path.as_posix(), "/".join(parts[:2])
 
 
-def test_no_two_rooms_know_each_other():
-    """Nor does a longer way lead from a room back to it: the table has an order in which each comes after its own."""
-    done = set[str]()
-    while left := set(BELOW) - done:
-        ready = {room for room in left if set(BELOW[room]) <= done}
-        assert ready, f"{sorted(left)} need each other"
-        done |= ready
+def test_a_room_imports_only_rooms_before_it_and_no_leaf_another():
+    """The list is that of docs/architecture.md; nothing in the core imports a leaf."""
+    assert LOOK_BACK == set(looks_back())
+
+
+def test_the_list_of_rooms_is_the_tree():
+    """docs/architecture.md names what is in the package, in the order of imports."""
+    listed = re.findall(r"^  (\w+)(?:/|\.py) ", make_architecture.PAGE.read_text(), re.MULTILINE)
+    there = {path.stem for path in make_architecture.PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+
+    assert list(ORDER) == listed
+    assert set(ORDER) == there - {"__init__", "__pycache__"}
 
 
 def test_only_the_dagster_layer_imports_dagster():
-    """`definitions.py`, `assets/` and `resources/`."""
+    """`definitions.py` and `defs/`."""
     package = make_architecture.PACKAGE
     imported = re.compile(r"^\s*(import|from) dagster\b", re.MULTILINE)
     found = {path.relative_to(package) for path in package.rglob("*.py") if imported.search(path.read_text())}
 
     assert found
-    assert {"definitions.py", "assets", "resources"} >= {path.parts[0] for path in found}
+    assert {"definitions.py", "defs"} == {path.parts[0] for path in found}
 
 
 def test_the_picture_is_that_of_the_code():
@@ -93,9 +68,9 @@ def test_the_picture_is_that_of_the_code():
 
 UNTYPED = re.compile(r"\b(dict|Dict|Mapping)\[str, Any\]")
 READ_FROM_FILES = {
-    "yaml_document.py: read_document",
-    "benchmarks/experiments.py: Experiment", "records/files.py: Record", "records/evaluation.py: from_facts",
-    "records/training.py: from_facts", "records/tuning.py: from_facts",
+    "util/yaml_document.py: read_document",
+    "benchmarks/experiments.py: Experiment", "results/files.py: Record", "results/evaluation.py: from_facts",
+    "results/training.py: from_facts", "results/tuning.py: from_facts",
 }  # fmt: skip
 """Where YAML or JSON has just been read, and nothing is known of it."""
 
@@ -151,7 +126,7 @@ def test_only_one_file_knows_kinds_of_devices():
     """Another kind touches `evaluation/accelerator.py`; DALI, which is NVIDIA's, is asked for by its own name."""
     known = re.compile(r"torch\.(cuda|xpu|mps|hip)\b|backends\.(cuda|cudnn|mps)|[\"'](cuda|xpu|mps|nccl)[\"']")
     package = DOCS.parent / "tta_pipeline"
-    exempt = {"evaluation/accelerator.py", "streaming/baselines/dali_loader.py"}
+    exempt = {"evaluation/accelerator.py", "loading/baselines/dali_loader.py"}
 
     found = {
         str(path.relative_to(package))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.loading import load_benchmarks
-from tta_pipeline.labels.shipped import shipped_classes
-from tta_pipeline.shifts.loading import ENDING, shipped_sets
+from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.shifts.loading import ENDING, shipped_sets
 
 PAGE = (Path(__file__).parents[1] / "docs" / "data-sets.md").read_text()
 FILES = {

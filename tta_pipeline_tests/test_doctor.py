@@ -18,11 +18,11 @@ from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
-from tta_pipeline.doctor import Finding, benchmark_files, examine, machine, mounts
-from tta_pipeline.doctor import project as doctored
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import publish_metrics
-from tta_pipeline.records.files import publish_record
+from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine, mounts
+from tta_pipeline.extras.doctor import project as doctored
+from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline.results.files import publish_record
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import Project, write_tree
 
 MOUNTS = r"""

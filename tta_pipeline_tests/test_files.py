@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline import files
-from tta_pipeline.files import advice, published_folder, read_file, remove_abandoned, write_atomically, write_once
+from tta_pipeline.util import files
+from tta_pipeline.util.files import advice, published_folder, read_file, remove_abandoned, write_atomically, write_once
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.files import published_folder
+from tta_pipeline.util.files import published_folder
 with published_folder(Path(sys.argv[1])) as folder:
     (folder / "new").write_text("half")
     print("writing", flush=True)

@@ -13,15 +13,15 @@ import yaml
 from click.testing import CliRunner
 from pydantic import TypeAdapter
 
-from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.loading import load_benchmarks
 from tta_pipeline.benchmarks.matrix import Matrix
 from tta_pipeline.benchmarks.models import AnyModel
 from tta_pipeline.cli import main
+from tta_pipeline.data.sources.kinds import ShardsSource
+from tta_pipeline.defs.resources import Compute
+from tta_pipeline.methods import build
 from tta_pipeline.models.networks import untrained_network
-from tta_pipeline.resources import Compute
-from tta_pipeline.sources.kinds import ShardsSource
 
 ROOT = Path(__file__).parents[1]
 GUIDES = {

@@ -17,39 +17,39 @@ import pyarrow.parquet as pq
 import pytest
 
 import tta_pipeline
+from tta_pipeline.data.labels.class_map import MOST_BYTES, pinned_class_map
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.files import read_file, read_proven, read_sealed, sealed, write_atomically
-from tta_pipeline.labels.class_map import MOST_BYTES, pinned_class_map
-from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, SampleIndex, ShardSet
 from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.sources.listing import SourceImage
+from tta_pipeline.util.files import read_file, read_proven, read_sealed, sealed, write_atomically
 
 ROOT = Path(tta_pipeline.__file__).parent
 SPARSE_BYTES = 2**31
 ALLOWED = {
-    ("labels/shipped.py", "read_text"): "a list that comes with the project",
-    ("metrics/schema.py", "read_text"): "tables that come with the project",
-    ("new_project/__init__.py", "read_text"): "files that come with the project",
-    ("metrics/database.py", "read_bytes"): "an empty database that was made the moment before",
-    ("doctor/mounts.py", "read_text"): "the kernel's",
+    ("data/labels/shipped.py", "read_text"): "a list that comes with the project",
+    ("results/database/schema.py", "read_text"): "tables that come with the project",
+    ("extras/new_project/__init__.py", "read_text"): "files that come with the project",
+    ("results/database/database.py", "read_bytes"): "an empty database that was made the moment before",
+    ("extras/doctor/mounts.py", "read_text"): "the kernel's",
     ("evaluation/machine.py", "read_text"): "the kernel's",
-    ("loader_bench/memory.py", "read_text"): "the kernel's",
-    ("resources/run_launcher.py", "read_text"): "the kernel's",
+    ("extras/loader_bench/memory.py", "read_text"): "the kernel's",
+    ("defs/resources/run_launcher.py", "read_text"): "the kernel's",
     ("models/weights.py", "load_file"): "mapped, and hashed in pieces before",
     ("models/weights.py", "torch.load"): "hashed in pieces before",
-    ("streaming/baselines/tar_loader.py", "tarfile.open"): "shards that were verified",
-    ("publishing/published_cell.py", "tarfile.open"): "shards that were verified",
-    ("sources/shard_files.py", "gzip.open"): "unpacked to the disk in pieces",
-    ("labels/label_files.py", "loadmat"): "bytes that were read with a limit",
-    ("doctor/project.py", "yaml.safe_load"): "text that was read with a limit",
-    ("processes.py", "pickle.load"): "what our own processes say to each other",
-    ("streaming/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
-    ("reports/drawing.py", "Image.open"): "a chart that was drawn the moment before",
-    ("corruptions/digital.py", "Image.open"): "an image that was encoded the moment before",
-    ("sources/kinds/huggingface.py", "ParquetFile"): "read in batches",
-    ("sources/kinds/huggingface.py", "read_schema"): "the footer alone",
+    ("loading/baselines/tar_loader.py", "tarfile.open"): "shards that were verified",
+    ("extras/publishing/published_cell.py", "tarfile.open"): "shards that were verified",
+    ("data/sources/shard_files.py", "gzip.open"): "unpacked to the disk in pieces",
+    ("data/labels/label_files.py", "loadmat"): "bytes that were read with a limit",
+    ("extras/doctor/project.py", "yaml.safe_load"): "text that was read with a limit",
+    ("util/processes.py", "pickle.load"): "what our own processes say to each other",
+    ("loading/baselines/baseline.py", "Image.open"): "a file that was written the moment before",
+    ("report/drawing.py", "Image.open"): "a chart that was drawn the moment before",
+    ("data/corruptions/digital.py", "Image.open"): "an image that was encoded the moment before",
+    ("data/sources/kinds/huggingface.py", "ParquetFile"): "read in batches",
+    ("data/sources/kinds/huggingface.py", "read_schema"): "the footer alone",
     ("models/text_features.py", "safe_open"): "mapped, and its size is looked at before",
 }
 """Calls that read a whole file, by module, and why they may."""
@@ -109,7 +109,7 @@ def test_no_open_file_is_read_to_its_end():
         and not node.keywords
     }
 
-    assert {("streaming/baselines/tar_loader.py", "file.read")} == {each for each in found if each[1] not in ours}
+    assert {("loading/baselines/tar_loader.py", "file.read")} == {each for each in found if each[1] not in ours}
 
 
 def sparse(path: Path) -> Path:
@@ -121,30 +121,30 @@ def sparse(path: Path) -> Path:
 
 
 CASES = {
-    "class_map": "from tta_pipeline.labels.class_map import pinned_class_map; pinned_class_map(path)",
-    "classes.json": "from tta_pipeline.labels.label_files import read_classes; read_classes(path)",
-    "meta.mat": "from tta_pipeline.labels.label_files import read_classes; read_classes(path)",
-    "truth.txt": "from tta_pipeline.labels.label_files import read_ground_truth; read_ground_truth(path)",
+    "class_map": "from tta_pipeline.data.labels.class_map import pinned_class_map; pinned_class_map(path)",
+    "classes.json": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
+    "meta.mat": "from tta_pipeline.data.labels.label_files import read_classes; read_classes(path)",
+    "truth.txt": "from tta_pipeline.data.labels.label_files import read_ground_truth; read_ground_truth(path)",
     "manifest.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
     "samples.parquet": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent)",
     "verified.json": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).require_intact()",
     "checksums.xxh64": "from tta_pipeline.shards.manifest import ShardSet; ShardSet.open(path.parent).checksums",
-    "remote.json": "from tta_pipeline.sources.remote_shards import remote_cell; remote_cell(path.parent)",
+    "remote.json": "from tta_pipeline.data.sources.remote_shards import remote_cell; remote_cell(path.parent)",
     "predictions": "from tta_pipeline.evaluation.samples import SamplePredictions; "
     "SamplePredictions.read(path, sha256='0')",
-    "list.txt": "from tta_pipeline.streaming.subset import _names; _names(path)",
-    "own.py": "from tta_pipeline.source_code import source_sha256; "
+    "list.txt": "from tta_pipeline.loading.subset import _names; _names(path)",
+    "own.py": "from tta_pipeline.util.source_code import source_sha256; "
     "sys.path.append(str(path.parent)); source_sha256('own:x')",
-    "dagster.yaml": "from tta_pipeline.doctor.project import dagster_storage; "
+    "dagster.yaml": "from tta_pipeline.extras.doctor.project import dagster_storage; "
     "os.environ['DAGSTER_HOME'] = str(path.parent); list(dagster_storage())",
     "source.json": "from tta_pipeline.models.trained import facts_of_source_model; "
     "facts_of_source_model(path.with_suffix('.safetensors'))",
     "features.safetensors": "from tta_pipeline.models.text_features import _read; _read(path)",
     f"{'0' * 64}.state": "from tta_pipeline.evaluation.states import States; "
     f"States(folder=path.parent).newest(['{'0' * 64}'], print)",
-    f"{'0' * 64}-1.checkpoint": "from tta_pipeline.training.checkpoints import Checkpoints; "
+    f"{'0' * 64}-1.checkpoint": "from tta_pipeline.extras.training.checkpoints import Checkpoints; "
     f"Checkpoints(folder=path.parent, fingerprint='{'0' * 64}').newest(print)",
-    "image.jpg": "from tta_pipeline.sources.listing import SourceImage; "
+    "image.jpg": "from tta_pipeline.data.sources.listing import SourceImage; "
     "SourceImage('a', 'b', str(path), 2**31, None).read()",
 }
 LIMITED = """

@@ -8,18 +8,18 @@ from click.testing import CliRunner
 
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cli import main
-from tta_pipeline.doctor import examine
 from tta_pipeline.errors import DataRootError, LoaderError
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.progress import quiet
+from tta_pipeline.extras.doctor import examine
+from tta_pipeline.loading.baselines.webdataset_loader import WebDatasetLoader
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.verification import find_shard_sets, verify
-from tta_pipeline.streaming.baselines.webdataset_loader import WebDatasetLoader
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.conftest import SMALL
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline_tests.results.database.made import record
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 
 STRANGE = "da[t]a* {a,b} '\"ü$x #%41&|~;"

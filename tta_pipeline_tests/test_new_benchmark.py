@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
-from tta_pipeline.new_benchmark import EXAMPLES, new_benchmark
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.sources.kinds.looking import Seen, look_at_archive
-from tta_pipeline.sources.kinds.survey import Place
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
+from tta_pipeline.data.sources.kinds.survey import Place
+from tta_pipeline.extras.new_benchmark import EXAMPLES, new_benchmark
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 

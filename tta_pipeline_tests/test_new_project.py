@@ -11,7 +11,7 @@ from tta_pipeline import __version__
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.cli import main
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.new_project import new_project
+from tta_pipeline.extras.new_project import new_project
 
 ROOT = Path(__file__).parents[1]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tta_pipeline.new_project import new_project
+from tta_pipeline.extras.new_project import new_project
 
 HOW_TO = (Path(__file__).parents[1] / "docs/how-to.md").read_text()
 CORRUPTION = """

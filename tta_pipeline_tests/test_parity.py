@@ -16,8 +16,8 @@ from bench.parity.clip import as_clip
 from bench.parity.comparing import Agreement, Comparison, Scene, unexplained
 from bench.parity.comparisons import COMPARISONS, NOT_COMPARED
 from bench.parity.table import document
-from tta_pipeline.adaptation import METHODS
-from tta_pipeline_tests.adaptation.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
+from tta_pipeline.methods import METHODS
+from tta_pipeline_tests.methods.models import NUM_CLASSES, batch_norm_model, contrasts, source_batches, surer
 
 TENT = """
 import helper

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.errors import PartitionKeyError
-from tta_pipeline.partitions import cells, parse_key
+from tta_pipeline.util.partitions import cells, parse_key
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, SEVERITIES
 
 CELLS = cells(COMMON_CORRUPTIONS, SEVERITIES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.errors import SourceError, WorkerError
-from tta_pipeline.processes import Workers
+from tta_pipeline.util.processes import Workers
 
 
 def work(number: int) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def test_processes_end_with_the_block():
 
 
 PARENT = """
-from tta_pipeline.processes import Workers
+from tta_pipeline.util.processes import Workers
 from tta_pipeline_tests.test_processes import work
 import time
 with Workers(1) as workers:

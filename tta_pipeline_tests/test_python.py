@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import tta_pipeline as tta
-from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline_tests.conftest import Project, write_tree
 
 ROOT = Path(__file__).parents[1]
@@ -169,7 +169,7 @@ def test_a_result_is_that_of_the_pipeline(sweep: Project):
 
 
 NEW_METHOD = """
-from tta_pipeline.adaptation.norm import Norm
+from tta_pipeline.methods.norm import Norm
 
 
 class Mine(Norm):

@@ -8,7 +8,7 @@ import pytest
 from dagster import DefaultSensorStatus
 
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(path.name for path in (DOCS / "reference").glob("*.md"))

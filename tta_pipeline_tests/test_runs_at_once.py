@@ -14,17 +14,19 @@ import yaml
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from tta_pipeline.doctor.run_queue import runs_at_once
+from tta_pipeline.defs.resources import run_queue
+from tta_pipeline.defs.resources.run_queue import limit_of_queue
 from tta_pipeline.errors import SettingsError
 from tta_pipeline.evaluation import accelerator
 from tta_pipeline.evaluation.accelerator import DeviceFacts
 from tta_pipeline.evaluation.device_count import num_accelerators
-from tta_pipeline.resources import run_queue
-from tta_pipeline.resources.run_queue import limit_of_queue
+from tta_pipeline.extras.doctor.run_queue import runs_at_once
 
 REPOSITORY = Path(__file__).parents[1]
 
-OUR_QUEUE = "{module: tta_pipeline.resources.run_queue, class: DeviceRunCoordinator, config: {max_concurrent_runs: 4}}"
+OUR_QUEUE = (
+    "{module: tta_pipeline.defs.resources.run_queue, class: DeviceRunCoordinator, config: {max_concurrent_runs: 4}}"
+)
 
 
 @pytest.fixture

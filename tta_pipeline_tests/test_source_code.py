@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.adaptation.catalogue import METHODS
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.util.source_code import source_sha256
 
 METHOD = '''"""A method of one's own."""
 
@@ -118,10 +118,10 @@ def test_each_implementation_has_a_hash_of_its_own():
 
 def test_a_new_entry_of_the_catalogue_outdates_nothing():
     """What the catalogue declares stands in the settings, so its file is not among those that are hashed."""
-    from tta_pipeline.source_code import _reached
+    from tta_pipeline.util.source_code import _reached
 
-    names = {module.name for module in _reached("tta_pipeline.adaptation.tent")}
+    names = {module.name for module in _reached("tta_pipeline.methods.tent")}
 
-    assert {"tta_pipeline.adaptation.tent", "tta_pipeline.adaptation.losses"} < names
-    assert not {name for name in names if not name.startswith("tta_pipeline.adaptation.")}
-    assert "tta_pipeline.adaptation.catalogue" not in names
+    assert {"tta_pipeline.methods.tent", "tta_pipeline.methods.losses"} < names
+    assert not {name for name in names if not name.startswith("tta_pipeline.methods.")}
+    assert "tta_pipeline.methods.catalogue" not in names

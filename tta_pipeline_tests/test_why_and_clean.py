@@ -19,16 +19,16 @@ from click.testing import CliRunner, Result
 
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cli import main
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics
-from tta_pipeline.records.files import latest_record, publish_record
+from tta_pipeline.extras.cleanup import find_unreferenced
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.files import latest_record, publish_record
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.decoded import DecodedCells
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
-from tta_pipeline.unreferenced import find_unreferenced
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, UNPUBLISHED, Project
-from tta_pipeline_tests.metrics.trained import record_training, training_run
+from tta_pipeline_tests.results.database.trained import record_training, training_run
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ PROGRAM = Path(sys.executable).with_name("tta-pipeline")
 RUN = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.files import published_folder
+from tta_pipeline.util.files import published_folder
 
 with published_folder(Path(sys.argv[1])) as folder:
     (folder / "fog-000000.tar").write_bytes(b"half")

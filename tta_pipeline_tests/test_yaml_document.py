@@ -9,7 +9,7 @@ import pytest
 
 from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.yaml_document import LIMIT_BYTES, read_document
+from tta_pipeline.util.yaml_document import LIMIT_BYTES, read_document
 from tta_pipeline_tests.conftest import SMALL
 
 TEN = string.ascii_lowercase[:10]

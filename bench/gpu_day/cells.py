@@ -16,8 +16,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import StreamKey
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import StreamKey
 
 _NUM_OF_SET = 75
 _MOST_S = 360

@@ -23,7 +23,7 @@ from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.accelerator import arithmetic
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.streaming.device import on_device
+from tta_pipeline.loading.device import on_device
 
 _NUM_CLASSES, _NUM_BATCHES = 10, 3
 _NOISE = 1e-6

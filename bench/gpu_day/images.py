@@ -11,10 +11,10 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import BENCHMARK, cells_of, plain_network
 from bench.gpu_day.plan import Plan
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.labels.class_map import label_order, pin_class_map
-from tta_pipeline.loader_bench.photographs import jpeg_tree
-from tta_pipeline.locations import Locations
+from tta_pipeline.data.labels.class_map import label_order, pin_class_map
+from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
 from tta_pipeline.shards.single import shard_split
+from tta_pipeline.util.locations import Locations
 
 
 def images(plan: Plan) -> Iterator[Figure]:

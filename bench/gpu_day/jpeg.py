@@ -14,7 +14,7 @@ from bench.gpu_day.plan import Plan
 from bench.limit import decoded_images_per_s
 from tta_pipeline.evaluation.accelerator import Clock
 from tta_pipeline.evaluation.machine import decoding_threads
-from tta_pipeline.streaming.baselines.baseline import stored_files
+from tta_pipeline.loading.baselines.baseline import stored_files
 
 
 def jpeg(plan: Plan) -> Iterator[Figure]:

@@ -13,7 +13,7 @@ from bench.gpu_day.passes import device_of, median
 from bench.gpu_day.plan import Plan
 from tta_pipeline.evaluation.accelerator import Clock, build_of_torch, device_facts, name_of
 from tta_pipeline.evaluation.machine import cpu_model, machine_facts
-from tta_pipeline.streaming.device import pins_memory
+from tta_pipeline.loading.device import pins_memory
 
 _CLOCKS = "driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu"
 _NUM_COPIES = 20

@@ -13,21 +13,21 @@ from torchvision.models.resnet import BasicBlock
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
-from tta_pipeline.adaptation import METHODS, build
-from tta_pipeline.adaptation.method import Method
+from tta_pipeline.data.shifts.loading import shipped_sets
 from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.accelerator import leased_device
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
-from tta_pipeline.locations import Locations
+from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods import METHODS, build
+from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.partitions import Cell, cells
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.streaming.device import pins_memory
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell, cells
 
 BENCHMARK = "gpu_day"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

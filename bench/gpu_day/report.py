@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.gpu_day.lines import Line, newest, read, verdict
-from tta_pipeline.files import write_atomically
+from tta_pipeline.util.files import write_atomically
 
 BEGIN, END = "<!-- bench.gpu_day: begin -->", "<!-- bench.gpu_day: end -->"
 """Comments between which a document has the figures."""

@@ -11,11 +11,11 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import adapting, device_of, median, network_of, one_pass, pixels, stream_of
 from bench.gpu_day.plan import Plan
 from bench.methods import tent_loop
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.evaluation.accelerator import Clock, arithmetic
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.evaluation.scores import scored_samples
-from tta_pipeline.streaming.device import as_floats
+from tta_pipeline.loading.device import as_floats
+from tta_pipeline.methods.method import Method
 
 
 @dataclass(frozen=True, kw_only=True)

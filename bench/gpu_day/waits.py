@@ -21,10 +21,10 @@ from bench.gpu_day.passes import (
     pixels,
 )
 from bench.gpu_day.plan import Plan
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.evaluation.scores import scored_samples
 from tta_pipeline.evaluation.states import States
-from tta_pipeline.streaming.device import as_floats
+from tta_pipeline.loading.device import as_floats
+from tta_pipeline.methods.method import Method
 
 _WITHOUT = ("source", "norm", "tent")
 """Methods whose batch needs no wait."""

@@ -21,9 +21,9 @@ from bench.parity.cifar import VIT
 from bench.parity.clones import imported, module, package
 from bench.parity.comparing import SEED, Predict, Setting
 from bench.parity.features import FeaturesOf
-from tta_pipeline.adaptation.augmentations import augmix_views, moco_view, weak_view
-from tta_pipeline.adaptation.memory_bank import BalancedBank
-from tta_pipeline.adaptation.petta import Petta
+from tta_pipeline.methods.augmentations import augmix_views, moco_view, weak_view
+from tta_pipeline.methods.memory_bank import BalancedBank
+from tta_pipeline.methods.petta import Petta
 
 _RandomAffine = transforms.RandomAffine
 NOMINAL = 1000

@@ -16,8 +16,8 @@ from PIL import Image
 from torch import nn
 
 from bench.parity.comparing import Batch, Scene
-from tta_pipeline.corruptions.arrays import Images
-from tta_pipeline.corruptions.dispatch import corrupt
+from tta_pipeline.data.corruptions.arrays import Images
+from tta_pipeline.data.corruptions.dispatch import corrupt
 from tta_pipeline.models.normalized import Normalized
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

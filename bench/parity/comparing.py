@@ -12,9 +12,9 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation import METHODS, build
-from tta_pipeline.adaptation.catalogue import Hyperparameters
-from tta_pipeline.adaptation.method import Method
+from tta_pipeline.methods import METHODS, build
+from tta_pipeline.methods.catalogue import Hyperparameters
+from tta_pipeline.methods.method import Method
 
 SEED = 0
 FIRST_BATCHES = 3

@@ -12,13 +12,13 @@ from tta_pipeline.benchmarks.matrix import Matrix, as_list
 from tta_pipeline.benchmarks.models import AnyModel, TrainedModel
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings, Transform
 from tta_pipeline.benchmarks.tuning import Tuning, grid_problems
+from tta_pipeline.data.shifts.loading import find_shift_set, shipped_names
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds import AnySource
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.naming import PART_PATTERN, Name, name_problem
-from tta_pipeline.partitions import TRAIN, Cell, cells
-from tta_pipeline.sections import Section
-from tta_pipeline.shifts.loading import find_shift_set, shipped_names
-from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds import AnySource
+from tta_pipeline.util.naming import PART_PATTERN, Name, name_problem
+from tta_pipeline.util.partitions import TRAIN, Cell, cells
+from tta_pipeline.util.sections import Section
 
 
 class Benchmark(Section):

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pydantic_core import from_json
 
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.files import hash_file
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.partitions import Cell
+from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.partitions import Cell
 
 PARTS = ("method", "settings", "image_size")
 """Parts of a fingerprint that the file alone decides, beside the cells of its data."""

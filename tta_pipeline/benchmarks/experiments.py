@@ -5,17 +5,17 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from tta_pipeline.adaptation.catalogue import (
+from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.methods.catalogue import (
     PRESETS,
     GradientHyperparameters,
     Hyperparameters,
     MethodEntry,
     find_method,
 )
-from tta_pipeline.benchmarks.protocol import Protocol, Subset
-from tta_pipeline.mistakes import mistakes, shortened
-from tta_pipeline.naming import Name
-from tta_pipeline.sections import LARGEST_BATCH, Section, Seed
+from tta_pipeline.util.mistakes import mistakes, shortened
+from tta_pipeline.util.naming import Name
+from tta_pipeline.util.sections import LARGEST_BATCH, Section, Seed
 
 LoaderName = Literal["indexed", "imagefolder", "webdataset"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tta_pipeline.errors import ShardError
-from tta_pipeline.source_code import find_module, load_reference
+from tta_pipeline.util.source_code import find_module, load_reference
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 

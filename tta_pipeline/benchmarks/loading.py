@@ -12,13 +12,13 @@ from pydantic import ValidationError
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.matrix import with_matrices
+from tta_pipeline.data.shifts.loading import ENDING as SHIFT_SET_ENDING
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.files import advice
-from tta_pipeline.locations import RESULT_KINDS, Locations
-from tta_pipeline.mistakes import mistakes, shortened
-from tta_pipeline.naming import is_benchmark_name
-from tta_pipeline.shifts.loading import ENDING as SHIFT_SET_ENDING
-from tta_pipeline.yaml_document import read_document
+from tta_pipeline.util.files import advice
+from tta_pipeline.util.locations import RESULT_KINDS, Locations
+from tta_pipeline.util.mistakes import mistakes, shortened
+from tta_pipeline.util.naming import is_benchmark_name
+from tta_pipeline.util.yaml_document import read_document
 
 ENDING = ".yaml"
 EMBEDDED = Path(__file__).parent

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
 
-from tta_pipeline.adaptation.catalogue import PIECES
 from tta_pipeline.benchmarks.experiments import Experiment, one_for_each_protocol, split_method
 from tta_pipeline.benchmarks.protocol import Protocol
-from tta_pipeline.mistakes import shortened
-from tta_pipeline.sections import Section
+from tta_pipeline.methods.catalogue import PIECES
+from tta_pipeline.util.mistakes import shortened
+from tta_pipeline.util.sections import Section
 
 _OF_A_COMBINATION = frozenset({"model", "method", "hyperparameters", "protocol"})
 """Fields of an experiment that a matrix does not share."""

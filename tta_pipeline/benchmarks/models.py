@@ -8,8 +8,8 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from tta_pipeline.benchmarks.functions import function_file
 from tta_pipeline.benchmarks.training import Recipe
-from tta_pipeline.naming import Name
-from tta_pipeline.sections import Section
+from tta_pipeline.util.naming import Name
+from tta_pipeline.util.sections import Section
 
 Mean = Annotated[float, Field(ge=0, le=1)]
 Deviation = Annotated[float, Field(gt=0, le=1)]

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.labels.class_map import ClassMap, pin_class_map, pinned_class_map
-from tta_pipeline.locations import Locations
-from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
-from tta_pipeline.sources.listing import Observed, Source
+from tta_pipeline.data.labels.class_map import ClassMap, pin_class_map, pinned_class_map
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.data.sources.listing import Observed, Source
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import Reporter, quiet
 
 
 def observed_source(benchmark: Benchmark, locations: Locations) -> Observed:
@@ -76,13 +76,13 @@ def _classes(benchmark: Benchmark, locations: Locations) -> tuple[str, ...]:
 
 
 def _named_classes(benchmark: Benchmark) -> tuple[str, ...]:
-    from tta_pipeline.labels.label_files import read_classes
+    from tta_pipeline.data.labels.label_files import read_classes
 
     return read_classes(Path(benchmark.class_map).expanduser()) if benchmark.names_classes else ()
 
 
 def _is_missing(benchmark: Benchmark) -> bool:
-    from tta_pipeline.labels.label_files import is_shipped_list
+    from tta_pipeline.data.labels.label_files import is_shipped_list
 
     path = Path(benchmark.class_map).expanduser()
     return not path.exists() and not is_shipped_list(path)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.streams import Plan, Segment
-from tta_pipeline.partitions import Cell
+from tta_pipeline.util.partitions import Cell
 
 
 class Place(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.sections import MOST, Section, Seed
+from tta_pipeline.util.sections import MOST, Section, Seed
 
 Shift = Literal["reset_each_shift", "episodic", "continual", "gradual", "mixed", "slow"]
 _CORRELATED = "correlated"

@@ -6,8 +6,8 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tta_pipeline.benchmarks.functions import function_file
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.sections import MOST, Section, Seed
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.sections import MOST, Section, Seed
 
 LARGEST_IMAGE = 16_384
 """Largest height and width in pixels; such an image takes three gigabytes as the model's input."""

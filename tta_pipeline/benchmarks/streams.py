@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.partitions import CLEAN, WHOLE, Cell, PartitionKey, StreamKey
+from tta_pipeline.util.partitions import CLEAN, WHOLE, Cell, PartitionKey, StreamKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.sections import LARGEST_BATCH, Seed
+from tta_pipeline.util.sections import LARGEST_BATCH, Seed
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["one_cycle", "cosine", "step", "constant"]

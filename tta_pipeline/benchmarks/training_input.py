@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from tta_pipeline.sections import MOST, Section
+from tta_pipeline.util.sections import MOST, Section
 
 
 class RandAugment(Section):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field, ValidationError, field_validator
 
 from tta_pipeline.benchmarks.protocol import Subset
-from tta_pipeline.mistakes import mistakes
-from tta_pipeline.sections import Section
+from tta_pipeline.util.mistakes import mistakes
+from tta_pipeline.util.sections import Section
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.experiments import Experiment

@@ -28,7 +28,7 @@ from tta_pipeline.cli.transform import transform
 from tta_pipeline.cli.tune import tune
 from tta_pipeline.cli.verify import verify
 from tta_pipeline.cli.why import why
-from tta_pipeline.source_code import import_from_here
+from tta_pipeline.util.source_code import import_from_here
 
 _VERBS = (
     metrics, rebuild_metrics, fetch_results, shard, verify, adopt, fetch, download, repartition, transform,

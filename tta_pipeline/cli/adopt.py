@@ -8,7 +8,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, read_class_map, require_no_pipes, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()
@@ -51,8 +51,8 @@ def adopt(
       tta-pipeline adopt imagenet --files 'imagenet-val-*.tar'
     """
     from tta_pipeline.cli.adopting import adopt_everything
-    from tta_pipeline.names import counted, some
     from tta_pipeline.shards.verification import missing_classes
+    from tta_pipeline.util.names import counted, some
 
     require_no_pipes(folder)
     every = adopt_everything(folder, read_class_map(class_map), reporter, files=files, devkit=devkit, unpacks=unpacks)

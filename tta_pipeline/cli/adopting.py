@@ -3,18 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tta_pipeline.errors import ManifestError
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.labels.label_files import devkit_ids
-from tta_pipeline.names import some
-from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import Reporter, Step
-from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
-from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt
-from tta_pipeline.shards.verification import verify
-from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY
-from tta_pipeline.sources.existing_shards import class_names_in
-from tta_pipeline.sources.shard_files import (
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.labels.label_files import devkit_ids
+from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY
+from tta_pipeline.data.sources.existing_shards import class_names_in
+from tta_pipeline.data.sources.shard_files import (
     COMPRESSED_SUFFIXES,
     chosen_names,
     require_one_set,
@@ -22,6 +15,13 @@ from tta_pipeline.sources.shard_files import (
     unpack,
     unpacked,
 )
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.read_back import INSTEAD_OF_ADOPTING, Published, adopt
+from tta_pipeline.shards.verification import verify
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import Reporter, Step
 
 
 def adopt_everything(

@@ -5,7 +5,7 @@ import sys
 import click
 
 from tta_pipeline.cli.common import nothing, plain_errors, say, tell_table, with_format
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 
 @click.command()
@@ -37,11 +37,11 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
     from tta_pipeline.evaluation.machine import decoding_threads
     from tta_pipeline.evaluation.normalisation import COLUMNS, check_normalisation
-    from tta_pipeline.partitions import CLEAN
-    from tta_pipeline.progress import log_reporter, quiet
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
     from tta_pipeline.shards.expected import expected_of
     from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.util.partitions import CLEAN
+    from tta_pipeline.util.progress import log_reporter, quiet
 
     locations = Locations.from_environment()
     found = load_all(locations).benchmark(benchmark)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
-    from tta_pipeline.unreferenced import Unreferenced
+    from tta_pipeline.extras.cleanup import Unreferenced
 
 
 _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished")
@@ -60,8 +60,8 @@ def clean(
     from dataclasses import asdict
 
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.metrics.database import publish_metrics
-    from tta_pipeline.unreferenced import find_unreferenced, remove
+    from tta_pipeline.extras.cleanup import find_unreferenced, remove
+    from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
     loaded = load_all(locations)
@@ -84,7 +84,7 @@ def clean(
 
 
 def _print_unreferenced(found: "Sequence[Unreferenced]", locations: Locations) -> None:
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
 
     groups: dict[tuple[str, str], list[int]] = {}
     for each in found:

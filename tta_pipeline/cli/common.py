@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import click
 
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.json_values import JsonObject
+from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from tta_pipeline.labels.class_map import ClassMap
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.data.labels.class_map import ClassMap
+    from tta_pipeline.report.tables import Table
     from tta_pipeline.shards.manifest import ShardSet
 
 
@@ -58,7 +58,7 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def reporting(*args: Any, is_quiet: bool, as_json: bool, **kwargs: Any) -> Any:
-        from tta_pipeline.console import console_reporter
+        from tta_pipeline.util.console import console_reporter
 
         with console_reporter(is_quiet=is_quiet, as_json=as_json) as reporter:
             status = command(*args, reporter=reporter, **kwargs)
@@ -89,7 +89,7 @@ def print_table(table: "Table") -> None:
     """Print *table* for the user."""
     from rich.console import Console
 
-    from tta_pipeline.reports.formats import as_terminal
+    from tta_pipeline.report.formats import as_terminal
 
     click.echo(as_terminal(table, width=Console().width if sys.stdout.isatty() else None))
 
@@ -102,8 +102,8 @@ def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def tell_table(table: "Table", form: str) -> None:
     """Print *table* in the format *form*: without obvious columns for the user, in full for a program."""
-    from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS
-    from tta_pipeline.reports.tables import without_obvious
+    from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS
+    from tta_pipeline.report.tables import without_obvious
 
     if form == "table":
         print_table(without_obvious(table))
@@ -134,8 +134,8 @@ def require_urls(locations: Sequence[str]) -> None:
 
 def read_class_map(path: Path | None) -> "ClassMap | None":
     """Return the classes in the file at *path*; None where no file is named."""
-    from tta_pipeline.labels.class_map import ClassMap
-    from tta_pipeline.labels.label_files import read_classes
+    from tta_pipeline.data.labels.class_map import ClassMap
+    from tta_pipeline.data.labels.label_files import read_classes
 
     return ClassMap(classes=read_classes(path)) if path else None
 

@@ -6,7 +6,7 @@ import sys
 import click
 
 from tta_pipeline.cli.common import plain_errors
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 
 @click.command()
@@ -27,7 +27,7 @@ def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
     """
     from dataclasses import asdict
 
-    from tta_pipeline.doctor import examine
+    from tta_pipeline.extras.doctor import examine
 
     colours = {"ok": "green", "note": "yellow", "fault": "red"}
     findings = []

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, with_reporter
-from tta_pipeline.json_values import JsonObject
+from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()
@@ -36,9 +36,9 @@ def download(
       tta-pipeline download imagenet_c archives --archive blur.tar
       tta-pipeline download imagenet_c archives --shift fog --shift snow
     """
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.shifts import downloading
-    from tta_pipeline.shifts.loading import find_shift_set
+    from tta_pipeline.data.shifts import downloading
+    from tta_pipeline.data.shifts.loading import find_shift_set
+    from tta_pipeline.util.locations import Locations
 
     found = find_shift_set(shift_set, Locations.from_environment().benchmark_files)
     chosen = downloading.chosen_archives(found, archives=archives, shifts=shifts)

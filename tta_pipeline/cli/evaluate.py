@@ -9,7 +9,7 @@ import click
 from tta_pipeline.cli.common import nothing, plain_errors, print_table, say, settings_of
 
 if TYPE_CHECKING:
-    from tta_pipeline.records.evaluation import Evaluation
+    from tta_pipeline.results.evaluation import Evaluation
 
 _SHOWN = (
     "model", "method", "corruption", "severity", "subset", "num_samples", "error", "top5_error", "nll", "ece",
@@ -68,15 +68,15 @@ def evaluate(
       tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
-    from tta_pipeline.adaptation import build
     from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
+    from tta_pipeline.loading.dataset import open_shards
+    from tta_pipeline.methods import build
     from tta_pipeline.models.named import load_model
     from tta_pipeline.models.trial import require_outputs
-    from tta_pipeline.naming import is_benchmark_name
-    from tta_pipeline.progress import log_reporter
-    from tta_pipeline.records.files import now
-    from tta_pipeline.streaming.dataset import open_shards
+    from tta_pipeline.results.files import now
+    from tta_pipeline.util.naming import is_benchmark_name
+    from tta_pipeline.util.progress import log_reporter
 
     if experiment is not None and not is_benchmark_name(experiment):
         raise click.UsageError(f"--record is {experiment!r}; expected letters, digits and _, a letter first")
@@ -109,10 +109,10 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
             results.
     """
     from tta_pipeline.errors import EvaluationError
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.metrics.database import publish_metrics
-    from tta_pipeline.naming import is_benchmark_name
-    from tta_pipeline.records.files import publish_record
+    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.results.files import publish_record
+    from tta_pipeline.util.locations import Locations
+    from tta_pipeline.util.naming import is_benchmark_name
 
     if not is_benchmark_name(row.benchmark):
         raise EvaluationError(
@@ -133,7 +133,7 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
 
 
 def _print(row: "Evaluation", *, as_json: bool) -> None:
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
 
     if as_json:
         click.echo(json.dumps(row.facts()))

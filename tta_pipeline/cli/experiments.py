@@ -5,7 +5,7 @@ import sys
 import click
 
 from tta_pipeline.cli.common import plain_errors, say_left_out, tell_table, with_format
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 
 @click.command()
@@ -24,7 +24,7 @@ def experiments(*, benchmark: str, form: str) -> None:
       tta-pipeline experiments digits_c --format csv
     """
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.reports.experiments import experiment_table
+    from tta_pipeline.report.experiments import experiment_table
 
     locations = Locations.from_environment()
     loaded = load_all(locations)

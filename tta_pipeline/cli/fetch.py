@@ -8,7 +8,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, require_urls, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()
@@ -27,8 +27,8 @@ def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporte
       tta-pipeline fetch https://example.org/imagenet_c/fog/5 shards
       tta-pipeline fetch 's3://bucket/imagenet_c/{fog,snow}/{1..5}' shards
     """
-    from tta_pipeline.remote_files import expanded
-    from tta_pipeline.streaming.verified_copy import fetch_shard_set
+    from tta_pipeline.data.remote_files import expanded
+    from tta_pipeline.loading.verified_copy import fetch_shard_set
 
     require_urls(locations)
     found = [location for pattern in locations for location in expanded(pattern)]

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.locations import Locations, results_url
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations, results_url
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command("fetch-results")
@@ -27,8 +27,8 @@ def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
       tta-pipeline fetch-results s3://bucket/results
       TTA_RESULTS_URL=s3://bucket/results tta-pipeline fetch-results
     """
-    from tta_pipeline.metrics.database import publish_metrics
-    from tta_pipeline.records.remote import fetch_records
+    from tta_pipeline.results.database.database import publish_metrics
+    from tta_pipeline.results.remote import fetch_records
 
     url = url or results_url()
     if not url:

@@ -21,7 +21,7 @@ def init(*, folder: Path) -> None:
       tta-pipeline init my-project
       cd my-project && make demo
     """
-    from tta_pipeline.new_project import new_project
+    from tta_pipeline.extras.new_project import new_project
 
     for path in new_project(folder):
         click.echo(path)

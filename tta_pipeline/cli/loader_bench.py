@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tta_pipeline.cli.common import nothing, plain_errors, print_table, require_no_pipes, require_urls, say
-from tta_pipeline.processes import MOST_PROCESSES
+from tta_pipeline.util.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     pass
@@ -70,8 +70,8 @@ def loader_bench(
     from dataclasses import asdict
 
     from tta_pipeline.errors import LoaderError
-    from tta_pipeline.loader_bench.loaders import chosen_loaders
-    from tta_pipeline.loader_bench.measure import Settings, compare
+    from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.extras.loader_bench.measure import Settings, compare
 
     try:
         names = chosen_loaders(loaders)
@@ -102,9 +102,9 @@ def _generated_shards(
     *, generate: int, image_size: int, storage: Literal["raw", "tensor"], say: Callable[[str], None]
 ) -> Iterator[Path]:
     from tta_pipeline.benchmarks.shards import ShardSettings
-    from tta_pipeline.files import scratch_folder
-    from tta_pipeline.loader_bench.data import generated
-    from tta_pipeline.progress import log_reporter
+    from tta_pipeline.extras.loader_bench.data import generated
+    from tta_pipeline.util.files import scratch_folder
+    from tta_pipeline.util.progress import log_reporter
 
     settings = ShardSettings(num_shards=min(16, generate), format=storage)
     with scratch_folder("loader-bench-images") as folder:
@@ -114,7 +114,7 @@ def _generated_shards(
 
 
 def _print_loaders(rows: Sequence[Mapping[str, Any]]) -> None:
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
 
     print_table(
         Table(columns=_LOADER_COLUMNS, rows=tuple(tuple(row[name] for name in _LOADER_COLUMNS) for row in rows))

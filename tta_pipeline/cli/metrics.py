@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say, say_left_out
-from tta_pipeline.files import write_atomically, written_file
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.files import write_atomically, written_file
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tta_pipeline.reports.answers import Answer
+    from tta_pipeline.report.answers import Answer
 
 
 _ROWS_FOR_PEOPLE = 1_000
@@ -60,8 +60,8 @@ def metrics(
       tta-pipeline metrics --sql "SELECT * FROM corruption_errors WHERE experiment = 'tent' ORDER BY mean_error DESC"
     """
     from tta_pipeline.errors import QuestionError
-    from tta_pipeline.metrics.database import open_metrics, records_set_aside, require_current
-    from tta_pipeline.progress import log_reporter
+    from tta_pipeline.results.database.database import open_metrics, records_set_aside, require_current
+    from tta_pipeline.util.progress import log_reporter
 
     if sum(question is not None for question in (by, runs, versus, sql)) > 1:
         raise click.UsageError("expected one of --by, --compare, --versus and --sql")
@@ -89,10 +89,10 @@ def metrics(
 def _tell_latex(answer: "Answer", locations: Locations, output: Path | None, limit: int | None) -> None:
     """Print the leaderboard for a paper: with intervals, and with a mark where a row may be as good as the best."""
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.pages.judged_leaderboards import NOTE, judged_leaderboards
-    from tta_pipeline.progress import log_reporter
-    from tta_pipeline.reports.formats import as_latex
-    from tta_pipeline.reports.tables import without_obvious
+    from tta_pipeline.report.formats import as_latex
+    from tta_pipeline.report.pages.judged_leaderboards import NOTE, judged_leaderboards
+    from tta_pipeline.report.tables import without_obvious
+    from tta_pipeline.util.progress import log_reporter
 
     table, _ = answer.table(limit)
     loaded = load_all(locations)
@@ -121,11 +121,11 @@ def _tell_versus(
 
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.evaluation.experiment import ExperimentResults
-    from tta_pipeline.progress import log_reporter
-    from tta_pipeline.reports.answers import Answer
-    from tta_pipeline.reports.tables import GENERATED_NOTE
-    from tta_pipeline.significance.judged import recorded_places
-    from tta_pipeline.significance.versus import Comparison, versus
+    from tta_pipeline.report.answers import Answer
+    from tta_pipeline.report.significance.judged import recorded_places
+    from tta_pipeline.report.significance.versus import Comparison, versus
+    from tta_pipeline.report.tables import GENERATED_NOTE
+    from tta_pipeline.util.progress import log_reporter
 
     loaded = load_all(locations)
     say_left_out(fault.sentence for fault in loaded.faults if fault.experiment in (None, *names))
@@ -159,8 +159,8 @@ def _end_with(set_aside: Sequence[str]) -> None:
 
 
 def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sql: str | None) -> "Answer":
-    from tta_pipeline.reports import queries
-    from tta_pipeline.reports.answers import Answer
+    from tta_pipeline.report import queries
+    from tta_pipeline.report.answers import Answer
 
     if sql is not None:
         return Answer(connection, sql)
@@ -171,7 +171,7 @@ def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sq
 
 def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
     """Say what it means if some of the requested results are on images that were made here."""
-    from tta_pipeline.reports.tables import GENERATED_NOTE
+    from tta_pipeline.report.tables import GENERATED_NOTE
 
     which = [_whole_run_id(connection, run) for run in runs or ()]
     asked = "run_id IN (?, ?)" if which else "is_latest"
@@ -183,8 +183,8 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
 
 def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
     """Print *answer* or write it to *output*: row by row for a program, a limited number of rows for the user."""
-    from tta_pipeline.reports.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
-    from tta_pipeline.reports.tables import without_obvious
+    from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
+    from tta_pipeline.report.tables import without_obvious
 
     if form in FOR_PEOPLE:
         if is_own_question and limit is None:
@@ -224,8 +224,8 @@ def _first(batches: "Iterator[pa.RecordBatch]", limit: int) -> "Iterator[pa.Reco
 
 def _whole_run_id(connection: Any, beginning: str) -> str:
     """Return the id of the only run whose id begins with *beginning*."""
-    from tta_pipeline.reports import queries
-    from tta_pipeline.reports.tables import query
+    from tta_pipeline.report import queries
+    from tta_pipeline.report.tables import query
 
     found = query(connection, queries.RUNS, [beginning]).column("run_id")
     if beginning in found:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     pass
@@ -32,8 +32,8 @@ def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, out
       tta-pipeline new-benchmark cifar CIFAR-10-C --output -
       tta-pipeline new-benchmark later --like cifar100_c
     """
-    from tta_pipeline.new_benchmark import new_benchmark as made
-    from tta_pipeline.new_benchmark import write_new
+    from tta_pipeline.extras.new_benchmark import new_benchmark as made
+    from tta_pipeline.extras.new_benchmark import write_new
 
     if sources and like:
         raise click.UsageError("expected either a folder or archives, or --like")

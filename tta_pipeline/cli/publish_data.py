@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, say, with_reporter
-from tta_pipeline.json_values import JsonObject
+from tta_pipeline.util.json_values import JsonObject
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()
@@ -54,13 +54,13 @@ def publish_data(
     """
     from tta_pipeline import __version__
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.partitions import CLEAN, parse_key
-    from tta_pipeline.publishing.data_set import DataSet, generated, require_one_data_set
-    from tta_pipeline.publishing.finding import cells_below, cells_of_benchmark
-    from tta_pipeline.publishing.folder import publish, require_absent
-    from tta_pipeline.publishing.terms import terms_of
-    from tta_pipeline.shifts.loading import find_shift_set
+    from tta_pipeline.data.shifts.loading import find_shift_set
+    from tta_pipeline.extras.publishing.data_set import DataSet, generated, require_one_data_set
+    from tta_pipeline.extras.publishing.finding import cells_below, cells_of_benchmark
+    from tta_pipeline.extras.publishing.folder import publish, require_absent
+    from tta_pipeline.extras.publishing.terms import terms_of
+    from tta_pipeline.util.locations import Locations
+    from tta_pipeline.util.partitions import CLEAN, parse_key
 
     if len(names) != (2 if shards is None else 1):
         raise click.UsageError(f"found {' '.join(names)!r}; expected BENCHMARK OUT, or OUT with --shards")

@@ -8,7 +8,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, say, say_left_out, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()
@@ -39,10 +39,10 @@ def publish_results(
     """
     from tta_pipeline.benchmarks.loading import EMBEDDED, load_all
     from tta_pipeline.evaluation.experiment import ExperimentResults
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.names import some
-    from tta_pipeline.reproduction.folder import Citation, facts, write_folders
-    from tta_pipeline.reproduction.gathering import Gathered, gathered
+    from tta_pipeline.extras.reproduction.folder import Citation, facts, write_folders
+    from tta_pipeline.extras.reproduction.gathering import Gathered, gathered
+    from tta_pipeline.util.locations import Locations
+    from tta_pipeline.util.names import some
 
     locations = Locations.from_environment()
     loaded = load_all(locations)

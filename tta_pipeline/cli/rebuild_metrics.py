@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, say, with_reporter
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command("rebuild-metrics")
@@ -20,7 +20,7 @@ def rebuild_metrics(*, reporter: "ConsoleReporter") -> int:
 
     Damaged and foreign records are named and left out; the exit status is then 1.
     """
-    from tta_pipeline.metrics.database import publish_metrics
+    from tta_pipeline.results.database.database import publish_metrics
 
     locations = Locations.from_environment()
     publication = publish_metrics(locations, rebuild=True, progress=reporter)

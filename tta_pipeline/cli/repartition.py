@@ -8,7 +8,7 @@ import click
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
 
 if TYPE_CHECKING:
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()

@@ -37,12 +37,12 @@ def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within:
 
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.errors import EvaluationError
-    from tta_pipeline.files import scratch_folder
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.records.files import versions
-    from tta_pipeline.reports.tables import Table
-    from tta_pipeline.reproduction.repeating import repeat
-    from tta_pipeline.reproduction.result import ExperimentResult
+    from tta_pipeline.extras.reproduction.repeating import repeat
+    from tta_pipeline.extras.reproduction.result import ExperimentResult
+    from tta_pipeline.report.tables import Table
+    from tta_pipeline.results.files import versions
+    from tta_pipeline.util.files import scratch_folder
+    from tta_pipeline.util.locations import Locations
 
     result = ExperimentResult.read(folder)
     locations = Locations.from_environment()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import end, plain_errors, shard_set_facts, with_reporter
-from tta_pipeline.processes import MOST_PROCESSES
+from tta_pipeline.util.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
     from tta_pipeline.benchmarks.shards import ShardSettings
-    from tta_pipeline.console import ConsoleReporter
-    from tta_pipeline.sources.kinds.section import ImagesSection
+    from tta_pipeline.data.sources.kinds.section import ImagesSection
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 _PATTERN_LIMIT_S = 2.0
@@ -40,7 +40,7 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
     if path is None:
         return
     from tta_pipeline.errors import BenchmarkFileError
-    from tta_pipeline.yaml_document import read_document
+    from tta_pipeline.util.yaml_document import read_document
 
     names = {
         flag.removeprefix("--").replace("-", "_"): str(option.name)
@@ -123,8 +123,8 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
     if not options["sources"] or options["output"] is None:
         raise click.UsageError("expected SOURCE... and OUTPUT, here or in the file of --config as sources and output")
     _require_quick_pattern(options["class_pattern"])
-    from tta_pipeline.locations import Locations
-    from tta_pipeline.shifts.loading import find_shift_set
+    from tta_pipeline.data.shifts.loading import find_shift_set
+    from tta_pipeline.util.locations import Locations
 
     own_folder = Locations.from_environment().benchmark_files
     about = {name: options.pop(name) for name in _ABOUT_SOURCE}
@@ -150,8 +150,8 @@ def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
     """Return the section of a benchmark file that *options* describe."""
     from pydantic import ValidationError
 
-    from tta_pipeline.sources.kinds import section_of
-    from tta_pipeline.sources.kinds.options import SourceOptions
+    from tta_pipeline.data.sources.kinds import section_of
+    from tta_pipeline.data.sources.kinds.options import SourceOptions
 
     class_map: Path | None = options["class_map"]
     has_devkit = class_map is not None and class_map.suffix == ".mat" and options["ground_truth"] is not None
@@ -181,8 +181,8 @@ def _expected_md5(md5s: Sequence[str]) -> dict[str, str]:
 
 def _published_md5(name: str) -> str:
     """Return the MD5 of the published archive *name*; empty if none is known."""
-    from tta_pipeline.shifts.loading import shipped_sets
-    from tta_pipeline.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+    from tta_pipeline.data.shifts.loading import shipped_sets
+    from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
 
     of_sets = {each: facts.md5 or "" for known in shipped_sets().values() for each, facts in known.archives.items()}
     return MD5_BY_ARCHIVE.get(name) or of_sets.get(name, "")

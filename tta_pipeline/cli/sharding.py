@@ -9,21 +9,21 @@ from functools import partial
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import LARGEST_IMAGE, ShardSettings
+from tta_pipeline.data.labels.class_map import ClassMap, found_class_map, pin_class_map, pinned_class_map
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.shifts.loading import named_cell
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext
+from tta_pipeline.data.sources.listing import Source
 from tta_pipeline.errors import SourceError
-from tta_pipeline.files import temporary_folder
-from tta_pipeline.labels.class_map import ClassMap, found_class_map, pin_class_map, pinned_class_map
-from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.labels.shipped import shipped_classes
-from tta_pipeline.partitions import CLEAN, Cell, cells
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Reporter, Step, quiet
 from tta_pipeline.shards.conversion import Conversion
 from tta_pipeline.shards.read_back import Published
 from tta_pipeline.shards.single import write_cell
-from tta_pipeline.shifts.loading import named_cell
-from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.kinds.section import ImagesSection, SourceContext
-from tta_pipeline.sources.listing import Source
+from tta_pipeline.util.files import temporary_folder
+from tta_pipeline.util.partitions import CLEAN, Cell, cells
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Reporter, Step, quiet
 
 
 @dataclass(frozen=True, kw_only=True)

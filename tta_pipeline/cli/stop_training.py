@@ -4,7 +4,7 @@ import click
 
 from tta_pipeline.cli.common import plain_errors
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.locations import STOP_FILE, Locations
+from tta_pipeline.util.locations import STOP_FILE, Locations
 
 
 @click.command("stop-training")

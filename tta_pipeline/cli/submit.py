@@ -12,16 +12,16 @@ import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say, say_left_out, settings_of
 from tta_pipeline.errors import SubmissionError
-from tta_pipeline.files import locked
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.files import locked
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.benchmark import Benchmark
-    from tta_pipeline.cluster.engine import Engine
-    from tta_pipeline.cluster.overview import Overview
-    from tta_pipeline.cluster.pieces import Cut, Piece
-    from tta_pipeline.cluster.submission import Submission
+    from tta_pipeline.extras.cluster.engine import Engine
+    from tta_pipeline.extras.cluster.overview import Overview
+    from tta_pipeline.extras.cluster.pieces import Cut, Piece
+    from tta_pipeline.extras.cluster.submission import Submission
 
 _Finished = Mapping["Piece", frozenset[tuple[str, str]]]
 """Places that pieces have finished."""
@@ -123,7 +123,7 @@ def submit(
 
 def _asked_for(locations: Locations, benchmark: str, number: int | None, engine: str | None) -> "Submission":
     """Return the submission that the user asks about, which has an engine."""
-    from tta_pipeline.cluster.submission import find_submission
+    from tta_pipeline.extras.cluster.submission import find_submission
 
     found = find_submission(locations, benchmark, number)
     if engine not in (None, found.engine):
@@ -185,11 +185,11 @@ class _Submitter:
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
         """Return what is to be submitted, and print it."""
-        from tta_pipeline.cluster.overview import PLAN_COLUMNS, plan_rows
-        from tta_pipeline.cluster.planning import Planner
-        from tta_pipeline.cluster.standings import Standings
-        from tta_pipeline.metrics.database import publish_metrics
-        from tta_pipeline.reports.tables import Table
+        from tta_pipeline.extras.cluster.overview import PLAN_COLUMNS, plan_rows
+        from tta_pipeline.extras.cluster.planning import Planner
+        from tta_pipeline.extras.cluster.standings import Standings
+        from tta_pipeline.report.tables import Table
+        from tta_pipeline.results.database.database import publish_metrics
 
         publish_metrics(self.locations)  # what was measured is asked for there
         busy = tuple(self._under_way())
@@ -213,8 +213,8 @@ class _Submitter:
 
     def _under_way(self) -> "Iterator[Piece]":
         """Yield the pieces of earlier submissions that run or wait; a submission without any is over."""
-        from tta_pipeline.cluster.overview import Overview
-        from tta_pipeline.cluster.submission import open_submissions
+        from tta_pipeline.extras.cluster.overview import Overview
+        from tta_pipeline.extras.cluster.submission import open_submissions
 
         for submission in open_submissions(self.locations, self.benchmark.name):
             engine = _engine(submission.engine, data_root=self.locations.root, num_devices=1, config_path=None)
@@ -226,7 +226,7 @@ class _Submitter:
 
     def _submitted(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
         """Submit *pieces*, and say how to come back to them."""
-        from tta_pipeline.cluster.submission import Submission
+        from tta_pipeline.extras.cluster.submission import Submission
 
         submission = Submission.create(
             self.locations,
@@ -274,8 +274,8 @@ class _Submitter:
 
     def tell_status(self, submission: "Submission") -> int:
         """Print how far *submission* is and what failed, and return the exit status: 0 unless something failed."""
-        from tta_pipeline.cluster.overview import STATUS_COLUMNS
-        from tta_pipeline.reports.tables import Table
+        from tta_pipeline.extras.cluster.overview import STATUS_COLUMNS
+        from tta_pipeline.report.tables import Table
 
         overview = self._overview(submission)
         finished = self._finished_places(overview)
@@ -292,7 +292,7 @@ class _Submitter:
         return 1 if problems else 0
 
     def _overview(self, submission: "Submission") -> "Overview":
-        from tta_pipeline.cluster.overview import Overview
+        from tta_pipeline.extras.cluster.overview import Overview
 
         return Overview(submission=submission, states=self.engine.states(submission))
 
@@ -300,8 +300,8 @@ class _Submitter:
         """Return what the pieces that ended without being done have finished all the same."""
         if not overview.left_over:
             return {}
-        from tta_pipeline.cluster.planning import Planner
-        from tta_pipeline.cluster.standings import Standings
+        from tta_pipeline.extras.cluster.planning import Planner
+        from tta_pipeline.extras.cluster.standings import Standings
 
         device = str(overview.submission.compute.get("device", "auto"))
         planner = Planner(
@@ -318,16 +318,16 @@ class _Submitter:
 
         That is all of an engine that keeps no history, and what is *finished* of pieces that are not done.
         """
-        from tta_pipeline.metrics.database import publish_metrics
+        from tta_pipeline.results.database.database import publish_metrics
 
         publish_metrics(self.locations)
         untold = overview.done if self.engine_name == "slurm" else ()
         finished = finished or {}
         if not untold and not any(finished.values()):
             return
-        from tta_pipeline.assets.catching_up import catch_up, covered_places
         from tta_pipeline.definitions import defs
-        from tta_pipeline.resources.queued_runs import lasting_instance
+        from tta_pipeline.defs.catching_up import catch_up, covered_places
+        from tta_pipeline.defs.resources.queued_runs import lasting_instance
 
         places = [place for piece in untold for place in covered_places(self.benchmark, piece)]
         places += [place for of_piece in finished.values() for place in sorted(of_piece)]
@@ -357,10 +357,10 @@ def _say_all(lines: tuple[str, ...]) -> None:
 
 def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path | None) -> "Engine":
     if name == "slurm":
-        from tta_pipeline.cluster.slurm import Slurm, read_slurm_config
+        from tta_pipeline.extras.cluster.slurm import Slurm, read_slurm_config
 
         return Slurm(config=read_slurm_config(config_path), data_root=data_root, num_devices=num_devices)
-    from tta_pipeline.resources.queued_runs import QueuedRuns
+    from tta_pipeline.defs.resources.queued_runs import QueuedRuns
 
     return QueuedRuns(engine=name, tell=say)
 
@@ -369,8 +369,8 @@ def _checked(compute: JsonObject) -> JsonObject:
     """Return *compute* if the resource of that name takes such settings."""
     from pydantic import ValidationError
 
-    from tta_pipeline.mistakes import mistakes
-    from tta_pipeline.resources import Compute
+    from tta_pipeline.defs.resources import Compute
+    from tta_pipeline.util.mistakes import mistakes
 
     if unknown := compute.keys() - Compute.model_fields.keys():
         known = ", ".join(sorted(Compute.model_fields))

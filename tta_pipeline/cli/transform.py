@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tta_pipeline.cli.common import plain_errors, require_no_pipes, shard_set_facts, with_reporter
-from tta_pipeline.processes import MOST_PROCESSES
+from tta_pipeline.util.processes import MOST_PROCESSES
 
 if TYPE_CHECKING:
     from tta_pipeline.benchmarks.shards import Transform
-    from tta_pipeline.console import ConsoleReporter
+    from tta_pipeline.util.console import ConsoleReporter
 
 
 @click.command()

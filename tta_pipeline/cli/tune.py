@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table, say
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
-    from tta_pipeline.tuning.search import Search
+    from tta_pipeline.extras.tuning.search import Search
 
 
 @click.command()
@@ -38,10 +38,10 @@ def tune(
       tta-pipeline tune digits_c tent --grid lr=1e-4,2.5e-4,1e-3
       tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6
     """
-    from tta_pipeline.assets.tuning import materialize_tuning
     from tta_pipeline.benchmarks.loading import load_all
-    from tta_pipeline.tuning.grid import parsed_grid
-    from tta_pipeline.tuning.search import Search
+    from tta_pipeline.defs.tuning import materialize_tuning
+    from tta_pipeline.extras.tuning.grid import parsed_grid
+    from tta_pipeline.extras.tuning.search import Search
 
     locations = Locations.from_environment()
     loaded = load_all(locations)
@@ -61,8 +61,8 @@ def tune(
 
 def _tell(locations: Locations, search: "Search", *, as_json: bool) -> None:
     """Print the trials, the best first, and how an experiment uses the choice."""
-    from tta_pipeline.records.files import latest_record
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
+    from tta_pipeline.results.files import latest_record
 
     name = search.experiment_name
     record = latest_record(locations.results(search.benchmark.name), kind="tunings", name=name)

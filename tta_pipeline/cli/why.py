@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tta_pipeline.cli.common import plain_errors, print_table
-from tta_pipeline.locations import Locations
+from tta_pipeline.util.locations import Locations
 
 if TYPE_CHECKING:
     pass
@@ -39,7 +39,7 @@ def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bo
     """
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.evaluation.explaining import COLUMNS, explain
-    from tta_pipeline.reports.tables import Table
+    from tta_pipeline.report.tables import Table
 
     locations = Locations.from_environment()
     loaded = load_all(locations)

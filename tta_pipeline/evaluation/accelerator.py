@@ -22,8 +22,8 @@ import torch
 
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.timing import GIB
-from tta_pipeline.files import open_lock
-from tta_pipeline.streaming.device import Event, devices, kind_of_machine, recorded_event, synchronize
+from tta_pipeline.loading.device import Event, devices, kind_of_machine, recorded_event, synchronize
+from tta_pipeline.util.files import open_lock
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 """Precision of the forward pass: fp32 is IEEE's, also in convolutions; tf32 rounds the factors of products to 10 bits;

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.adaptation.catalogue import METHODS
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import Precision, arithmetic, arithmetic_flags
@@ -19,18 +17,20 @@ from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.outcome import cell_results, require_every_sample_once
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.json_values import JsonObject
+from tta_pipeline.loading import order, subset
+from tta_pipeline.loading.dataset import Shards, open_shards
+from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.joined import JoinedSets
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods.catalogue import METHODS
+from tta_pipeline.methods.method import Method
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.weights import state_sha256
-from tta_pipeline.progress import Reporter, quiet
-from tta_pipeline.records.evaluation import BY_HAND, PUBLISHED, WITHOUT_FILE, Evaluation
+from tta_pipeline.results.evaluation import BY_HAND, PUBLISHED, WITHOUT_FILE, Evaluation
 from tta_pipeline.shards.manifest import Manifest
-from tta_pipeline.source_code import find_module, source_sha256
-from tta_pipeline.streaming import order, subset
-from tta_pipeline.streaming.dataset import Shards, open_shards
-from tta_pipeline.streaming.device import pins_memory
-from tta_pipeline.streaming.joined import JoinedSets
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.progress import Reporter, quiet
+from tta_pipeline.util.source_code import find_module, source_sha256
 
 _NO_SET = "own"
 """Shift set of such a pass: a manifest names none."""

@@ -3,13 +3,13 @@
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.opening import benchmark_class_map
-from tta_pipeline.locations import Locations
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.loading import load_model
 from tta_pipeline.models.trained import require_trained_so
-from tta_pipeline.partitions import TRAIN
 from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import TRAIN
 
 
 def benchmark_model(

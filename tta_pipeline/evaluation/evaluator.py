@@ -11,10 +11,8 @@ from typing import Any, TypedDict
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation import build
-from tta_pipeline.adaptation.method import Method
-from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.accelerator import (
     Clock,
@@ -46,20 +44,22 @@ from tta_pipeline.evaluation.outcome import (
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, driver_of
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import timed
+from tta_pipeline.loading.batch_loader import BatchLoader
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.loading.device import as_floats, on_device, pins_memory
+from tta_pipeline.loading.joined import JoinedPixels
+from tta_pipeline.loading.loose_files import LooseFileLoader
+from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.loading.pixels import Pixels, StoredPixels
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods import build
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.snapshot import StateDict
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.resolved import ResolvedExperiment
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.resolved import ResolvedExperiment
 from tta_pipeline.shards.manifest import Manifest, ShardSet
-from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.source_code import source_sha256
-from tta_pipeline.streaming.batch_loader import BatchLoader
-from tta_pipeline.streaming.decoded import DecodedCells
-from tta_pipeline.streaming.device import as_floats, on_device, pins_memory
-from tta_pipeline.streaming.joined import JoinedPixels
-from tta_pipeline.streaming.loose_files import LooseFileLoader
-from tta_pipeline.streaming.order import StreamOrder
-from tta_pipeline.streaming.pixels import Pixels, StoredPixels
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.source_code import source_sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -343,7 +343,7 @@ class Evaluator:
         if opened.loose_files:
             return LooseFileLoader(shard_set=opened.joined, files=opened.loose_files, **settings)
         if self._experiment.loader == "webdataset":
-            from tta_pipeline.streaming.front_to_back import FrontToBackLoader
+            from tta_pipeline.loading.front_to_back import FrontToBackLoader
 
             (shard_set,) = opened.joined.sets  # an order that is stored has one
             return FrontToBackLoader(shard_set=shard_set, **settings)

@@ -13,15 +13,15 @@ from tta_pipeline.benchmarks.places import Place, places_of, record_name
 from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
 from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, Cell, PartitionKey, parse_key
-from tta_pipeline.records.asked import AskedPlace, asked_of
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record, earlier_records, latest_record, number_of, numbers, record_folders
-from tta_pipeline.records.resolved import ResolvedExperiment, resolve_experiment
+from tta_pipeline.results.asked import AskedPlace, asked_of
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import Record, earlier_records, latest_record, number_of, numbers, record_folders
+from tta_pipeline.results.resolved import ResolvedExperiment, resolve_experiment
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import Manifest, ShardSet, read_manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey, parse_key
 
 
 @dataclass(frozen=True, kw_only=True)

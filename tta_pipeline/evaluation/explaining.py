@@ -11,10 +11,10 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.standing import Standing, shown
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import parse_key
-from tta_pipeline.records.files import versions
+from tta_pipeline.results.files import versions
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import parse_key
 
 COLUMNS = ("part", "stored", "present", "means")
 

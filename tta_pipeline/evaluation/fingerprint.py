@@ -12,10 +12,10 @@ from typing import Any
 
 from tta_pipeline.benchmarks.decided import parts_of_file
 from tta_pipeline.benchmarks.experiments import Experiment
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.shards.manifest import Manifest
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.source_code import source_sha256
 
 EVALUATION_VERSION = "3"
 """Version of the code that no part names: streams, feeding, the wrapping of models."""

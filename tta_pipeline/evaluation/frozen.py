@@ -1,8 +1,8 @@
 """What a record says of the norm layers that a method left as they were."""
 
-from tta_pipeline.adaptation.method import Method
-from tta_pipeline.adaptation.norm_layers import NORM_LAYERS
-from tta_pipeline.adaptation.top import bare_name
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.norm_layers import NORM_LAYERS
+from tta_pipeline.methods.top import bare_name
 
 
 def described_top(method: Method) -> str | None:

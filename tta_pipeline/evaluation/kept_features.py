@@ -23,16 +23,16 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
-from tta_pipeline.adaptation.features import classifier
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.errors import AdaptationError
-from tta_pipeline.files import own_folder, read_file, write_atomically
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.records.files import versions
-from tta_pipeline.streaming.batch_loader import BatchLoader
-from tta_pipeline.streaming.decoded import DecodedCells
-from tta_pipeline.streaming.device import pins_memory
-from tta_pipeline.streaming.reader import Batch
+from tta_pipeline.loading.batch_loader import BatchLoader
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.methods.features import classifier
+from tta_pipeline.methods.method import Method
+from tta_pipeline.results.files import versions
+from tta_pipeline.util.files import own_folder, read_file, write_atomically
+from tta_pipeline.util.json_values import JsonObject
 
 _FORMAT = 1
 _HEAD_BYTES = 64

@@ -14,12 +14,12 @@ from pydantic import TypeAdapter
 from scipy.special import bdtr, betaincinv
 
 from tta_pipeline.evaluation.accelerator import arithmetic
+from tta_pipeline.loading import order, subset
+from tta_pipeline.loading.device import as_floats, on_device, pins_memory
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming import order, subset
-from tta_pipeline.streaming.device import as_floats, on_device, pins_memory
-from tta_pipeline.streaming.reader import Stream
 
 LEVEL = 0.01
 """Probability that any other normalisation is called better where all are equally good, at most."""

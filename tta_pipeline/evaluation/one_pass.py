@@ -13,9 +13,9 @@ import torch
 from tta_pipeline.evaluation.accelerator import Clock, Mark, Precision, fitting_batch_size, out_of_memory
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
-from tta_pipeline.streaming.batch_loader import BatchLoader
-from tta_pipeline.streaming.device import DeviceBatch, Event, as_floats, on_device
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.loading.batch_loader import BatchLoader
+from tta_pipeline.loading.device import DeviceBatch, Event, as_floats, on_device
+from tta_pipeline.loading.reader import Stream
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _MAX_AHEAD = 2

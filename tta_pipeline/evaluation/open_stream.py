@@ -9,16 +9,16 @@ import numpy as np
 
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
+from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.partitions import Cell
+from tta_pipeline.loading import order, subset
+from tta_pipeline.loading.joined import JoinedSets
+from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.loading.order import StreamOrder
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import Manifest, SampleIndex, ShardSet
 from tta_pipeline.shards.ordering import Indices
-from tta_pipeline.sources.listing import Listing
-from tta_pipeline.streaming import order, subset
-from tta_pipeline.streaming.joined import JoinedSets
-from tta_pipeline.streaming.loose_files import LooseFiles
-from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.util.partitions import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

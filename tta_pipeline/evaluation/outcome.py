@@ -18,7 +18,7 @@ from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.samples import SamplePredictions
 from tta_pipeline.evaluation.scores import TOP, Samples, chosen, class_counts, finite_mean, joined
 from tta_pipeline.evaluation.timing import peak_rss_gib
-from tta_pipeline.records.evaluation import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
+from tta_pipeline.results.evaluation import METRICS_VERSION, NO_BATCHES, Batches, Evaluation, FirstSamples
 from tta_pipeline.shards.manifest import Manifest
 
 _MIN_COLLAPSED, _COLLAPSED, _VARIED = 10, 0.95, 0.6

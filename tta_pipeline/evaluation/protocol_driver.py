@@ -11,9 +11,9 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation.method import Method
-from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.benchmarks.protocol import Protocol
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.snapshot import StateDict
 
 _NUM_WARM_UPS, _NUM_TIMED = 2, 5
 

@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.accelerator import device_of_rank, exchange_backend
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import chosen, joined
-from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.loading.order import StreamOrder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self
 
 import torch
 
-from tta_pipeline.adaptation import implementation_of
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.places import Place, places_of
 from tta_pipeline.benchmarks.streams import Plan, Segment
+from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import EvaluationError, RecordError
 from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, device_type, leased_device
 from tta_pipeline.evaluation.benchmark_model import benchmark_model
@@ -29,20 +29,20 @@ from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.standing import Standing
 from tta_pipeline.evaluation.states import NUM_KEPT, States
 from tta_pipeline.evaluation.timing import timed
-from tta_pipeline.files import copy_atomically, node_local_folder, write_atomically
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.remote_blocks import BlockCache
+from tta_pipeline.loading.staging import Stage
+from tta_pipeline.methods import implementation_of
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.partitions import CLEAN, Cell, PartitionKey
-from tta_pipeline.progress import Progress
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record, now, publish_record
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import Record, now, publish_record
 from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import Manifest
-from tta_pipeline.sources.listing import Listing
-from tta_pipeline.stopping import require_time_left
-from tta_pipeline.streaming.decoded import DecodedCells
-from tta_pipeline.streaming.pixels import StoredPixels
-from tta_pipeline.streaming.remote_blocks import BlockCache
-from tta_pipeline.streaming.staging import Stage
+from tta_pipeline.util.files import copy_atomically, node_local_folder, write_atomically
+from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
+from tta_pipeline.util.progress import Progress
+from tta_pipeline.util.stopping import require_time_left
 
 
 class Known:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tta_pipeline.errors import RecordError
-from tta_pipeline.files import hash_file, read_proven
 from tta_pipeline.shards.manifest import SampleIndex
 from tta_pipeline.shards.parquet_files import read_table
+from tta_pipeline.util.files import hash_file, read_proven
 
 _MOST_BYTES = 2**32
 _ROW_BYTES = 64

@@ -1,6 +1,6 @@
 """Values kept of each sample's prediction, and the means and counts computed from them.
 
-Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`records/evaluation.py`), which is
+Definitions are in docs/metrics.md. A changed definition needs a new METRICS_VERSION (`results/evaluation.py`), which is
 stored with the values.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.records.evaluation import ClassCounts
+from tta_pipeline.results.evaluation import ClassCounts
 
 TOP = 5
 Column = TypeVar("Column")

@@ -7,8 +7,8 @@ from typing import Any
 
 from tta_pipeline.benchmarks.places import Place
 from tta_pipeline.evaluation.fingerprint import Fingerprint, differing
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.files import Record
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import Record
 
 _NUM_NAMED = 3
 _SHOWN_CHARACTERS = 60

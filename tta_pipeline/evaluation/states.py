@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from tta_pipeline.adaptation.snapshot import StateDict
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.outcome import Measured
 from tta_pipeline.evaluation.scores import Samples
-from tta_pipeline.files import read_sealed, sealed, write_atomically
+from tta_pipeline.methods.snapshot import StateDict
+from tta_pipeline.util.files import read_sealed, sealed, write_atomically
 
 _NAME = re.compile(r"[0-9a-f]{64}(-\d{6,})?\.(state|part)")
 _MOST_BYTES = 2**38

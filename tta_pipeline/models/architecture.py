@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.weights import state_sha256
+from tta_pipeline.util.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

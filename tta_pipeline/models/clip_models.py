@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn.functional import normalize
 
 from tta_pipeline.benchmarks.models import OpenClipModel
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.shipped import shipped_classes
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.libraries import imported_library

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.util.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

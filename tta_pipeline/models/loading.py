@@ -12,9 +12,9 @@ from tta_pipeline.benchmarks.models import (
     TorchvisionModel,
     TrainedModel,
 )
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.labels.shipped import shipped_classes
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.labels.label_files import read_classes
-from tta_pipeline.labels.shipped import shipped_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.clip_models import clip_model
 from tta_pipeline.models.hub_models import hub_classes, hub_model

@@ -19,9 +19,8 @@ from tta_pipeline.benchmarks.models import (
     TimmModel,
     TorchvisionModel,
 )
+from tta_pipeline.data.labels.label_files import read_classes
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import hash_file
-from tta_pipeline.labels.label_files import read_classes
 from tta_pipeline.models.checkpoints import checkpoint_model
 from tta_pipeline.models.clip_models import clip_model
 from tta_pipeline.models.fitting import require_fitting
@@ -34,6 +33,7 @@ from tta_pipeline.models.python_models import python_model
 from tta_pipeline.models.timm_models import timm_model
 from tta_pipeline.models.torchvision_models import torchvision_model
 from tta_pipeline.models.trained import trained_model
+from tta_pipeline.util.files import hash_file
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Mean and std of ImageNet's training images; untrained networks get them."""

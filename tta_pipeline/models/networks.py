@@ -17,7 +17,6 @@ from tta_pipeline.benchmarks.models import (
     TorchvisionModel,
 )
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.json_values import JsonObject
 from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.checkpoints import checkpoint_state
 from tta_pipeline.models.fitting import head_shapes
@@ -28,6 +27,7 @@ from tta_pipeline.models.python_models import python_architecture, python_state
 from tta_pipeline.models.small import small_architecture
 from tta_pipeline.models.timm_models import timm_model, timm_weights
 from tta_pipeline.models.torchvision_models import named_weights, torchvision_model
+from tta_pipeline.util.json_values import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tta_pipeline.models.architecture import Architecture
 from tta_pipeline.models.fitting import require_fitting
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.weights import read_state
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.util.source_code import source_sha256
 
 
 def python_model(name: str, spec: PythonModel, *, num_classes: int) -> LoadedModel:

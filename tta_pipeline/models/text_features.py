@@ -13,8 +13,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from tta_pipeline.files import open_file, require_size, write_atomically
 from tta_pipeline.models.weights import state_sha256
+from tta_pipeline.util.files import open_file, require_size, write_atomically
 
 _NAME = "features"
 _MOST_BYTES = 2**30

@@ -12,12 +12,12 @@ from safetensors.torch import load, save
 from tta_pipeline.benchmarks.models import AnyNetwork, TrainedModel
 from tta_pipeline.benchmarks.training import UNDECIDING
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import read_file, read_proven, write_atomically
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.networks import architecture_of, network_identity, start_identity
 from tta_pipeline.models.normalized import Normalized
-from tta_pipeline.sections import Section
 from tta_pipeline.shards.manifest import Manifest
+from tta_pipeline.util.files import read_file, read_proven, write_atomically
+from tta_pipeline.util.sections import Section
 
 TRAINING_VERSION = "3"
 """Version of the code of training, which no other part of a fingerprint names."""

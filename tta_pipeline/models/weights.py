@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.files import hash_file
+from tta_pipeline.util.files import hash_file
 
 _KEYS = (
     "state_dict", "model_state_dict", "model", "net", "network", "state_dict_ema", "model_ema", "ema", "ema_state_dict",

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tta_pipeline.data.labels.class_map import pinned_class_map
+from tta_pipeline.data.shifts.loading import is_known_shift
+from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY, SHIFT_PATTERN
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.json_values import JsonObject
-from tta_pipeline.labels.class_map import pinned_class_map
-from tta_pipeline.locations import CLASS_MAPS, Locations
-from tta_pipeline.partitions import CLEAN, TRAIN, Cell
-from tta_pipeline.shifts.loading import is_known_shift
-from tta_pipeline.shifts.shift_set import HIGHEST_SEVERITY, SHIFT_PATTERN
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import CLASS_MAPS, Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 if TYPE_CHECKING:
     from tta_pipeline.shards.manifest import SetFacts

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from xxhash import xxh64_digest
 
-from tta_pipeline.files import read_file
+from tta_pipeline.util.files import read_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

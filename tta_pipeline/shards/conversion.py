@@ -12,14 +12,14 @@ from pydantic import JsonValue
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Reporter
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.listing import Listing, Source
 from tta_pipeline.shards.manifest import WriterRecord
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources.listing import Listing, Source
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Reporter
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 from tta_pipeline.errors import ShardError
-from tta_pipeline.images import ARRAYS, decode_with_pillow, read_array, read_image_header
 
 _COLOURS = {"Gray": "GRAY", "CMYK": "CMYK", "YCCK": "CMYK"}
 Encode = Callable[[bytes], bytes]

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import MANIFEST_FILE, StoredEncoding, read_manifest
-from tta_pipeline.source_code import source_sha256
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.source_code import source_sha256
 
 
 def expected_of(benchmark: Benchmark, locations: Locations, cell: Cell, transform: str | None = None) -> Belonging:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tta_pipeline.files import start_writing_back
+from tta_pipeline.util.files import start_writing_back
 
 _WRITE_BACK_BYTES = 8 * 2**20  # measured: a request for each MiB, or for 32, makes shards 4 and 8 % slower
 

@@ -25,18 +25,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field, JsonValue, ValidationError
 
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
+from tta_pipeline.data.sources.shard_files import chosen_names
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.files import hash_file, read_file, read_proven, write_atomically
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.limits import MAX_FILE_BYTES
-from tta_pipeline.names import some
-from tta_pipeline.partitions import Cell
-from tta_pipeline.sections import Section
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE, Digests, SampleCheck, encoded_checksums, read_checksums
 from tta_pipeline.shards.parquet_files import read_table
-from tta_pipeline.sources.remote_shards import REMOTE_FILE, RemoteCell, remote_cell
-from tta_pipeline.sources.shard_files import chosen_names
+from tta_pipeline.util.files import hash_file, read_file, read_proven, write_atomically
+from tta_pipeline.util.limits import MAX_FILE_BYTES
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.sections import Section
 
 MANIFEST_FILE = "manifest.json"
 SAMPLES_FILE = "samples.parquet"

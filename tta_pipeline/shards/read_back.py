@@ -11,13 +11,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.existing_shards import (
+    FROM_1,
+    class_of,
+    classes_in_label_order,
+    version_with_ids,
+    with_name,
+    wrapper_folders,
+)
+from tta_pipeline.data.sources.shard_files import shard_files, shards_version, unpacked
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.files import changing
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.names import some
-from tta_pipeline.partitions import Cell
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.checksums import as_digests
 from tta_pipeline.shards.completion import completed
@@ -43,15 +47,11 @@ from tta_pipeline.shards.manifest import (
 )
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
 from tta_pipeline.shards.stated_checksum import require_stated_checksum
-from tta_pipeline.sources.existing_shards import (
-    FROM_1,
-    class_of,
-    classes_in_label_order,
-    version_with_ids,
-    with_name,
-    wrapper_folders,
-)
-from tta_pipeline.sources.shard_files import shard_files, shards_version, unpacked
+from tta_pipeline.util.files import changing
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Progress
 
 _TAKEN_OVER = set(SetFacts.model_fields) - {"payload_bytes"}
 """Fields that a manifest takes over from the writer's record."""

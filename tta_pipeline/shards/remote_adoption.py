@@ -11,19 +11,19 @@ from typing import Protocol
 
 import numpy as np
 
+from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.remote_files import copy_file, read_range, waited_for
+from tta_pipeline.data.sources.existing_shards import classes_in_label_order, stated_in
+from tta_pipeline.data.sources.remote_shards import RemoteCell, RemoteShard, remote_cell
+from tta_pipeline.data.sources.tar_stream import TarStream
 from tta_pipeline.errors import ManifestError
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import Progress
-from tta_pipeline.remote_files import copy_file, read_range, waited_for
 from tta_pipeline.shards.completion import completed
 from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
 from tta_pipeline.shards.read_back import Published, publish_adopted
 from tta_pipeline.shards.shard_contents import Sample, ShardContents, ShardToRead, read_shard
-from tta_pipeline.sources.existing_shards import classes_in_label_order, stated_in
-from tta_pipeline.sources.remote_shards import RemoteCell, RemoteShard, remote_cell
-from tta_pipeline.sources.tar_stream import TarStream
-from tta_pipeline.tar_format import BLOCK_BYTES
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import Progress
 
 _UNFINISHED = "unfinished-shards-"
 _NUM_COMPARED = 32

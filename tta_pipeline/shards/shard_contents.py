@@ -6,14 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tta_pipeline.errors import ManifestError
-from tta_pipeline.images import read_image_header
-from tta_pipeline.names import require_unicode
-from tta_pipeline.shards.checksums import checksum
-from tta_pipeline.shards.naming import sample_key, source_name
-from tta_pipeline.shards.tar import Member, TarReader
-from tta_pipeline.sources.existing_shards import StatedClass, stated_class
-from tta_pipeline.sources.shard_members import (
+from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.sources.existing_shards import StatedClass, stated_class
+from tta_pipeline.data.sources.shard_members import (
     CLASS_TYPE,
     IMAGE_TYPES,
     JSON_TYPE,
@@ -22,6 +17,11 @@ from tta_pipeline.sources.shard_members import (
     Members,
     member_name,
 )
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.checksums import checksum
+from tta_pipeline.shards.naming import sample_key, source_name
+from tta_pipeline.shards.tar import Member, TarReader
+from tta_pipeline.util.names import require_unicode
 
 _LABEL_TYPES = frozenset({CLASS_TYPE, JSON_TYPE})
 """Extensions of label members; with images, all that a shard of ours may hold."""

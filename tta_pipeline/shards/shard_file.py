@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.sources.listing import ImageReader, SourceImage
 from tta_pipeline.errors import ShardError, SourceError
 from tta_pipeline.shards.encoding import Encode, encoder
 from tta_pipeline.shards.hashed_file import HashedFile
 from tta_pipeline.shards.tar import archive_end, member_header, padding
-from tta_pipeline.sources.listing import ImageReader, SourceImage
 
 _BUFFER_BYTES = 2**20
 

@@ -3,15 +3,15 @@
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.partitions import Cell
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Reporter, quiet
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.shards.belonging import Belonging
 from tta_pipeline.shards.conversion import Conversion, Task, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, publish_shard_set
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Reporter, quiet
 
 
 def shard_split(

@@ -1,8 +1,8 @@
 """The samples of a shard set as images to read, for code that makes something else of them."""
 
+from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.errors import ManifestError
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.sources.listing import SourceImage
 
 
 def stored_images(shard_set: ShardSet) -> tuple[SourceImage, ...]:

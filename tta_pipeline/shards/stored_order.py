@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.sources.listing import SourceImage
 from tta_pipeline.shards.ordering import Indices, by_class, dirichlet, permuted
-from tta_pipeline.sources.listing import SourceImage
 
 
 def ordered(images: Sequence[SourceImage], settings: ShardSettings) -> list[SourceImage]:

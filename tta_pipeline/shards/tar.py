@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
-from tta_pipeline.errors import ManifestError
-from tta_pipeline.tar_format import (
+from tta_pipeline.data.formats.tar_format import (
     BLOCK_BYTES,
     EXTENSION_KINDS,
     FILE_KINDS,
@@ -24,6 +23,7 @@ from tta_pipeline.tar_format import (
     padded,
     read_header,
 )
+from tta_pipeline.errors import ManifestError
 
 _RECORD_BYTES = 20 * BLOCK_BYTES
 _CHUNK_BYTES = 2**20

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tta_pipeline.benchmarks.shards import Transform
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import ShardError
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Reporter, Step, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging
 from tta_pipeline.shards.manifest import ShardSet, WriterRecord
 from tta_pipeline.shards.read_back import Published, publish_shard_set
 from tta_pipeline.shards.stored_images import stored_images
 from tta_pipeline.shards.verification import find_shard_sets
 from tta_pipeline.shards.writing import Target, unchanged, write_shards
-from tta_pipeline.sources.listing import Listing
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Reporter, Step, quiet
 
 
 @dataclass(frozen=True, kw_only=True)

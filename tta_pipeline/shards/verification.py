@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from tta_pipeline.errors import ClassMapError, ManifestError
-from tta_pipeline.files import hash_file, is_unpublished
-from tta_pipeline.progress import Progress, Reporter, quiet
 from tta_pipeline.shards.belonging import ANYTHING, Belonging, belonging_at
 from tta_pipeline.shards.checksums import CHECKSUMS_FILE
 from tta_pipeline.shards.completion import completed
@@ -22,6 +20,8 @@ from tta_pipeline.shards.manifest import (
     ShardSet,
     present_shards,
 )
+from tta_pipeline.util.files import hash_file, is_unpublished
+from tta_pipeline.util.progress import Progress, Reporter, quiet
 
 _FILES_OF_A_SET = (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE, WRITER_FILE)
 """Files that no other folder has: each tells a shard set whose manifest is gone."""

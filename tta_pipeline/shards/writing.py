@@ -13,13 +13,9 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.listing import Listing, SourceImage, read_ahead
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
-from tta_pipeline.files import advice, published_folder
-from tta_pipeline.garbage import uncollected
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.partitions import Cell
-from tta_pipeline.processes import Workers
-from tta_pipeline.progress import Progress
 from tta_pipeline.shards.encoding import encoder, stored_extension
 from tta_pipeline.shards.expected import encoding_of
 from tta_pipeline.shards.manifest import (
@@ -37,7 +33,11 @@ from tta_pipeline.shards.replacing import require_replaceable
 from tta_pipeline.shards.shard_file import PlannedMember, PlannedShard, WrittenShard, sample_bytes, write_shard
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end
-from tta_pipeline.sources.listing import Listing, SourceImage, read_ahead
+from tta_pipeline.util.files import advice, published_folder
+from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Progress
 
 WRITER_VERSION = "2"
 

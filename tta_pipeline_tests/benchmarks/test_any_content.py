@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.loading import NOBODY_EXPECTED, load_all, load_benchmarks
 from tta_pipeline.definitions import build_definitions
-from tta_pipeline.locations import Locations
-from tta_pipeline.mistakes import shortened
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.mistakes import shortened
 from tta_pipeline_tests.conftest import SMALL, Project
 
 HUGE = "0x" + "f" * 5_000
@@ -159,7 +159,7 @@ def test_what_nobody_thought_of_is_a_fault_of_its_experiment(tmp_path: Path, mon
 
 ODD = """
 from pydantic import field_validator
-from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
 
 class Odd(Hyperparameters):
     x: int = 1

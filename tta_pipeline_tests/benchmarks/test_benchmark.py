@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from tta_pipeline.benchmarks.loading import EMBEDDED, load_benchmark
+from tta_pipeline.data.sources.kinds import DigitsSource, GeneratedSource
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.naming import is_benchmark_name
-from tta_pipeline.sources.kinds import DigitsSource, GeneratedSource
+from tta_pipeline.util.naming import is_benchmark_name
 from tta_pipeline_tests.conftest import SMALL
 
 

@@ -28,7 +28,7 @@ MODULES = {
     "exiting": "import sys; sys.exit(3)",
     "raising": "1 / 0",
     "unparsed": "def",
-    "presetless": "from tta_pipeline.adaptation.catalogue import MethodEntry\n"
+    "presetless": "from tta_pipeline.methods.catalogue import MethodEntry\n"
     "METHOD = MethodEntry(implementation='x:y', summary='', presets={})",
 }
 

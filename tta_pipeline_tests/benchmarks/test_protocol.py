@@ -10,7 +10,7 @@ from tta_pipeline.benchmarks.loading import load_benchmark
 from tta_pipeline.benchmarks.protocol import Protocol, Subset
 from tta_pipeline.benchmarks.streams import partition_keys, plans
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.partitions import StreamKey
+from tta_pipeline.util.partitions import StreamKey
 from tta_pipeline_tests.conftest import SMALL
 
 

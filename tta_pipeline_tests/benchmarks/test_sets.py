@@ -6,8 +6,8 @@ import pytest
 
 from tta_pipeline.benchmarks.loading import load_all, load_benchmark, load_benchmarks
 from tta_pipeline.errors import BenchmarkFileError
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
 
 REST = """
 title: Mine

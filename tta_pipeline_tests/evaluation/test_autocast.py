@@ -4,15 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation import build
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.evaluation.accelerator import Precision
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods import build
+from tta_pipeline.methods.method import Method
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
-from tta_pipeline_tests.adaptation.models import surer
+from tta_pipeline_tests.methods.models import surer
 
 SETTINGS = {
     "memo": {"num_augmentations": 4},

@@ -17,12 +17,12 @@ from tta_pipeline.errors import ManifestError, RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner, Known
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics, require_current
-from tta_pipeline.progress import quiet
+from tta_pipeline.results.database.database import open_metrics, publish_metrics, require_current
 from tta_pipeline.shards.expected import expected_of
 from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.shards.transformation import transform_shard_set
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.conftest import SMALL, Project
 
 CONTENT = {

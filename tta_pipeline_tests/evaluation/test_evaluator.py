@@ -8,17 +8,17 @@ import torch
 from torch import nn
 
 from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.data.shifts.loading import shipped_sets
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.calibration import calibration_bins
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import open_stream
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.records.evaluation import Evaluation
-from tta_pipeline.records.resolved import as_in_file
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.resolved import as_in_file
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.streaming.reader import Stream
 
 IDENTITY = Identity(stream="fog|5", position=0, seed=0, fingerprint=Fingerprint(parts={}), code_sha256="0" * 64)
 

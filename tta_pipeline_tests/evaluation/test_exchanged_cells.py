@@ -9,9 +9,9 @@ import yaml
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import ManifestError, PipelineError
 from tta_pipeline.evaluation.experiment import ExperimentResults
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import Cell
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.evaluation.small import runner_of
 from tta_pipeline_tests.shards.cell import flip_sample

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.adaptation import build
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.kept_features import KeptFeatures, capturing, head_of
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.methods import build
+from tta_pipeline.results.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.decoded import DecodedCells
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluated, evaluator, small_model
 
 READERS = ("source", "lame", "t3a", "neo")
@@ -190,7 +190,7 @@ def test_features_that_do_not_fit_take_no_memory():
 
 def test_a_method_of_the_users_neither_keeps_nor_reads_features(shard_set: ShardSet, cells: DecodedCells):
     """What it inherits from `source` says nothing of what it does to images."""
-    mine = "tta_pipeline_tests.adaptation.own_method:MIRRORED"
+    mine = "tta_pipeline_tests.methods.own_method:MIRRORED"
     expected = {method: outcome(evaluated(evaluator(method), shard_set)) for method in (mine, "source")}
     assert expected[mine] != expected["source"]
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import LoaderError, StreamError
 from tta_pipeline.evaluation.evaluator import Evaluator
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
-from tta_pipeline.locations import Locations
-from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.loading.front_to_back import FrontToBackLoader
+from tta_pipeline.loading.loose_files import LooseFileLoader, LooseFiles
+from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
+from tta_pipeline.loading.reader import Batch, Stream
+from tta_pipeline.results.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.streaming.front_to_back import FrontToBackLoader
-from tta_pipeline.streaming.loose_files import LooseFileLoader, LooseFiles
-from tta_pipeline.streaming.order import StreamOrder, as_stored, shuffled
-from tta_pipeline.streaming.reader import Batch, Stream
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
 from tta_pipeline_tests.evaluation.test_evaluator import IDENTITY, evaluator

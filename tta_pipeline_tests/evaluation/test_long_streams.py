@@ -16,8 +16,8 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.states import States
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import PartitionKey
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import PartitionKey
 from tta_pipeline_tests.evaluation.small import CONTRAST_5, SEVERITY_5, evaluated, results_of, runner_of
 
 CONTINUAL_TWICE = {"shift": "continual", "recurring": 2, "order": "dirichlet", "delta": 0.1}
@@ -29,8 +29,8 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner
 from tta_pipeline.evaluation.states import States
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import parse_key
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import parse_key
 
 save, left = States.save_within, [int(sys.argv[4])]
 def save_and_die(*args, **kwargs):

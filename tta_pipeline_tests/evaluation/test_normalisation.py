@@ -13,20 +13,20 @@ import yaml
 from click.testing import CliRunner, Result
 from scipy.stats import binomtest
 
-from tta_pipeline.assets.evaluation import evaluation_checks
-from tta_pipeline.assets.normalisation import NORMALISATION, normalisation_report
-from tta_pipeline.assets.scope import CellScope, SetScope
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.cli import main
+from tta_pipeline.defs.evaluation import evaluation_checks
+from tta_pipeline.defs.normalisation import NORMALISATION, normalisation_report
+from tta_pipeline.defs.resources import Compute
+from tta_pipeline.defs.scope import CellScope, SetScope
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.normalisation import Fit, Fits, Normalisation, check_normalisation, others_than
-from tta_pipeline.locations import Locations
+from tta_pipeline.loading.subset import over_classes
 from tta_pipeline.models.small import SmallConvNet
 from tta_pipeline.models.trained import trained_model
-from tta_pipeline.partitions import CLEAN
-from tta_pipeline.resources import Compute
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.subset import over_classes
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import SMALL
 
 WRONG = {"mean": (1.0, 1.0, 1.0), "std": (0.01, 0.01, 0.01)}

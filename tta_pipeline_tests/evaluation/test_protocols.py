@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 import torch
 
-from tta_pipeline.adaptation import build
-from tta_pipeline.adaptation.catalogue import Hyperparameters
-from tta_pipeline.adaptation.method import Method
 from tta_pipeline.errors import StreamError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.protocol_driver import BudgetDriver, RealTimeDriver, TimedDriver, WindowDriver
 from tta_pipeline.evaluation.samples import SamplePredictions
-from tta_pipeline.locations import Locations
-from tta_pipeline.pages.cells import curves
-from tta_pipeline.partitions import WHOLE, Cell
-from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.loading.device import as_floats
+from tta_pipeline.loading.joined import JoinedPixels, JoinedSets
+from tta_pipeline.loading.order import as_stored, shuffled
+from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.methods import build
+from tta_pipeline.methods.catalogue import Hyperparameters
+from tta_pipeline.methods.method import Method
+from tta_pipeline.report.pages.cells import curves
+from tta_pipeline.results.evaluation import Evaluation
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.streaming.device import as_floats
-from tta_pipeline.streaming.joined import JoinedPixels, JoinedSets
-from tta_pipeline.streaming.order import as_stored, shuffled
-from tta_pipeline.streaming.pixels import StoredPixels
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import WHOLE, Cell
 from tta_pipeline_tests.evaluation.small import (
     CONTRAST,
     CONTRAST_5,
@@ -247,8 +247,8 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.evaluation import runner
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import WHOLE
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import WHOLE
 
 publish, left = runner.publish_record, [int(sys.argv[3])]
 def publish_and_die(*args, **kwargs):

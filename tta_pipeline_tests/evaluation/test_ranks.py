@@ -12,7 +12,7 @@ from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.one_pass import BatchTiming, Pass
 from tta_pipeline.evaluation.ranks import Ranks, merged
 from tta_pipeline.evaluation.scores import Samples
-from tta_pipeline.streaming.order import StreamOrder
+from tta_pipeline.loading.order import StreamOrder
 
 
 def whole(num_samples: int) -> StreamOrder:

@@ -16,17 +16,17 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.errors import EvaluationError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.runner import _Step
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import TRAIN, WHOLE, Cell
-from tta_pipeline.records.files import latest_record, packed
+from tta_pipeline.results.files import latest_record, packed
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import TRAIN, WHOLE, Cell
 from tta_pipeline_tests.conftest import SMALL, Project
 from tta_pipeline_tests.evaluation.small import CONTRAST, evaluated, results_of, runner_of
 
 KEY = Cell(corruption=CONTRAST, severity=5)
 METHOD = """
 from my_scale import SCALE
-from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.adaptation.source import Source
+from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.source import Source
 
 MINE = MethodEntry(
     implementation="my_method:Mine", summary="Mine.", presets=dict.fromkeys(("imagenet", "cifar"), Hyperparameters())

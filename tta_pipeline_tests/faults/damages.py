@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.locations import Locations
-from tta_pipeline.tar_format import BLOCK_BYTES
+from tta_pipeline.data.formats.tar_format import BLOCK_BYTES
+from tta_pipeline.util.locations import Locations
 
 PARTS = {
     "shards": ("small/shards/*/*/*.tar",),

@@ -20,18 +20,18 @@ from tta_pipeline.errors import PipelineError
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.machine import Machine
 from tta_pipeline.evaluation.runner import ExperimentRunner, _Step
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.partitions import CLEAN, WHOLE, PartitionKey
-from tta_pipeline.progress import quiet
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, WHOLE, PartitionKey
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.faults.damages import KINDS, Damage, damaged
 
 METHOD = """
-from tta_pipeline.adaptation.catalogue import Hyperparameters, MethodEntry
-from tta_pipeline.adaptation.norm import Norm
+from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.norm import Norm
 
 
 class Mine(Norm):

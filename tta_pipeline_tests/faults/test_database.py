@@ -18,18 +18,18 @@ from click.testing import CliRunner
 
 from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.records.files import record_paths
-from tta_pipeline_tests.metrics.made import made_environment, record
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.files import record_paths
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.made import made_environment, record
 
 REPOSITORY = Path(__file__).parents[2]
 PUBLISHER = """
 import sys
 from pathlib import Path
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import publish_metrics
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline_tests.results.database.made import record
 locations, name, rounds = Locations(root=Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 for number in range(rounds):
     record(locations, run_id=f"{name}-{number}")
@@ -202,10 +202,10 @@ import errno, shutil, sys
 from pathlib import Path
 from tta_pipeline.cli import main
 from tta_pipeline.errors import RecordError
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import publish_metrics
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.results.database.database import publish_metrics
 from tta_pipeline_tests.faults.test_database import published, recorded
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline_tests.results.database.made import record
 locations = Locations(root=Path(sys.argv[1]))
 publish_metrics(locations)
 ballast = locations.root / "ballast"
@@ -302,10 +302,10 @@ def test_the_log_of_a_killed_write_session_is_kept_and_not_applied(locations: Lo
 FORKING = """
 import os, sys
 from pathlib import Path
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline_tests.faults.test_database import published
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline_tests.results.database.made import record
 locations = Locations(root=Path(sys.argv[1]))
 publish_metrics(locations)
 with open_metrics(locations.metrics) as connection:
@@ -330,7 +330,7 @@ def test_a_forked_child_publishes_like_any_process(locations: Locations):
 LEAVING_A_CHILD = """
 import os, signal, sys, time
 from pathlib import Path
-from tta_pipeline.files import locked
+from tta_pipeline.util.files import locked
 signal.alarm(10)
 with locked(Path(sys.argv[1])):
     child = os.fork()

@@ -18,7 +18,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from tta_pipeline.metrics.database import open_metrics
+from tta_pipeline.results.database.database import open_metrics
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
@@ -142,7 +142,7 @@ def test_a_dagster_home_that_is_none_is_one_line(project: Project, tmp_path: Pat
 
 def test_a_read_only_history_is_a_fault_to_the_doctor(project: Project, mounted):
     """It names the folder and the way out."""
-    look = "from tta_pipeline.doctor.project import dagster_storage; print(*dagster_storage())"
+    look = "from tta_pipeline.extras.doctor.project import dagster_storage; print(*dagster_storage())"
 
     done = mounted(f"mount -t tmpfs -o ro none {project.home}; {sys.executable} -c '{look}'", project)
 

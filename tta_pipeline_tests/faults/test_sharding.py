@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline import files
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.errors import ManifestError, SourceError
-from tta_pipeline.labels.class_map import ClassMap
 from tta_pipeline.shards.manifest import VERIFIED_FILE
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.util import files
 from tta_pipeline_tests.conftest import Project, jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
@@ -102,7 +102,7 @@ def test_a_process_that_dies_at_any_step_of_publishing_leaves_old_or_new(tmp_pat
     program = f"""
 import os
 from pathlib import Path
-from tta_pipeline import files
+from tta_pipeline.util import files
 real = files.{step}
 def dying(*arguments):
     if {after}:

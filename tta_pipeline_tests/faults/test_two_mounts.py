@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.locations import Locations
-from tta_pipeline.metrics.database import open_metrics, publish_metrics
-from tta_pipeline.records.files import read_record, record_paths
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.files import read_record, record_paths
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.faults.test_database import PUBLISHER, start
 from tta_pipeline_tests.faults.test_sharding import finished, shard
@@ -24,15 +24,15 @@ NUM_RECORDS = 25
 RECORDER = """
 import sys
 from pathlib import Path
-from tta_pipeline.locations import Locations
-from tta_pipeline_tests.metrics.made import record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.made import record
 for number in range(int(sys.argv[3])):
     record(Locations(root=Path(sys.argv[1])), run_id=f"{sys.argv[2]}-{number}")
 """
 REPLACER = """
 import sys
 from pathlib import Path
-from tta_pipeline.files import changing, published_folder
+from tta_pipeline.util.files import changing, published_folder
 for number in range(40):
     with published_folder(Path(sys.argv[1])) as folder:
         for half in ("one", "two"):
@@ -43,7 +43,7 @@ for number in range(40):
 WRITER = """
 import sys, time
 from pathlib import Path
-from tta_pipeline import files
+from tta_pipeline.util import files
 files._ALIVE_EVERY_S = 0.1
 with files.published_folder(Path(sys.argv[1])) as folder:
     (folder / "new").write_text("half")
@@ -53,7 +53,7 @@ with files.published_folder(Path(sys.argv[1])) as folder:
 REMOVER = """
 import sys
 from pathlib import Path
-from tta_pipeline import files
+from tta_pipeline.util import files
 files._ABANDONED_AFTER_S = 3
 print(len(files.remove_abandoned(Path(sys.argv[1]))))
 """

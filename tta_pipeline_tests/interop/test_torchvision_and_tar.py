@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets import ImageFolder
 
+from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
 from tta_pipeline_tests.interop.samples import Samples, sample
 from tta_pipeline_tests.shards.cell import CELL
 

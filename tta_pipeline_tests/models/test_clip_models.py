@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from torch import nn
 
 import tta_pipeline as tta
-from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import OpenClipModel
 from tta_pipeline.cli import main
+from tta_pipeline.data.labels.shipped import shipped_classes
 from tta_pipeline.errors import AdaptationError, EvaluationError
-from tta_pipeline.labels.shipped import shipped_classes
+from tta_pipeline.methods import build
 from tta_pipeline.models.loaded import LoadedModel
 from tta_pipeline.models.loading import load_model
-from tta_pipeline.records.evaluation import Evaluation
+from tta_pipeline.results.evaluation import Evaluation
 from tta_pipeline_tests.conftest import write_tree
 
 open_clip = pytest.importorskip("open_clip")

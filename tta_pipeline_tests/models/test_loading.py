@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from torchvision.models import ResNet18_Weights, ViT_B_16_Weights, get_model, resnet18
 
-from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.models import CheckpointModel, TimmModel, TorchvisionModel, TrainedModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.methods import build
 from tta_pipeline.models.loading import load_model
 from tta_pipeline.models.named import model_of_state
 from tta_pipeline.models.weights import state_sha256

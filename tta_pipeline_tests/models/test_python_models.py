@@ -13,10 +13,10 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 import tta_pipeline as tta
-from tta_pipeline.adaptation import build
 from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.models import PythonModel
 from tta_pipeline.errors import EvaluationError
+from tta_pipeline.methods import build
 from tta_pipeline.models.loading import load_model
 from tta_pipeline.models.networks import network_with_weights, untrained_network
 from tta_pipeline.models.weights import read_state

@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 from tta_pipeline.benchmarks.shards import ShardSettings
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.partitions import Cell
-from tta_pipeline.progress import Progress
+from tta_pipeline.data.labels.class_map import ClassMap
 from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.progress import Progress
 
 CELL = Cell(corruption="fog", severity=5)
 CLASS_MAP = ClassMap(classes=("n01", "n02", "n03"))

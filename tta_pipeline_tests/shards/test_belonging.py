@@ -11,20 +11,20 @@ import webdataset
 
 from tta_pipeline.cli.adopting import adopt_everything
 from tta_pipeline.cli.sharding import ShardOrder, shard_everything
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.kinds import FolderSource
 from tta_pipeline.errors import ManifestError, StreamError
 from tta_pipeline.evaluation.open_stream import open_stream
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.progress import Progress, quiet
+from tta_pipeline.loading.verified_copy import fetch_shard_set
 from tta_pipeline.shards.belonging import Belonging, belonging_of
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.single import shard_split
 from tta_pipeline.shards.verification import shard_problems, verify
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.sources.kinds import FolderSource
-from tta_pipeline.streaming.verified_copy import fetch_shard_set
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, Cell
+from tta_pipeline.util.progress import Progress, quiet
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET, flip_sample
 

@@ -13,17 +13,17 @@ from click.testing import CliRunner
 
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.cli import main
-from tta_pipeline.doctor.shard_sets import shard_checksums
 from tta_pipeline.errors import ManifestError, ShardError, SourceError, StreamError
-from tta_pipeline.locations import Locations
+from tta_pipeline.extras.doctor.shard_sets import shard_checksums
+from tta_pipeline.loading.baselines.baseline import stored_files
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.splitting import split
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import verify
-from tta_pipeline.streaming.baselines.baseline import stored_files
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.locations import Locations
 from tta_pipeline_tests.shards.cell import CLASS_MAP, LIMITS, QUIET, flip, flip_sample
 
 

@@ -17,21 +17,21 @@ import webdataset
 from click.testing import CliRunner
 
 from tta_pipeline.cli import main
+from tta_pipeline.data.images import read_image_header
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.existing_shards import ExistingShards
+from tta_pipeline.data.sources.kinds.shards import ShardsSource
+from tta_pipeline.data.sources.shard_files import link_shards, shard_files, shards_version
 from tta_pipeline.errors import ClassMapError, ManifestError, PipelineError, SourceError
-from tta_pipeline.images import read_image_header
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.partitions import Cell
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import Published, adopt
 from tta_pipeline.shards.verification import verify
-from tta_pipeline.shifts.shift_set import ShiftSet
-from tta_pipeline.sources.existing_shards import ExistingShards
-from tta_pipeline.sources.kinds.shards import ShardsSource
-from tta_pipeline.sources.shard_files import link_shards, shard_files, shards_version
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import jpeg
-from tta_pipeline_tests.labels.test_label_files import write_devkit
+from tta_pipeline_tests.data.labels.test_label_files import write_devkit
 from tta_pipeline_tests.shards.cell import CELL, QUIET
 
 SHIFT = Cell(corruption="fog", severity=0)

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 
 from tta_pipeline.benchmarks.shards import Transform
-from tta_pipeline.corruptions import corrupt
+from tta_pipeline.data.corruptions import corrupt
+from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.data.sources.generated import GeneratedImages
+from tta_pipeline.data.sources.generator import Encoding
 from tta_pipeline.errors import LoaderError
-from tta_pipeline.loader_bench.data import prepared
-from tta_pipeline.loader_bench.loaders import LOADERS, chosen_loaders
-from tta_pipeline.partitions import CLEAN
-from tta_pipeline.records.evaluation import FirstSamples
-from tta_pipeline.reports.pictures import sample_row
+from tta_pipeline.extras.loader_bench.data import prepared
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.loading.decode import decode_into
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.report.pictures import sample_row
+from tta_pipeline.results.evaluation import FirstSamples
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.transformation import transform_shard_set
 from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline.sources.generated import GeneratedImages
-from tta_pipeline.sources.generator import Encoding
-from tta_pipeline.streaming.decode import decode_into
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 

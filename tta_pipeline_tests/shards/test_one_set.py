@@ -9,15 +9,15 @@ from click.testing import CliRunner, Result
 from torchvision.datasets.imagenet import ARCHIVE_META
 
 from tta_pipeline.cli import main
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.ilsvrc2012 import MD5_BY_ARCHIVE
+from tta_pipeline.data.sources.kinds.clean import CleanImages
+from tta_pipeline.data.sources.kinds.section import SourceContext
 from tta_pipeline.errors import SourceError
-from tta_pipeline.partitions import CLEAN
 from tta_pipeline.shards.manifest import ShardSet
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.sources.ilsvrc2012 import MD5_BY_ARCHIVE
-from tta_pipeline.sources.kinds.clean import CleanImages
-from tta_pipeline.sources.kinds.section import SourceContext
+from tta_pipeline.util.partitions import CLEAN
 from tta_pipeline_tests.conftest import jpeg, write_tree
-from tta_pipeline_tests.sources.test_archive import archive
+from tta_pipeline_tests.data.sources.test_archive import archive
 
 FILES_OF_A_SET = {"clean-0-00000.tar", "manifest.json", "samples.parquet", "checksums.xxh64", "writer.json",
                   "verified.json"}  # fmt: skip

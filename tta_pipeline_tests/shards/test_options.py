@@ -16,17 +16,17 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.folder_tree import discover
 from tta_pipeline.errors import ClassMapError, ManifestError, SourceError
-from tta_pipeline.labels.class_map import ClassMap
-from tta_pipeline.progress import quiet
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.splitting import split
 from tta_pipeline.shards.stored_order import ordered
 from tta_pipeline.shards.tar import archive_end, member_header, padding
-from tta_pipeline.sources.folder_tree import discover
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.progress import quiet
 from tta_pipeline_tests.conftest import jpeg, write_tree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.sources.listing import SourceImage
+from tta_pipeline.loading import order as streamed
 from tta_pipeline.shards.manifest import SampleIndex
 from tta_pipeline.shards.ordering import by_class, dirichlet, generator, permuted
 from tta_pipeline.shards.stored_order import ordered
-from tta_pipeline.sources.listing import SourceImage
-from tta_pipeline.streaming import order as streamed
-from tta_pipeline_tests.streaming.test_order import ORDERS, index_of
+from tta_pipeline_tests.loading.test_order import ORDERS, index_of
 
 STREAMED = {
     "as_stored": "3473a108f0c20f52",

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tta_pipeline.data.sources.tar_stream import opened
 from tta_pipeline.errors import ManifestError, SourceError
 from tta_pipeline.shards.tar import TarReader, archive_end, member_header, padding
-from tta_pipeline.sources.tar_stream import opened
 
 MEMBERS = {f"n0{number}/image_{number}.JPEG": bytes([number]) * (300 * number) for number in range(1, 8)}
 

@@ -16,14 +16,14 @@ from tta_pipeline.benchmarks.functions import load_function
 from tta_pipeline.benchmarks.shards import Transform
 from tta_pipeline.cli import main
 from tta_pipeline.errors import ManifestError, ShardError, SourceError
-from tta_pipeline.files import published_folder
-from tta_pipeline.progress import Progress
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
 from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.read_back import adopt, publish_shard_set
 from tta_pipeline.shards.transformation import Transformed, transform_everything, transform_shard_set
 from tta_pipeline.shards.verification import shard_problems
-from tta_pipeline.streaming.order import as_stored
-from tta_pipeline.streaming.reader import Stream
+from tta_pipeline.util.files import published_folder
+from tta_pipeline.util.progress import Progress
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
 

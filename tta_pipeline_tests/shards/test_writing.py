@@ -14,11 +14,11 @@ import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tta_pipeline import processes
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.errors import ClassMapError, SourceError
 from tta_pipeline.shards.read_back import publish_shard_set
 from tta_pipeline.shards.writing import Target, shard_bounds, write_shards
+from tta_pipeline.util import processes
 from tta_pipeline_tests.conftest import jpeg
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
@@ -139,7 +139,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tta_pipeline.shards import shard_file, writing
-from tta_pipeline.sources.folder_tree import FolderTree
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, LIMITS, QUIET
 
 stored = shard_file._stored

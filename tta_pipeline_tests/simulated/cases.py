@@ -7,28 +7,28 @@ from typing import Any, NamedTuple, get_args
 
 import torch
 
-from tta_pipeline.adaptation import METHODS
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.benchmarks.protocol import Shift
 from tta_pipeline.benchmarks.shards import ShardSettings
 from tta_pipeline.benchmarks.streams import Plan, Segment, partition_keys, plans
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.folder_tree import FolderTree
 from tta_pipeline.evaluation.evaluator import Evaluator, Identity
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.open_stream import OpenStream, open_stream
 from tta_pipeline.evaluation.outcome import CellResult
-from tta_pipeline.labels.class_map import ClassMap
+from tta_pipeline.methods import METHODS
 from tta_pipeline.models.loaded import LoadedModel
-from tta_pipeline.partitions import CLEAN, Cell
-from tta_pipeline.progress import Progress, quiet
-from tta_pipeline.records.resolved import as_in_file
+from tta_pipeline.results.resolved import as_in_file
 from tta_pipeline.shards.conversion import Conversion, convert
 from tta_pipeline.shards.read_back import publish_shard_set
-from tta_pipeline.shifts.loading import shipped_sets
-from tta_pipeline.sources.folder_tree import FolderTree
-from tta_pipeline_tests.adaptation.models import ADDED, NUM_CLASSES, suited, vit_model
-from tta_pipeline_tests.adaptation.test_contract import EAGER, QUICK
+from tta_pipeline.util.partitions import CLEAN, Cell
+from tta_pipeline.util.progress import Progress, quiet
 from tta_pipeline_tests.conftest import write_tree
+from tta_pipeline_tests.methods.models import ADDED, NUM_CLASSES, suited, vit_model
+from tta_pipeline_tests.methods.test_contract import EAGER, QUICK
 
 IMAGE_SIZE, BATCH_SIZE = 16, 6
 _CORRUPTIONS, _SEVERITIES = ("fog", "contrast"), (3, 5)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tta_pipeline.adaptation import METHODS
+from tta_pipeline.methods import METHODS
 
 _FILE = Path(__file__).with_name("waits.toml")
 _HEAD = f"""# The most waits of the host in one batch after the first, for each method, by function and kind.

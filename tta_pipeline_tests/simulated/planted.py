@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tta_pipeline.adaptation import entropy_method, snapshot
 from tta_pipeline.evaluation import one_pass
-from tta_pipeline.streaming import device
+from tta_pipeline.loading import device
+from tta_pipeline.methods import entropy_method, snapshot
 
 
 class Fault(NamedTuple):

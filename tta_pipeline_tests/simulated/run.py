@@ -28,7 +28,7 @@ from tta_pipeline.errors import EvaluationError  # noqa: E402
 from tta_pipeline.evaluation.accelerator import device_facts, device_of_rank, exchange_backend, leased_device  # noqa: E402
 from tta_pipeline.evaluation.outcome import CellResult  # noqa: E402
 from tta_pipeline.evaluation.states import States  # noqa: E402
-from tta_pipeline.streaming.reader import Batch, Stream  # noqa: E402
+from tta_pipeline.loading.reader import Batch, Stream  # noqa: E402
 from tta_pipeline_tests.simulated.cases import Case, experiment  # noqa: E402
 from tta_pipeline_tests.simulated.memory import MEMORY  # noqa: E402
 from tta_pipeline_tests.simulated.planted import PLANTED, planted  # noqa: E402

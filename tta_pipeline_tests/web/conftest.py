@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tta_pipeline.locations import Locations
-from tta_pipeline.partitions import TRAIN
 from tta_pipeline.shards.manifest import Manifest, read_record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import TRAIN
 from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 

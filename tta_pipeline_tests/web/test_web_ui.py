@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tta_pipeline.partitions import Cell
+from tta_pipeline.util.partitions import Cell
 from tta_pipeline_tests.conftest import SMALL_CELLS, Project
 from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS
 from tta_pipeline_tests.web.server import WebServer, asset_key

@@ -1,0 +1,82 @@
+"""Sharding and verification from Python: one split of images becomes one cell, and is verified."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.labels.label_files import read_classes
+from tta_pipeline.data.shifts.loading import named_cell
+from tta_pipeline.errors import ShardError, SourceError
+from tta_pipeline.loading.dataset import Shards, open_shards
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.verification import Verdict, find_shard_sets
+from tta_pipeline.shards.verification import verify as verify_folders
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.progress import Reporter, quiet
+
+
+def shard(
+    source: Path | str,
+    output: Path | str,
+    *,
+    num_shards: int | None = None,
+    samples_per_shard: int | None = None,
+    class_map: Path | str | None = None,
+    order: Literal["permuted", "by_class", "dirichlet", "source"] = "permuted",
+    seed: int = 0,
+    jobs: int | None = None,
+    progress: Reporter = quiet,
+) -> Shards:
+    """Turn the class folders in *source* into tar shards with a manifest, and read every byte back.
+
+    The folder names give the cell: `.../fog/5` is fog at severity 5, any other name is clean images. Shards of the same
+    images and settings that are already in *output* stay.
+
+    Args:
+        source: Folder of class folders: `<source>/<class>/<name>.JPEG`, or another kind of image file.
+        output: Folder of the shards; it is created.
+        num_shards: Exact number of shards; give this or *samples_per_shard*.
+        samples_per_shard: Largest number of samples in a shard.
+        class_map: JSON list of the classes in the order of their labels, or `meta.mat`; None: the sorted folders.
+        order: Order of the samples in the shards; evaluation without a shuffle needs permuted.
+        seed: Seed of that order.
+        jobs: Number of processes that write; None: one for each core.
+        progress: Reporter of the images as they are read and written.
+
+    Raises:
+        SourceError, ClassMapError: an image or a class folder is not what it should be.
+        ShardError: the settings contradict each other, or the shards cannot be written.
+    """
+    source, output = Path(source), Path(output)
+    if source.is_file():
+        raise SourceError(
+            f"{source} is a file; expected a folder of class folders: unpack it or, if it is an archive, read it as it "
+            f"is with `tta-pipeline shard {source} {output} --layout classes`, and open the set with open_shards"
+        )
+    try:
+        settings = ShardSettings(num_shards=num_shards, samples_per_shard=samples_per_shard, order=order, seed=seed)
+    except ValidationError as error:
+        raise ShardError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    shard_split(
+        source,
+        output,
+        cell=named_cell(output) or named_cell(source) or CLEAN,
+        settings=settings,
+        benchmark_name=output.absolute().parts[-3] if named_cell(output) else output.absolute().name,
+        classes=read_classes(Path(class_map)) if class_map else None,
+        jobs=jobs or len(os.sched_getaffinity(0)),
+        progress=progress,
+    )
+    return open_shards(output)
+
+
+def verify(*folders: Path | str, progress: Reporter = quiet) -> tuple[Verdict, ...]:
+    """Hash every shard under *folders* again, and return a verdict on each set; an intact set has no `problems`.
+
+    Raises:
+        ManifestError: there is no shard set under one of the folders.
+    """
+    return tuple(verify_folders(find_shard_sets(map(Path, folders)), progress))

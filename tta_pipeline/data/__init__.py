@@ -1,0 +1,1 @@
+"""Images before they are shards: where they come from, shifts, labels, corruptions, formats."""

@@ -1,0 +1,72 @@
+"""Weather: snow, frost, fog and bright light."""
+
+import numpy as np
+
+from tta_pipeline.data.corruptions.arrays import Floats, Images, luma, to_uint8, to_unit
+from tta_pipeline.data.corruptions.blur import drag
+from tta_pipeline.data.corruptions.frost import frost_textures
+from tta_pipeline.data.corruptions.geometry import clipped_zoom
+from tta_pipeline.data.corruptions.plasma import plasma_fractal
+from tta_pipeline.data.corruptions.randomness import Generators, normal
+
+
+def snow(
+    images: Images,
+    rngs: Generators,
+    *,
+    mean: float,
+    scale: float,
+    zoom: float,
+    threshold: float,
+    radius: float,
+    sigma: float,
+    keep: float,
+) -> Images:
+    """Let flakes fall in two directions over an image that is bleached except for a share *keep*.
+
+    As in the generator scripts, the flakes are an 8-bit picture before and after they are dragged.
+    """
+    flakes = clipped_zoom(normal(rngs, images.shape[1:3], mean=mean, scale=scale), zoom)[..., np.newaxis]
+    flakes = np.where(flakes < threshold, np.float32(0), flakes)
+    angles = [rng.uniform(-135, -45) for rng in rngs]
+    dragged = drag(to_unit(to_uint8(flakes)), angles, radius=int(radius), sigma=sigma)
+    flakes = to_unit(to_uint8(dragged + np.float32(0.5 / 255)))  # to_uint8 truncates; ImageMagick rounds
+    unit = to_unit(images)
+    bleached = np.maximum(unit, luma(unit) * 1.5 + 0.5)
+    return to_uint8(keep * unit + (1 - keep) * bleached + flakes + flakes[:, ::-1, ::-1])
+
+
+def frost(
+    images: Images, rngs: Generators, *, image_weight: float, frost_weight: float, texture_scale: float
+) -> Images:
+    """Add a random crop of one of five frost textures."""
+    textures = frost_textures(texture_scale)
+    ice = np.stack([_cut_out(textures, rng, images.shape[1:3]) for rng in rngs])
+    return to_uint8(image_weight * to_unit(images) + frost_weight * ice)
+
+
+def _cut_out(textures: tuple[Floats, ...], rng: np.random.Generator, size: tuple[int, int]) -> Floats:
+    texture = textures[rng.integers(len(textures))]
+    top, left = rng.integers(len(texture), size=2)
+    rows, columns = (top + np.arange(size[0])) % len(texture), (left + np.arange(size[1])) % len(texture)
+    return texture[np.ix_(rows, columns)]
+
+
+def fog(images: Images, rngs: Generators, *, thickness: float, decay: float) -> Images:
+    """Add a plasma cloud and scale back so that the brightest value of an image stays the brightest possible."""
+    height, width = images.shape[1:3]
+    clouds = plasma_fractal(rngs, size=1 << (max(height, width) - 1).bit_length(), decay=decay)
+    unit = to_unit(images)
+    brightest = unit.max(axis=(1, 2, 3), keepdims=True)
+    foggy = unit + thickness * clouds[:, :height, :width, np.newaxis]
+    return to_uint8(foggy * (brightest / (brightest + thickness)))
+
+
+def brightness(images: Images, *, shift: float) -> Images:
+    """Raise the value of HSV by *shift*; hue and saturation stay the same."""
+    unit = to_unit(images)
+    value = unit.max(axis=-1, keepdims=True)
+    brighter = np.minimum(value + np.float32(shift), np.float32(1))
+    # Red, green and blue are proportional to the value of HSV; black has no hue and turns grey.
+    scaled = unit * np.divide(brighter, value, out=np.zeros_like(value), where=value > 0)
+    return to_uint8(np.where(value > 0, scaled, brighter))

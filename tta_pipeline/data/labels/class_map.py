@@ -1,0 +1,153 @@
+"""Class names and their labels, pinned once for a whole benchmark so that no cell can shift them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from pathlib import Path
+
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.files import advice, read_file, write_once
+
+MOST_BYTES = 2**24
+"""Most bytes of a list of classes: those of ImageNet-21k take 1 MB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassMap:
+    """Class names in the order of their labels: the label of a class is its position."""
+
+    classes: tuple[str, ...]
+
+    @cached_property
+    def labels(self) -> dict[str, int]:
+        """The label of each class name."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the names in their order."""
+        return hashlib.sha256(json.dumps(self.classes).encode()).hexdigest()
+
+    def require(self, class_names: Iterable[str], *, where: Path) -> None:
+        """Refuse class names that the map lacks.
+
+        Raises:
+            ClassMapError: some of *class_names*, found at *where*, are not in this map.
+        """
+        unknown = sorted(set(class_names) - self.labels.keys())
+        if unknown:
+            raise ClassMapError(
+                f"{where} has {len(unknown)} class folders that are not in the class map: {_some(unknown)}; expected "
+                f"only its {len(self.classes)} classes ({_some(self.classes)}): remove the folders or pin a new map"
+            )
+
+    def require_same(self, classes: tuple[str, ...], *, where: Path, pinned_at: Path) -> None:
+        """Refuse *classes*, found in the file *where*, that are not those pinned at *pinned_at*.
+
+        Raises:
+            ClassMapError: the classes or their order differ.
+        """
+        if classes == self.classes:
+            return
+        pairs = enumerate(zip_longest(self.classes, classes))
+        label, (pinned, found) = next((label, pair) for label, pair in pairs if pair[0] != pair[1])
+        raise ClassMapError(
+            f"{where} has {found!r} for label {label}, but {pinned!r} is pinned at {pinned_at}; expected the "
+            f"{len(self.classes)} pinned classes: restore the file, or remove the pinned class map and every "
+            "shard set made with it"
+        )
+
+
+def label_order(class_names: Iterable[str]) -> tuple[str, ...]:
+    """Return *class_names* in the order of their labels: sorted, and as numbers where all of them are numbers."""
+    names = sorted(class_names)
+    are_numbers = all(name.isascii() and name.isdecimal() for name in names)
+    return tuple(sorted(names, key=int) if are_numbers else names)
+
+
+def pin_class_map(path: Path, find_classes: Callable[[], tuple[str, ...]]) -> ClassMap:
+    """Return the class map pinned at *path*, pinning what *find_classes* returns if there is none yet.
+
+    Raises:
+        ClassMapError: there is nothing to pin, the file cannot be written, or the pinned file is damaged.
+    """
+    if not path.exists():
+        proposed = found_class_map(find_classes(), where=path)
+        content = {"classes": proposed.classes, "sha256": proposed.sha256}
+        try:
+            write_once(path, json.dumps(content, indent=1).encode())
+        except OSError as error:
+            raise ClassMapError(
+                f"{path} cannot be written ({error.strerror}); expected a folder where the class map can be pinned: "
+                f"{advice(error)}"
+            ) from error
+    return _read(path)
+
+
+def require_label_0(labels: Collection[int], *, where: object, otherwise: str) -> None:
+    """Refuse the *labels* of a whole source, without names of classes, if none is 0: they may count from 1.
+
+    Each image would have the label of the next class, in a class map with one class too many.
+
+    Args:
+        labels: All that were found.
+        where: The file or folder that they were found in.
+        otherwise: What to do if they count from 1.
+
+    Raises:
+        ClassMapError: there are labels, and none is 0.
+    """
+    if labels and 0 not in labels:
+        raise ClassMapError(
+            f"{where}: found the labels {min(labels)} to {max(labels)} and no 0; expected labels that count from 0, as "
+            f"a model's outputs do: {otherwise}; if they do and only class 0 has no image here, give a class map"
+        )
+
+
+def found_class_map(classes: tuple[str, ...], *, where: Path) -> ClassMap:
+    """Return the class map of *classes*, which were found in a source, for the file or folder *where*.
+
+    Raises:
+        ClassMapError: there are none.
+    """
+    if not classes:
+        raise ClassMapError(f"found no class folder to pin at {where}; expected the source's class folders")
+    return ClassMap(classes=classes)
+
+
+def pinned_class_map(path: Path) -> ClassMap | None:
+    """Return the class map pinned at *path*, or None if none is.
+
+    Raises:
+        ClassMapError: the class map is damaged.
+    """
+    return _read(path) if path.exists() else None
+
+
+def _read(path: Path) -> ClassMap:
+    if not path.is_file():
+        raise ClassMapError(f"{path} is not a file; expected classes and their sha256: remove it")
+    try:
+        content = json.loads(read_file(path, limit_bytes=MOST_BYTES))
+        pinned = ClassMap(classes=tuple(content["classes"]))
+        intact = content["sha256"] == pinned.sha256
+    except OSError as error:
+        raise ClassMapError(
+            f"{path} cannot be read ({error.strerror}); expected classes and their sha256: restore it"
+        ) from error
+    except (RecursionError, ValueError, KeyError, TypeError) as error:
+        raise ClassMapError(f"{path} is not a class map ({error!r}); expected classes and their sha256") from error
+    if not intact:
+        raise ClassMapError(
+            f"{path} has been edited: its classes hash to {pinned.sha256}, and {content['sha256']} is pinned; "
+            "restore it, or remove it and every shard set made with it"
+        )
+    return pinned
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    names = list(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -1,0 +1,303 @@
+"""Class names in label order, and the classes of single files, from the files that data sets ship for this purpose.
+
+There are two orders of the ImageNet classes. Labels count the sorted WordNet ids, as every pretrained model does; the
+`ILSVRC2012_ID` of the development kit counts in another order and only serves to look up a WordNet id.
+"""
+
+import io
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline.data.labels.class_map import MOST_BYTES
+from tta_pipeline.data.labels.shipped import shipped_classes, shipped_names
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.limits import MOST_LISTED_BYTES
+from tta_pipeline.util.names import repeated
+
+VALIDATION_FILE = "ILSVRC2012_val_%08d.JPEG"
+"""File name of each validation image, by its line in the ground truth."""
+
+_ARCHIVE_SUFFIXES = frozenset({".tar", ".gz", ".tgz", ".zip"})
+_FILE_AND_LABEL = re.compile(r"(?P<file>[^\t]+?\.(?:jpe?g|png|bmp|webp))\s+(?P<label>[^\t]+)(?:\t.*)?", re.IGNORECASE)
+"""Line with a file name and a label; further columns, as in Tiny ImageNet's val_annotations.txt, are skipped."""
+
+
+def is_shipped_list(path: Path) -> bool:
+    """Return whether *path* is the name of a list of classes that comes with the project, and no file."""
+    return str(path) in shipped_names() and not path.exists()
+
+
+def read_classes(path: Path) -> tuple[str, ...]:
+    """Return the class names that *path*, a JSON file or the devkit's `meta.mat`, lists, in label order.
+
+    The name of a list that comes with the project, such as `imagenet`, stands for a file too.
+
+    Raises:
+        ClassMapError: the file is unreadable or of neither kind, or a name or label is missing, repeated or wrong.
+    """
+    if is_shipped_list(path):
+        return shipped_classes(str(path))
+    _refuse_archive(path)
+    readers = {".json": classes_from_json, ".mat": classes_from_devkit}
+    if path.suffix.lower() not in readers:
+        raise ClassMapError(
+            f"{path} ends in {path.suffix!r}; expected {' or '.join(readers)}: convert the file to JSON, a list of "
+            "class names in label order"
+        )
+    return readers[path.suffix.lower()](path)
+
+
+def classes_from_json(path: Path) -> tuple[str, ...]:
+    """Return the class names in the JSON file *path*, in label order.
+
+    It may hold `["name", ...]`, `{"name": 0, ...}`, `{"0": "name", ...}` or, as torchvision's examples have it,
+    `{"0": ["name", "common name"], ...}`.
+
+    Raises:
+        ClassMapError: the file holds something else, or a name or label is missing, repeated or wrong.
+    """
+    content = _json(path, MOST_BYTES)
+    if isinstance(content, list):
+        pairs = list(enumerate(content))
+    elif isinstance(content, dict):
+        pairs = [_label_and_name(key, value, path=path) for key, value in content.items()]
+    else:
+        raise ClassMapError(f"{path} holds {_short(content)}; expected a list of class names or an object: rewrite it")
+    return _in_label_order(pairs, path)
+
+
+def classes_from_devkit(path: Path) -> tuple[str, ...]:
+    """Return the sorted WordNet ids in the devkit's `meta.mat`: this is the order of labels, unlike the kit's numbers.
+
+    Raises:
+        ClassMapError: the file is not such a file.
+    """
+    return tuple(sorted(devkit_ids(path).values()))
+
+
+def devkit_ids(path: Path) -> dict[int, str]:
+    """Return the WordNet id for each `ILSVRC2012_ID` in the devkit's `meta.mat`; synsets with children are left out.
+
+    Raises:
+        ClassMapError: the file is not such a file, or its numbers are not 1 to their count, each once.
+    """
+    names = _in_label_order([(number - 1, wnid) for number, wnid in _leaf_synsets(path)], path, first=1)
+    return dict(enumerate(names, start=1))
+
+
+def read_ground_truth(
+    path: Path, ids: Mapping[int, str] | None = None, file_names: str = VALIDATION_FILE
+) -> dict[str, str]:
+    """Return the class name of each file that *path*, a text file or JSON, lists.
+
+    Either every line holds a class, which is that of the image with that line's number, or every line holds a file name
+    and its class. JSON holds an object, `{"file name": "class", ...}`.
+
+    Args:
+        path: the ground truth, such as the devkit's `ILSVRC2012_validation_ground_truth.txt`.
+        file_names: name of the image with a number, which counts lines from 1, such as `ILSVRC2012_val_%08d.JPEG`.
+        ids: the class name of each number, if the classes are numbers: `devkit_ids` for the devkit's, and
+            `dict(enumerate(classes))` for labels. If None, the classes are names.
+
+    Raises:
+        ClassMapError: a line is empty, of another form than the first, has an unknown number, or a file appears twice.
+    """
+    classes: dict[str, str] = {}
+    pairs = _files_in_json(path) if path.suffix.lower() == ".json" else _files_and_labels(path, file_names)
+    for number, (file_name, label) in enumerate(pairs, start=1):
+        if file_name in classes:
+            raise ClassMapError(
+                f"{path}, line {number}: {file_name} has a line already; expected one for each file: remove one"
+            )
+        classes[file_name] = label if ids is None else _class_by_id(label, ids, where=f"{path}, line {number}")
+    if not classes:
+        raise ClassMapError(f"{path} is empty; expected one line for each image: restore it")
+    return classes
+
+
+def class_by_file(classes: Mapping[str, str], file_name: str, *, where: str | Path) -> str:
+    """Return the class of the file *file_name*.
+
+    Raises:
+        ClassMapError: *classes*, of the ground truth, lack the file, found at *where*.
+    """
+    if file_name not in classes:
+        raise ClassMapError(
+            f"{where}: {file_name} has no class; expected one of the {len(classes)} files of the ground truth: use the "
+            "list that belongs to these images"
+        )
+    return classes[file_name]
+
+
+def class_by_pattern(pattern: str, relative_path: str) -> str:
+    """Return what the first group of *pattern*, searched for in *relative_path*, matches: the class name.
+
+    Raises:
+        ClassMapError: the pattern is not a regular expression, has no group, or does not match.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ClassMapError(f"pattern {pattern!r} is not a regular expression: {error}; correct it") from error
+    if not compiled.groups:
+        raise ClassMapError(f"pattern {pattern!r} has no group; expected the class name in parentheses: add them")
+    match = compiled.search(relative_path)
+    if match is None or not match[1]:
+        raise ClassMapError(
+            f"{relative_path!r} yields {match and match[1]!r} by the pattern {pattern!r}; expected a class name from "
+            "its first group: correct the pattern or remove the file"
+        )
+    return match[1]
+
+
+def _json(path: Path, limit_bytes: int) -> Any:
+    try:
+        return json.loads(_bytes(path, limit_bytes), object_pairs_hook=lambda pairs: _object(pairs, path))
+    except (ValueError, RecursionError) as error:
+        raise ClassMapError(
+            f"{path} is not JSON ({error}); expected class names and their labels: restore it"
+        ) from error
+
+
+def _object(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
+    # In JSON itself, the last of two equal keys wins.
+    _refuse_repeated((key for key, _ in pairs), "key", path=path)
+    return dict(pairs)
+
+
+def _label_and_name(key: str, value: Any, *, path: Path) -> tuple[int, Any]:
+    """Return one entry of a JSON object, whichever way round it is."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, key
+    label = _number(key)
+    if label is None:
+        raise ClassMapError(
+            f'{path} maps {key!r} to {_short(value)}; expected "name": label or "label": name: correct the entry'
+        )
+    return label, value[0] if isinstance(value, list) and value else value
+
+
+def _in_label_order(pairs: Iterable[tuple[int, Any]], path: Path, *, first: int = 0) -> tuple[str, ...]:
+    """Return the names of (label, name) pairs, after checking that the labels have no gap and the names differ.
+
+    Args:
+        pairs: labels from 0 on.
+        path: the file that the pairs are from.
+        first: the number that the file itself uses for label 0.
+    """
+    pairs = sorted(pairs, key=lambda pair: pair[0])
+    for _, name in pairs:
+        if not isinstance(name, str) or not name:
+            raise ClassMapError(f"{path} has the class name {_short(name)}; expected text, not empty: correct it")
+    _refuse_repeated((name for _, name in pairs), "class name", path=path)
+    _refuse_repeated((label + first for label, _ in pairs), "label", path=path)
+    for expected, (label, name) in enumerate(pairs):
+        if label != expected:
+            raise ClassMapError(
+                f"{path} gives {name!r} the label {label + first}; expected {first} to {len(pairs) - 1 + first}, each "
+                f"once, and {expected + first} is missing: complete it"
+            )
+    if not pairs:
+        raise ClassMapError(f"{path} holds no class; expected class names: restore it")
+    return tuple(name for _, name in pairs)
+
+
+def _refuse_repeated(values: Iterable[Hashable], kind: str, *, path: Path) -> None:
+    if twice := repeated(values):
+        raise ClassMapError(
+            f"{path} has the {kind} {twice[0]!r} more than once ({len(twice)} such); expected each once: correct it"
+        )
+
+
+def _leaf_synsets(path: Path) -> list[tuple[int, str]]:
+    """Return number and WordNet id of each synset without children."""
+    from scipy.io import loadmat
+
+    _refuse_archive(path)
+    data = _bytes(path, MOST_BYTES)
+    try:
+        stream: Any = io.BytesIO(data)  # not in the types of the reader, which takes one
+        content = loadmat(stream, squeeze_me=True, variable_names=["synsets"], appendmat=False)
+        synsets = content["synsets"].reshape(-1)
+        rows = zip(synsets["ILSVRC2012_ID"], synsets["WNID"], synsets["num_children"], strict=True)
+        return [(int(number), str(wnid)) for number, wnid, num_children in rows if int(num_children) == 0]
+    except Exception as error:  # a damaged file makes the reader raise ten kinds of errors
+        raise ClassMapError(
+            f"{path} is not a meta.mat of the ILSVRC development kit ({error!r}); expected its array `synsets` with "
+            "ILSVRC2012_ID, WNID and num_children: restore it"
+        ) from error
+
+
+def _files_in_json(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the class of each entry of a JSON object."""
+    content = _json(path, MOST_LISTED_BYTES)
+    if not isinstance(content, dict):
+        raise ClassMapError(f"{path} holds {_short(content)}; expected an object, file name to class: rewrite it")
+    for file_name, label in content.items():
+        if isinstance(label, bool) or not isinstance(label, str | int) or label == "":
+            raise ClassMapError(f"{path} gives {file_name} the class {_short(label)}; expected a name or a number")
+        yield file_name.rpartition("/")[2], str(label)
+
+
+def _files_and_labels(path: Path, file_names: str) -> Iterator[tuple[str, str]]:
+    """Yield the file name and the class, as written, of each line."""
+    lines = _text(path).rstrip().splitlines()
+    with_files = bool(lines) and _FILE_AND_LABEL.fullmatch(lines[0].strip()) is not None
+    for number, line in enumerate(lines, start=1):
+        match = _FILE_AND_LABEL.fullmatch(line.strip())
+        if not line.strip() or with_files != bool(match):
+            expected = "a file name and its class" if with_files else "only a class"
+            raise ClassMapError(
+                f"{path}, line {number}: {line!r}; expected {expected}, as in the first line: correct the line"
+            )
+        yield (match["file"], match["label"].strip()) if match else (file_names % number, line.strip())
+
+
+def _class_by_id(label: str, ids: Mapping[int, str], *, where: str) -> str:
+    number = _number(label)
+    if number is None or number not in ids:
+        raise ClassMapError(
+            f"{where}: {label!r} is not a known class number; expected one of {min(ids, default=None)} to "
+            f"{max(ids, default=None)}: read the numbers from the file that belongs to this ground truth"
+        )
+    return ids[number]
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def _text(path: Path) -> str:
+    _refuse_archive(path)
+    try:
+        return _bytes(path, MOST_LISTED_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ClassMapError(
+            f"{path} is not text ({error}); expected UTF-8, one line for each image: convert it"
+        ) from error
+
+
+def _refuse_archive(path: Path) -> None:
+    """Refuse the archive that the file is in, such as the development kit as it is downloaded."""
+    if path.suffix.lower() in _ARCHIVE_SUFFIXES and path.is_file():
+        raise ClassMapError(
+            f"{path} is an archive; expected the file in it: unpack by `tar -xf {path}`, and name the file: of the "
+            "ILSVRC development kit data/ILSVRC2012_validation_ground_truth.txt (classes of the images) or "
+            "data/meta.mat (class map, --devkit)"
+        )
+
+
+def _bytes(path: Path, limit_bytes: int) -> bytes:
+    try:
+        return read_file(path, limit_bytes=limit_bytes)
+    except OSError as error:
+        raise ClassMapError(f"{path} cannot be read ({error.strerror}); expected a file: correct the path") from error
+
+
+def _short(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,51 @@
+"""Where the shards of a benchmark file are: a folder, or URLs."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from pydantic import BeforeValidator
+
+from tta_pipeline.data.remote_files import REMOTE_SCHEMES, checked_url, expanded, scheme_of
+from tta_pipeline.errors import StreamError
+from tta_pipeline.util.partitions import Cell
+
+_FOR_CELL = re.compile(r"\{(shift|severity)\}")
+_LIKE_A_URL = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]+:/|({'|'.join(REMOTE_SCHEMES)}):", re.IGNORECASE)
+
+
+def _place(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        if not value or not all(isinstance(each, str) and _LIKE_A_URL.match(each) for each in value):
+            raise ValueError(f"found the list {list(value)}; expected URLs in it, or one folder without a list")
+        return tuple(map(_url, value))
+    if not isinstance(value, str) or not _LIKE_A_URL.match(value):
+        return value
+    if scheme_of(value) == "file":
+        return Path(unquote(value.removeprefix("file://")))
+    return (_url(value),)
+
+
+def _url(location: str) -> str:
+    """Return *location* if each URL that its braces stand for is one."""
+    try:
+        for url in expanded(_FOR_CELL.sub("x", location)):
+            checked_url(url, expected=REMOTE_SCHEMES)
+    except StreamError as error:
+        raise ValueError(str(error)) from None
+    return location.rstrip("/")
+
+
+ShardsPlace = Annotated[Path | tuple[str, ...], BeforeValidator(_place)]
+"""A folder, or URLs."""
+
+
+def is_root_of_cells(urls: tuple[str, ...]) -> bool:
+    """Return whether *urls* is one folder, in which each cell has its own."""
+    return len(urls) == 1 and not _FOR_CELL.search(urls[0]) and not urls[0].endswith(".tar")
+
+
+def url_for(url: str, cell: Cell) -> str:
+    """Return *url* with shift and severity of *cell* where their names stand in it."""
+    return url.replace("{shift}", cell.corruption).replace("{severity}", str(cell.severity))

@@ -1,0 +1,393 @@
+"""Archives of a shift set, downloaded as their publisher gives them: resumed after a cut, and checked by their md5.
+
+<folder>/
+  noise.tar                   a whole archive, whose md5 was compared
+  noise.tar.unfinished        what has arrived, locked by the process that writes; a later start goes on from there
+  noise.tar.unfinished.json   address and tag of the file that it is the beginning of
+"""
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import urlsplit
+
+from tta_pipeline.data.redirects import redirect_problem
+from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.files import advice, fsync_path, open_file, read_file, write_atomically
+from tta_pipeline.util.progress import Progress, Reporter, Step
+
+_UNFINISHED = ".unfinished"
+_PAUSES_S = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""Pause before each attempt; after one that brought new bytes, the first is next."""
+_SILENCE_S = 30.0
+"""Seconds without a byte after which a connection counts as dropped."""
+_MOST_NOTE_BYTES = 2**16
+_CHUNK_BYTES = 2**20
+_MB = 10**6
+_OK, _PARTIAL, _NO_SUCH_RANGE = 200, 206, 416
+_BUSY = (408, 425, 429)
+"""Status codes below 500 that ask the client to retry."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downloaded:
+    """A whole archive."""
+
+    path: Path
+    size_bytes: int
+    md5: str
+    is_checked: bool
+    """Whether the publisher gives an md5, which was then compared."""
+    num_received_bytes: int
+    """Bytes that came from the server this time; 0 if the archive was there already."""
+
+
+def chosen_archives(
+    shift_set: ShiftSet, *, archives: tuple[str, ...] = (), shifts: tuple[str, ...] = ()
+) -> Mapping[str, PublishedArchive]:
+    """Return the archives of *shift_set* with these names, or with any of these shifts; without either, all.
+
+    Raises:
+        SourceError: the set names no archive, or has no such archive or shift.
+    """
+    known = shift_set.archives
+    if not known:
+        raise SourceError(
+            f"the shift set {shift_set.name} names no archive; expected one to download: see "
+            f"{shift_set.homepage or 'the page of its publisher'}"
+        )
+    if unsafe := [name for name in known if "/" in name or name.startswith(".")]:
+        raise SourceError(f"found the archive {unsafe[0]!r}; expected the name of a file: correct the shift set")
+    if unknown := [name for name in archives if name not in known]:
+        raise SourceError(f"found no archive {', '.join(unknown)}; expected some of {', '.join(known)}")
+    if unknown := [name for name in shifts if name not in shift_set.names]:
+        raise SourceError(f"found no shift {', '.join(unknown)}; expected some of {', '.join(shift_set.names)}")
+    if not archives and not shifts:
+        return known
+    return {
+        name: archive
+        for name, archive in known.items()
+        if name in archives or (shifts and (not archive.shifts or set(shifts) & set(archive.shifts)))
+    }
+
+
+def download(
+    archives: Mapping[str, PublishedArchive], folder: Path, progress: Reporter, *, homepage: str
+) -> Iterator[Step[Downloaded]]:
+    """Yield each of *archives* once it is whole in *folder*; one that is there and intact is not downloaded again.
+
+    Raises:
+        SourceError: an archive has no address and is not there, there is no room, a server does not give it, or its
+            bytes are not those that its publisher names.
+    """
+    lacking = {name: archive for name, archive in archives.items() if not (folder / name).exists()}
+    _require_addresses(lacking, folder, homepage)
+    _require_room(lacking, folder)
+    for number, (name, archive) in enumerate(archives.items(), start=1):
+        path = folder / name
+        done = _downloaded(archive, path, progress) if name in lacking else _present(archive, path, progress)
+        yield Step(number=number, total=len(archives), done=done)
+
+
+def _require_addresses(archives: Mapping[str, PublishedArchive], folder: Path, homepage: str) -> None:
+    if unknown := [name for name, archive in archives.items() if archive.url is None]:
+        raise SourceError(
+            f"no address is known of {', '.join(unknown)}; expected them in {folder}: look at "
+            f"{homepage or 'the page of the publisher'} and put them there, or choose others with --archive"
+        )
+    for name, archive in archives.items():
+        if urlsplit(archive.url or "").scheme not in ("http", "https"):
+            raise SourceError(f"{name} has the url {archive.url}; expected one of http or https: correct the shift set")
+
+
+def _require_room(archives: Mapping[str, PublishedArchive], folder: Path) -> None:
+    """Refuse to begin what cannot end; archives of unknown size are looked at when the server tells it."""
+    needed_bytes = sum(max((each.size_bytes or 0) - _size(folder / name), 0) for name, each in archives.items())
+    _require_free(needed_bytes, folder, f"{len(archives)} archives")
+
+
+def _require_free(needed_bytes: int, folder: Path, what: str) -> None:
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+    free_bytes = shutil.disk_usage(place).free
+    if needed_bytes > free_bytes:
+        raise SourceError(
+            f"{folder} has {free_bytes:,} bytes free; expected {needed_bytes:,} for {what}: make room, choose another "
+            "folder, or fewer with --archive"
+        )
+
+
+def _size(path: Path) -> int:
+    """Return the size of what has arrived of the archive *path*."""
+    beside = path.with_name(path.name + _UNFINISHED)
+    return beside.stat().st_size if beside.exists() else 0
+
+
+def _present(archive: PublishedArchive, path: Path, progress: Reporter) -> Downloaded:
+    """Return the archive at *path*, which has a whole archive's name.
+
+    Raises:
+        SourceError: it is not what its publisher names.
+    """
+    size_bytes = path.stat().st_size
+    digest = hashlib.md5(usedforsecurity=False)
+    told = _Told(progress(f"{path.name} is checked", size_bytes // _MB, unit="MB"))
+    with open_file(path) as file:
+        while data := file.read(_CHUNK_BYTES):
+            digest.update(data)
+            told.advance(len(data))
+    if problem := _problem(archive, size_bytes, digest.hexdigest()):
+        raise SourceError(f"{path}: {problem}, as its publisher says: remove it, and download it again")
+    return Downloaded(
+        path=path,
+        size_bytes=size_bytes,
+        md5=digest.hexdigest(),
+        is_checked=archive.md5 is not None,
+        num_received_bytes=0,
+    )
+
+
+def _problem(archive: PublishedArchive, size_bytes: int, md5: str) -> str:
+    """Return how what was found differs from what the publisher says; empty if it does not."""
+    if archive.size_bytes is not None and size_bytes != archive.size_bytes:
+        return f"found {size_bytes:,} bytes; expected {archive.size_bytes:,}"
+    if archive.md5 is not None and md5 != archive.md5:
+        return f"found the md5 {md5}; expected {archive.md5}"
+    return ""
+
+
+def _downloaded(archive: PublishedArchive, path: Path, progress: Reporter) -> Downloaded:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.with_name(path.name + _UNFINISHED).open("a+b") as file:
+            _hold(file, path)
+            return _Download(archive, path, file, progress).run()
+    except OSError as error:
+        raise SourceError(
+            f"{path}: found {error.strerror or error}; expected a folder with room for it: {advice(error)}"
+        ) from error
+
+
+def _hold(file: BinaryIO, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SourceError(f"{path} is being downloaded by another process; expected only one: wait for it") from None
+
+
+class _NoOtherPlace(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect to another place; see `redirects`."""
+
+    def redirect_request(self, req: urllib.request.Request, fp: Any, *answer: Any) -> urllib.request.Request | None:
+        """Return what to ask instead of *req*; *answer* is the status, its text, the headers and the new URL."""
+        if problem := redirect_problem(req.full_url, answer[-1]):
+            fp.close()
+            raise SourceError(f"{req.full_url.partition('?')[0]}: found {problem}")
+        return super().redirect_request(req, fp, *answer)
+
+
+_OPENER = urllib.request.build_opener(_NoOtherPlace)
+
+
+class _ServerError(Exception):
+    """A server did not give what was asked for."""
+
+    def __init__(self, found: str, *, is_final: bool = False) -> None:
+        super().__init__(found)
+        self.is_final = is_final
+
+
+class _Origin(NamedTuple):
+    """The file that an unfinished one is the beginning of."""
+
+    url: str
+    tag: str
+
+
+class _Told:
+    """Tells a progress of bytes in whole megabytes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._rest = 0
+
+    def advance(self, num_bytes: int) -> None:
+        whole, self._rest = divmod(self._rest + num_bytes, _MB)
+        self._progress.advance(whole)
+
+
+class _Download:
+    """One archive on its way; the file is locked and open for appending."""
+
+    def __init__(self, archive: PublishedArchive, path: Path, file: BinaryIO, progress: Reporter) -> None:
+        assert archive.url is not None
+        self._url = archive.url
+        self._archive = archive
+        self._path = path
+        self._file = file
+        self._progress = progress
+        self._note = path.with_name(f"{path.name}{_UNFINISHED}.json")
+        self._tag = ""
+        self._num_received_bytes = 0
+        self._told: _Told | None = None
+
+    def run(self) -> Downloaded:
+        """Go on where an earlier start ended, until the archive is whole; return it under its name."""
+        self._take_up()
+        if self._archive.size_bytes is None or self._num_bytes != self._archive.size_bytes:
+            self._fetch()
+        md5, size_bytes = self._digest.hexdigest(), self._num_bytes
+        if problem := _problem(self._archive, size_bytes, md5):
+            Path(self._file.name).unlink()
+            self._note.unlink(missing_ok=True)
+            raise SourceError(
+                f"{self._url}: {problem}, as its publisher says; it was removed: download it again later, or compare "
+                "with what the publisher says now"
+            )
+        os.fsync(self._file.fileno())
+        Path(self._file.name).rename(self._path)
+        self._note.unlink(missing_ok=True)
+        fsync_path(self._path.parent)
+        return Downloaded(
+            path=self._path,
+            size_bytes=size_bytes,
+            md5=md5,
+            is_checked=self._archive.md5 is not None,
+            num_received_bytes=self._num_received_bytes,
+        )
+
+    def _take_up(self) -> None:
+        """Hash what has arrived before, if it is of the same address."""
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._num_bytes = 0
+        origin = self._origin()
+        if origin.url != self._url:
+            self._begin_anew("")
+            return
+        self._tag = origin.tag
+        self._file.seek(0)
+        while data := self._file.read(_CHUNK_BYTES):
+            self._digest.update(data)
+            self._num_bytes += len(data)
+
+    def _origin(self) -> _Origin:
+        try:
+            content: Any = json.loads(read_file(self._note, limit_bytes=_MOST_NOTE_BYTES))
+            return _Origin(str(content["url"]), str(content["tag"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return _Origin("", "")
+
+    def _begin_anew(self, tag: str) -> None:
+        """Forget what has arrived; what comes next is of the file with this tag."""
+        self._file.truncate(0)
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._num_bytes = 0
+        self._tag = tag
+        write_atomically(self._note, json.dumps({"url": self._url, "tag": tag}).encode())
+
+    def _fetch(self) -> None:
+        """Ask until everything has arrived.
+
+        Raises:
+            SourceError: the server refuses, or one attempt after another brings nothing new.
+        """
+        attempt, most_bytes = 0, self._num_bytes
+        while True:
+            time.sleep(_PAUSES_S[attempt])
+            try:
+                self._receive()
+            except _ServerError as error:
+                found, is_final = str(error), error.is_final
+            except TimeoutError:
+                found, is_final = f"no byte for {_SILENCE_S:g} s", False
+            except urllib.error.HTTPError as error:
+                error.close()
+                found, is_final = f"status {error.code}", 400 <= error.code < 500 and error.code not in _BUSY
+            except urllib.error.URLError as error:
+                found, is_final = f"{error.reason}", False
+            except (http.client.HTTPException, ConnectionError, ssl.SSLError) as error:
+                found, is_final = f"{type(error).__name__}", False
+            else:
+                return
+            attempt = 0 if self._num_bytes > most_bytes else attempt + 1
+            most_bytes = max(most_bytes, self._num_bytes)
+            if is_final or attempt == len(_PAUSES_S):
+                raise SourceError(
+                    f"{self._url}: found {found} at byte {self._num_bytes:,}; expected the rest of {self._path.name}: "
+                    "try again, which goes on from there, or look at this address"
+                )
+
+    def _receive(self) -> None:
+        """Ask for what is missing, and append what comes."""
+        headers = {"Accept-Encoding": "identity", "User-Agent": "tta-pipeline"}
+        if self._num_bytes:
+            headers["Range"] = f"bytes={self._num_bytes}-"
+        if self._num_bytes and self._tag and not self._tag.startswith("W/"):
+            headers["If-Range"] = self._tag
+        request = urllib.request.Request(self._url, headers=headers)  # noqa: S310 - http or https, see above
+        try:
+            answer = _OPENER.open(request, timeout=_SILENCE_S)
+        except urllib.error.HTTPError as error:
+            if error.code != _NO_SUCH_RANGE:
+                raise
+            error.close()
+            if error.headers.get("Content-Range") == f"bytes */{self._num_bytes}":
+                return  # all of it has arrived
+            self._begin_anew("")
+            raise _ServerError("that the server has a shorter file now") from None
+        with answer:
+            total_bytes = self._agreed(answer)
+            self._require_room_for(total_bytes)
+            while data := answer.read1(_CHUNK_BYTES):  # what has arrived, so that a cut loses none of it
+                self._append(data)
+        if total_bytes is not None and self._num_bytes != total_bytes:
+            raise _ServerError(f"the end of the answer, {total_bytes - self._num_bytes:,} bytes too early")
+
+    def _agreed(self, answer: Any) -> int | None:
+        """Make sure that the answer is the rest of what has arrived, or begin anew; return the size of the archive."""
+        length = answer.headers.get("Content-Length")
+        tag = answer.headers.get("ETag") or answer.headers.get("Last-Modified") or ""
+        if answer.status == _PARTIAL:
+            span = answer.headers.get("Content-Range", "")
+            first, _, total = span.removeprefix("bytes ").partition("/")
+            if first.partition("-")[0] != str(self._num_bytes):
+                raise _ServerError(f"the range {span or 'none'} in answer to one from byte {self._num_bytes} on")
+            if self._tag and tag and tag != self._tag:
+                self._begin_anew("")
+                raise _ServerError("that the server has another file now")
+            total_bytes = int(total) if total.isdecimal() else None
+        else:
+            self._begin_anew(tag)
+            total_bytes = int(length) if length is not None else None
+        stated = self._archive.size_bytes
+        if stated is not None and total_bytes not in (None, stated):
+            raise _ServerError(f"a file of {total_bytes:,} bytes where its publisher says {stated:,}", is_final=True)
+        return total_bytes or stated
+
+    def _require_room_for(self, total_bytes: int | None) -> None:
+        if total_bytes is None:
+            return
+        _require_free(total_bytes - self._num_bytes, self._path.parent, self._path.name)
+        if self._told is None:
+            left_mb = (total_bytes - self._num_bytes) // _MB
+            self._told = _Told(self._progress(self._path.name, left_mb, unit="MB"))
+
+    def _append(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        self._digest.update(data)
+        self._num_bytes += len(data)
+        self._num_received_bytes += len(data)
+        if self._told:
+            self._told.advance(len(data))

@@ -1,0 +1,63 @@
+"""Which of the folders around an image is its class, and what is refused because it cannot be told."""
+
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.names import some
+
+WRAPPERS = frozenset({"images", "val", "train", "test"})
+"""Folders that some copies of a data set put around or into class folders; classes if the class map has them."""
+
+Folders = tuple[str, ...]
+"""Names of the folders around an image, from the outermost."""
+Named = Callable[[], Collection[str]]
+"""Gives the names in the class map, if one is named."""
+
+
+def class_depth(folders: Folders, named: Named) -> int:
+    """Return how many of *folders* lead to the class folder, itself included; 0 if there is none."""
+    if WRAPPERS.isdisjoint(folders):
+        return len(folders)
+    depth = max((number for number, name in enumerate(folders, 1) if name not in WRAPPERS), default=0)
+    classes = named()
+    if depth and folders[depth - 1] in classes:
+        return depth
+    return max((number for number, name in enumerate(folders, 1) if number > depth and name in classes), default=depth)
+
+
+def require_told_apart(found: Iterable[Folders], named: Named, *, where: str) -> None:
+    """Refuse a folder such as `train` that has images itself and class folders beside it: it may be a class too.
+
+    Raises:
+        SourceError: of the folders of images *found* in *where*, one is such a folder, and no class map names it.
+    """
+    depths = {folders: class_depth(folders, named) for folders in found}
+    class_folders = sorted(folders[:depth] for folders, depth in depths.items() if depth)
+    parents = {folders[:-1] for folders in class_folders}
+    for folders, depth in sorted(depths.items()):
+        if depth < len(folders) and (folders[:depth] in parents or (class_folders and not depth)):
+            name = folders[depth]
+            raise SourceError(
+                f"{where} has images in {'/'.join(folders)}, beside class folders such as "
+                f"{'/'.join(class_folders[0])}; expected to know whether {name!r} is a class: if it is, name a class "
+                "map that has it; if not, take this folder away"
+            )
+
+
+def only_parent(found: Iterable[Folders], named: Named, *, where: Path, folder: str) -> Folders:
+    """Return the one folder that all class folders lie in, where *folder*, that of the only cell, is missing.
+
+    Raises:
+        SourceError: of the folders of images *found* in *where*, the class folders lie in several folders.
+    """
+    depths = {folders: class_depth(folders, named) for folders in found}
+    parents = sorted({folders[: depth - 1] if depth else folders for folders, depth in depths.items()})
+    if len(parents) > 1:
+        names = some(["/".join(parent) or "its top" for parent in parents])
+        raise SourceError(
+            f"{where} has no {folder}, and class folders in {len(parents):,} folders: {names}; expected "
+            f"{folder}/<class>, or one folder with all classes: rename the right one to {folder}, or give its name in "
+            "`folders` of the shift set"
+        )
+    return parents[0] if parents else ()

@@ -1,0 +1,223 @@
+"""Shards that others made, `<root>/<shift>/<severity>/*.tar`: read and never rewritten."""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.data.labels.class_map import label_order, require_label_0
+from tta_pipeline.data.sources.class_folders import WRAPPERS
+from tta_pipeline.data.sources.shard_files import require_one_set, shard_files, shards_version
+from tta_pipeline.data.sources.shard_members import Members, Said, member_name
+from tta_pipeline.data.sources.tar_stream import Entry, TarStream, opened
+from tta_pipeline.errors import ClassMapError, SourceError
+from tta_pipeline.util.names import require_unicode
+from tta_pipeline.util.partitions import TRAIN, Cell
+
+_MAX_LABEL = 99_999  # ImageNet-21k has 21,841 classes; a larger number is no label
+_MAX_SAID_BYTES = 2**20 + 1
+FROM_1 = (
+    "if the numbers in .cls or .json members are the ILSVRC2012_ID of the devkit, name its meta.mat by --devkit (in a "
+    "benchmark file, devkit of the source); if they count from 1 otherwise, pack the shards again"
+)
+"""What to do about shards whose numbers are no labels."""
+
+
+class StatedClass(NamedTuple):
+    """What a shard says about the class of a sample: a folder, a label, a text, or several of them."""
+
+    name: str
+    """Name of the folder that the sample is in; empty if there is none."""
+    label: int | None
+    """Integer in the `.cls` or `.json` member, if it has one."""
+    text: str = ""
+    """Text in the `.cls` or `.json` member, if it has one and no integer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingShards:
+    """A source whose cells are folders of tars."""
+
+    root: Path
+    cells: tuple[Cell, ...]
+    """The cells that make up the source; only their classes count for the class map."""
+    elsewhere: tuple[tuple[Cell, Path], ...] = ()
+    """Cells whose folders are not at `<root>/<shift>/<severity>`, such as clean images."""
+    files: tuple[str, ...] = ()
+    """Patterns of the names of the shards; if empty, all tars of a folder."""
+    train_files: tuple[str, ...] = ()
+    """Patterns of the names of the shards of training images."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels."""
+
+    def folder(self, cell: Cell) -> Path:
+        """Return the folder of the shards of *cell*."""
+        return dict(self.elsewhere).get(cell, self.root / cell.path)
+
+    def shards(self, cell: Cell) -> tuple[Path, ...]:
+        """Return the shards of *cell*.
+
+        Raises:
+            SourceError: there are none, or those of several sets side by side.
+        """
+        files = self.train_files if cell == TRAIN else self.files
+        shards = shard_files(self.folder(cell), files)
+        if not files:
+            require_one_set(shards)
+        return shards
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes of all cells that exist, found by reading only headers and label members.
+
+        Raises:
+            SourceError, ClassMapError: see `class_names_in`.
+        """
+        there = (cell for cell in self.cells if self.folder(cell).is_dir())
+        shards = (path for cell in there for path in self.shards(cell))
+        return class_names_in(shards, self.names_by_id(), where=self.root)
+
+    def names_by_id(self) -> Mapping[int, str] | None:
+        """Return the class of each number in the shards; None if the numbers are labels.
+
+        Raises:
+            ClassMapError: the devkit's file cannot be read.
+        """
+        return self._names_by_id
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of names, sizes and modification times of the shards of *cell*, and of the devkit's ids.
+
+        Raises:
+            SourceError: there are no shards.
+            ClassMapError: the devkit's file cannot be read.
+        """
+        return version_with_ids(shards_version(self.shards(cell)), self.names_by_id())
+
+    @cached_property
+    def _names_by_id(self) -> Mapping[int, str] | None:
+        from tta_pipeline.data.labels.label_files import devkit_ids
+
+        return devkit_ids(self.devkit) if self.devkit else None
+
+
+def version_with_ids(version: str, names_by_id: Mapping[int, str] | None) -> str:
+    """Return the *version* of shards whose numbers stand for the classes *names_by_id*; None: they are labels."""
+    if names_by_id is None:
+        return version
+    return hashlib.sha256(json.dumps([version, sorted(names_by_id.items())]).encode()).hexdigest()
+
+
+def stated_class(member: str, said: Said) -> StatedClass | None:
+    """Return what an image's name and its label members say about its class; None if they say nothing."""
+    folder = member.rpartition("/")[0].rpartition("/")[2]
+    name = "" if folder in WRAPPERS or folder == "." else folder
+    return StatedClass(name, *said) if name or said != Said() else None
+
+
+def with_name(stated: StatedClass, names_by_id: Mapping[int, str], *, where: Path) -> StatedClass:
+    """Return *stated* with the name that its number stands for in place of the number.
+
+    Raises:
+        ClassMapError: the number, found at *where*, stands for none.
+    """
+    if stated.label is None:
+        return stated
+    if stated.label not in names_by_id:
+        raise ClassMapError(
+            f"{where}: found the number {stated.label} in a label member; expected {min(names_by_id)} to "
+            f"{max(names_by_id)} as in the devkit: leave the devkit out if the numbers are labels"
+        )
+    return StatedClass(stated.name, None, names_by_id[stated.label])
+
+
+def wrapper_folders(stated: Iterable[StatedClass]) -> frozenset[str]:
+    """Return the folders that are no classes, since their samples have several labels or texts."""
+    said_by_folder: defaultdict[str, set[tuple[int | None, str]]] = defaultdict(set)
+    for name, label, text in stated:
+        if label is not None or text:
+            said_by_folder[name].add((label, text))
+    return frozenset(name for name, said in said_by_folder.items() if name and len(said) > 1)
+
+
+def class_of(stated: StatedClass, wrappers: Collection[str]) -> str:
+    """Return the name of the class; empty if there is only a label."""
+    return stated.text if stated.name in wrappers else stated.name or stated.text
+
+
+def classes_in_label_order(stated: Iterable[StatedClass], *, where: Path | None) -> tuple[str, ...]:
+    """Return the classes of a source: the sorted names or, with labels only, the numbers up to the largest.
+
+    Args:
+        stated: What the samples say.
+        where: The source whose samples these all are; None: they are some of them, and others may have the label 0.
+
+    Raises:
+        ClassMapError: some samples have a name and others only a label, or a label is too large, or none is 0.
+    """
+    found = set(stated)
+    wrappers = wrapper_folders(found)
+    names = {class_of(one, wrappers) for one in found} - {""}
+    labels = {one.label for one in found if one.label is not None and not class_of(one, wrappers)}
+    if names and labels:
+        raise ClassMapError(
+            f"found samples with class names ({min(names)}, ...) and samples with only a label ({min(labels)}, ...); "
+            "expected one or the other: give a class map, which says which label belongs to which name"
+        )
+    if wrong := [label for label in labels if not 0 <= label <= _MAX_LABEL]:
+        raise ClassMapError(f"found the label {wrong[0]} in a label member; expected 0 to {_MAX_LABEL}: correct it")
+    if where is not None:
+        require_label_0(labels, where=where, otherwise=FROM_1)
+    return label_order(names) or tuple(str(label) for label in range(max(labels, default=-1) + 1))
+
+
+def class_names_in(
+    shards: Iterable[Path], names_by_id: Mapping[int, str] | None = None, *, where: Path
+) -> tuple[str, ...]:
+    """Return the classes of *shards*, all that are in *where*, in label order.
+
+    *names_by_id* has the class of each number that is no label.
+
+    Raises:
+        SourceError: a shard is damaged.
+        ClassMapError: see `classes_in_label_order` and `with_name`.
+    """
+    found = ((path, stated) for path in shards for stated in _distinct_in(path))
+    named = (stated if names_by_id is None else with_name(stated, names_by_id, where=path) for path, stated in found)
+    return classes_in_label_order(named, where=where)
+
+
+def _distinct_in(path: Path) -> set[StatedClass]:
+    with opened(path) as stream:
+        return {stated for _, stated in stated_in(stream, path)}
+
+
+def stated_in(stream: TarStream, where: Path | str) -> Iterator[tuple[Entry, StatedClass]]:
+    """Yield each image of the shard *stream* with what the shard says about its class, without reading images.
+
+    Raises:
+        SourceError: the shard, which errors call *where*, is damaged.
+    """
+    samples: defaultdict[str, Members[Entry]] = defaultdict(Members)
+    for entry in stream:
+        name = member_name(entry.name)
+        if name.role == "image":
+            samples[name.key].images.append((name.extension, entry))
+        elif name.role == "class":
+            samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+        elif name.role == "json":
+            samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+    for key, members in samples.items():
+        if not members.images:
+            continue  # adoption reports it, and samples without a class
+        try:
+            image = members.image()
+            stated = stated_class(image.name, members.said())
+        except ValueError as error:
+            raise SourceError(f"{where}: key {key} {error}; expected one image and one class: pack it again") from None
+        if stated is not None:
+            require_unicode(stated.name, of=where, error=SourceError)
+            yield image, stated

@@ -1,0 +1,307 @@
+"""Images in folders, laid out like ImageNet-C: `<root>/<corruption>/<severity>/<class>/<name>.JPEG`."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tta_pipeline.data.labels.class_map import label_order
+from tta_pipeline.data.labels.label_files import class_by_file, class_by_pattern
+from tta_pipeline.data.sources.class_folders import (
+    WRAPPERS,
+    Folders,
+    Named,
+    class_depth,
+    only_parent,
+    require_told_apart,
+)
+from tta_pipeline.data.sources.listing import Listing, SourceImage
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.names import require_unicode
+from tta_pipeline.util.partitions import CLEAN, Cell
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderTree:
+    """A source whose cells are folders of class folders."""
+
+    root: Path
+    cells: tuple[Cell, ...]
+    """The cells that make up the source; only their class folders count for the class map."""
+    elsewhere: tuple[tuple[Cell, Path], ...] = ()
+    """Cells whose folders are not at `<root>/<corruption>/<severity>`, such as clean images."""
+    class_pattern: str | None = None
+    """Regular expression, searched for in `<folder>/<file>`; its first group is the class. None: the folder is."""
+    classes_by_file: Mapping[str, str] = field(default_factory=dict)
+    """Class of each file by its name; empty: the folder or the pattern says it."""
+    suffixes: tuple[str, ...] = IMAGE_SUFFIXES
+    """Suffixes of the files that are images, in lower case."""
+    named: Named = tuple
+    """Gives the names in the class map, if one is named: a folder such as `train` is a class only if it has that."""
+    missing_folder: str = ""
+    """Folder of the only cell that the root lacks: the root is then taken as a whole, if it has no other cells."""
+    _latest: dict[Cell, Listing] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The listing of the latest version, kept so that a tree is not walked twice in a row."""
+
+    def folder(self, cell: Cell) -> Path:
+        """Return the folder of class folders of *cell*."""
+        return dict(self.elsewhere).get(cell, self.root / cell.path)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the union of the classes of all cells that exist, in label order."""
+        if self.class_pattern is not None or self.classes_by_file:
+            there = [cell for cell in self.cells if self.folder(cell).is_dir()]
+            return label_order({image.class_name for cell in there for image in self._walked(cell).images})
+        roots = (self._class_root(cell) for cell in self.cells if self.folder(cell).is_dir())
+        return label_order({name for root in roots for name in self._class_names(root)})
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of the listing of *cell*."""
+        self._latest.clear()
+        self._latest[cell] = self._walked(cell)
+        return self._latest[cell].version
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    def prepared(self, cells: Sequence[Cell]) -> AbstractContextManager[None]:  # noqa: ARG002 - files lie there already
+        """Do nothing: every listing is available at any time."""
+        return nullcontext()
+
+    def listing(self, cell: Cell) -> Listing:
+        """Return the images of *cell*, sorted by name.
+
+        Links to files count as files, wherever they lead; a link to a folder above itself is not followed.
+
+        Raises:
+            SourceError: the cell's folder is missing or holds no image, or a link is broken.
+        """
+        return self._latest.pop(cell, None) or self._walked(cell)
+
+    def _class_root(self, cell: Cell) -> Path:
+        """Return the folder that holds the class folders of *cell*."""
+        folder = self.folder(cell)
+        return folder.joinpath(*self._only_parent(folder, self._found(cell))) if self.missing_folder else folder
+
+    def _class_names(self, folder: Path) -> set[str]:
+        found = set(_class_folders(folder, (), self.suffixes))
+        require_told_apart(found, self.named, where=str(folder))
+        depths = {folders: class_depth(folders, self.named) for folders in found}
+        return {folders[depth - 1] for folders, depth in depths.items() if depth}
+
+    def _only_parent(self, folder: Path, found: "_Found") -> Folders:
+        if other := _in_other_case(folder, self.missing_folder):
+            raise SourceError(
+                f"{folder} has {other.relative_to(folder)}; expected {self.missing_folder}: rename it, or give this "
+                "name in `folders` of the shift set"
+            )
+        return only_parent(found.class_folders, self.named, where=folder, folder=self.missing_folder)
+
+    def _found(self, cell: Cell) -> "_Found":
+        folder = self.folder(cell)
+        if not folder.is_dir():
+            state = "is a file" if folder.exists() else "does not exist"
+            raise SourceError(f"{folder} {state}; expected the class folders of {cell.key}")
+        found = _Found(
+            class_pattern=self.class_pattern,
+            classes_by_file=self.classes_by_file,
+            suffixes=self.suffixes,
+            named=self.named,
+        )
+        _walk(str(folder), (), found, ancestors=())
+        return found
+
+    @uncollected()
+    def _walked(self, cell: Cell) -> Listing:
+        folder, found = self.folder(cell), self._found(cell)
+        if not found.images:
+            raise SourceError(
+                f"0 images under {folder}; expected class folders with files ending in {', '.join(self.suffixes)}"
+            )
+        if not found.is_by_file:
+            require_told_apart(found.class_folders | found.loose_folders, self.named, where=str(folder))
+        if self.missing_folder:
+            self._only_parent(folder, found)
+        return Listing(
+            cell=cell,
+            root=folder,
+            images=tuple(sorted(found.images)),
+            num_hidden=found.num_hidden,
+            strays=tuple(found.strays),
+        )
+
+
+def discover(
+    root: Path, *, group_depth: int, prefixes: Sequence[str] = (), names: Callable[[str], str] = str
+) -> FolderTree:
+    """Return the tree under *root* whose cells are the folders *group_depth* levels down.
+
+    The last two levels are corruption and severity: depth 0 is one set of clean images, 1 a corruption without
+    severities, 3 has a level of groups around the corruptions.
+
+    Args:
+        root: Folder to search.
+        group_depth: Levels of folders above the class folders.
+        prefixes: Leading parts of the groups to take, such as `fog` or `fog/5`; if empty, all.
+        names: Gives the shift whose folder has a name.
+
+    Raises:
+        SourceError: nothing matches, or two folders would be the same cell.
+    """
+    if group_depth == 0:
+        return FolderTree(root=root, cells=(CLEAN,), elsewhere=((CLEAN, root),))
+    wanted = [tuple(part for part in prefix.split("/") if part not in ("", ".")) for prefix in prefixes]
+    folders: dict[Cell, Path] = {}
+    for path in sorted(_folders_at(root, group_depth)):
+        parts = path.relative_to(root).parts
+        if wanted and not any(parts[: len(prefix)] == prefix for prefix in wanted):
+            continue
+        cell = _cell(parts, names)
+        other = folders.setdefault(cell, path)
+        if other != path:
+            raise SourceError(f"{path} and {other} are both {cell.key}; expected one folder for each cell")
+    if not folders:
+        raise SourceError(
+            f"no folder {group_depth} levels under {root} begins with {', '.join(prefixes) or 'anything'}; expected "
+            "<corruption>/<severity>: check --group-depth and --group-prefix"
+        )
+    return FolderTree(root=root, cells=tuple(folders), elsewhere=tuple(folders.items()))
+
+
+@dataclass
+class _Found:
+    class_pattern: str | None
+    classes_by_file: Mapping[str, str]
+    suffixes: tuple[str, ...]
+    named: Named
+    images: list[SourceImage] = field(default_factory=list)
+    class_folders: set[Folders] = field(default_factory=set)
+    """Folders that images with a class are in."""
+    loose_folders: set[Folders] = field(default_factory=set)
+    """Folders that images without a class are in."""
+    strays: list[Path] = field(default_factory=list)
+    num_hidden: int = 0
+
+    @property
+    def is_by_file(self) -> bool:
+        """Whether the class of an image is not that of its folder."""
+        return bool(self.classes_by_file) or self.class_pattern is not None
+
+    def class_of(self, folder: str | None, file_name: str) -> str | None:
+        """Return the class of a file in the class folder *folder*, None if it has none."""
+        if self.classes_by_file:
+            return class_by_file(self.classes_by_file, file_name, where=folder or "the folder")
+        if self.class_pattern is None:
+            return folder
+        return class_by_pattern(self.class_pattern, f"{folder}/{file_name}" if folder else file_name)
+
+
+def _walk(folder: str, parts: Folders, found: _Found, *, ancestors: tuple[tuple[int, int], ...]) -> None:
+    """Collect the images under *folder*, which *parts* lead to."""
+    depth = class_depth(parts, found.named)
+    class_name = parts[depth - 1] if depth else None
+    with _opened(folder) as descriptor:
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) in ancestors:
+            return
+        ancestors = (*ancestors, (status.st_dev, status.st_ino))
+        for entry in _entries(descriptor, folder):
+            path = f"{folder}/{entry.name}"
+            if entry.name.startswith("."):
+                found.num_hidden += 1
+            elif entry.is_dir():
+                _walk(path, (*parts, entry.name), found, ancestors=ancestors)
+            elif not entry.name.lower().endswith(found.suffixes):
+                found.strays.append(Path(path))
+            elif named := found.class_of(class_name, entry.name):
+                found.images.append(_image(named, path, entry))
+                found.class_folders.add(parts)
+            else:
+                found.strays.append(Path(path))
+                found.loose_folders.add(parts)
+
+
+def _image(class_name: str, path: str, entry: os.DirEntry[str]) -> SourceImage:
+    if not path.isascii():
+        require_unicode(f"{class_name}/{entry.name}", of=Path(path).parent, error=SourceError)
+    try:
+        status = entry.stat()
+    except OSError as error:
+        target = f" and links to {Path(path).readlink()}" if entry.is_symlink() else ""
+        raise SourceError(f"{path} cannot be read ({error.strerror}){target}; expected an image file") from error
+    if not stat.S_ISREG(status.st_mode):  # reading a named pipe would block
+        raise SourceError(f"{path} is not a regular file; expected an image file: remove it")
+    return SourceImage(class_name, entry.name, path, status.st_size, status.st_mtime_ns)
+
+
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    """Open *folder*, so that its files are looked up in it and not each from the root of the file system."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise _unlisted(folder, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _entries(folder: str | Path | int, name: str | Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise _unlisted(name, error) from error
+
+
+def _unlisted(folder: str | Path, error: OSError) -> SourceError:
+    return SourceError(f"{folder} cannot be listed ({error.strerror}); expected a readable folder")
+
+
+def _folders(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    return (entry for entry in _entries(folder, folder) if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _folders_at(root: Path, depth: int) -> Iterator[Path]:
+    for entry in _folders(root):
+        path = root / entry.name
+        yield from [path] if depth == 1 else _folders_at(path, depth - 1)
+
+
+def _cell(parts: tuple[str, ...], names: Callable[[str], str]) -> Cell:
+    if len(parts) > 1 and parts[-1].isdecimal():
+        return Cell(corruption=names(parts[-2]), severity=int(parts[-1]))
+    return Cell(corruption=names(parts[-1]), severity=0)
+
+
+def _class_folders(folder: str | Path, parts: Folders, suffixes: tuple[str, ...]) -> Iterator[Folders]:
+    """Yield the class folders under *folder*, looking through wrappers, and each wrapper that has images itself."""
+    for entry in _entries(folder, folder):
+        if entry.name.startswith("."):
+            continue
+        if not entry.is_dir():
+            if parts and entry.name.lower().endswith(suffixes):
+                yield parts
+        elif entry.name in WRAPPERS:
+            yield from _class_folders(entry.path, (*parts, entry.name), suffixes)
+        else:
+            require_unicode(entry.name, of=os.fspath(folder), error=SourceError)
+            yield (*parts, entry.name)
+
+
+def _in_other_case(root: Path, folder: str) -> Path | None:
+    """Return the folder in *root* whose name differs from *folder* in upper and lower case alone, if there is one."""
+    at = root
+    for part in folder.split("/"):
+        names = [entry.name for entry in _folders(at) if entry.name.casefold() == part.casefold()]
+        if not names:
+            return None
+        at /= part if part in names else names[0]
+    return at

@@ -1,0 +1,73 @@
+"""The kinds of source: a file for each, with its section of a benchmark file, which opens what it names."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from tta_pipeline.data.sources.kinds.archive import ArchiveSource
+from tta_pipeline.data.sources.kinds.digits import DigitsSource
+from tta_pipeline.data.sources.kinds.folder import FolderSource
+from tta_pipeline.data.sources.kinds.generated import GeneratedSource
+from tta_pipeline.data.sources.kinds.huggingface import HuggingFaceSource
+from tta_pipeline.data.sources.kinds.npy import NpySource
+from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceSection
+from tta_pipeline.data.sources.kinds.shards import ShardsSource
+from tta_pipeline.data.sources.kinds.torchvision import TorchvisionSource
+from tta_pipeline.errors import SourceError
+
+__all__ = [
+    "KINDS",
+    "AnySource",
+    "ArchiveSource",
+    "DigitsSource",
+    "FolderSource",
+    "GeneratedSource",
+    "HuggingFaceSource",
+    "NpySource",
+    "ShardsSource",
+    "SourceSection",
+    "TorchvisionSource",
+]
+
+KINDS: tuple[type[SourceSection], ...] = (
+    NpySource,
+    ShardsSource,
+    HuggingFaceSource,
+    FolderSource,
+    ArchiveSource,
+    GeneratedSource,
+)
+"""Kinds that `new-benchmark` recognises, in the order in which they are asked."""
+
+
+def section_of(options: SourceOptions) -> ImagesSection:
+    """Return the section that *options* of the verb `shard` describe.
+
+    Raises:
+        SourceError: the sources are no source, or an option has no effect on theirs.
+    """
+    if len(options.sources) > 1 and (folders := [path for path in options.sources if path.is_dir()]):
+        raise SourceError(f"found the folder {folders[0]} beside other sources; expected one folder, or archives only")
+    sections = (kind.from_options(options) for kind in KINDS if issubclass(kind, ImagesSection))
+    section = next(filter(None, sections))
+    for name in sorted(options.given - section.options):
+        raise SourceError(
+            f"found {name} {getattr(options, name)!r} for a source of kind {section.kind}; expected only "
+            f"{', '.join(sorted(section.options)) or 'no such option'}: leave it out"
+        )
+    return section
+
+
+AnySource = Annotated[
+    DigitsSource
+    | FolderSource
+    | ArchiveSource
+    | NpySource
+    | HuggingFaceSource
+    | TorchvisionSource
+    | GeneratedSource
+    | ShardsSource,
+    Field(discriminator="kind"),
+]
+"""Where images come from."""

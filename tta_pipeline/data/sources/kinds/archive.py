@@ -1,0 +1,252 @@
+"""The kind `archive`: tar archives as downloaded."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from tta_pipeline.data.shifts.loading import find_shift_set, shipped_sets
+from tta_pipeline.data.shifts.shift_set import PublishedArchive, ShiftSet
+from tta_pipeline.data.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
+from tta_pipeline.data.sources.kinds.npy import arrays, surveyed
+from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, beginning_with, quoted
+from tta_pipeline.errors import BenchmarkFileError, SourceError
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.archive import ArchivedImages
+    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.listing import Source
+    from tta_pipeline.data.sources.npy import NpyImages
+
+
+class ArchiveSource(ClassesOfFiles, ImagesSection):
+    """Tar archives as downloaded, never unpacked: read in one pass, then cell by cell in place.
+
+    One uncompressed archive of arrays, as CIFAR-10-C.tar is, is read in place too.
+    Keep the archives until the shards are written. A compressed archive is copied while it is read.
+    """
+
+    kind: Literal["archive"]
+    archives: tuple[Path, ...] = Field(min_length=1)
+    published: str | None = None
+    """Shift set whose published md5 sums the archives must have, such as `imagenet_c`; None: not checked."""
+    md5: dict[str, str] = Field(default_factory=dict)
+    """Further md5 sums that archives must have, by file name."""
+    layout: Literal["corruptions", "classes", "nested", "flat"] = "corruptions"
+    """Layout of the archives: those of corruptions, or one set that is laid out as clean images can be."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    @field_validator("published")
+    @classmethod
+    def _has_archives(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is None:
+            return None
+        try:
+            found = find_shift_set(name, Path((info.context or {}).get("folder", ".")))
+        except BenchmarkFileError as error:
+            raise ValueError(str(error)) from None
+        if not found.archives:
+            known = ", ".join(known for known, shift_set in shipped_sets().items() if shift_set.archives)
+            raise ValueError(f"found {name}, of which no archive is known; expected one of {known}, or no `published`")
+        # The sums go by name: an archive with another name would not be compared with any.
+        if unknown := [path.name for path in info.data.get("archives", ()) if path.name not in found.archives]:
+            raise ValueError(
+                f"found the archives {some(unknown)}, which {name} has not; expected names among its "
+                f"{', '.join(found.archives)}: give them these names again, or leave `published` out"
+            )
+        return name
+
+    @field_validator("md5")
+    @classmethod
+    def _are_sums(cls, md5: dict[str, str]) -> dict[str, str]:
+        for name, digest in md5.items():
+            if len(digest) != 32 or set(digest.lower()) - set("0123456789abcdef"):
+                raise ValueError(f"found {digest!r} for {name}; expected 32 hexadecimal digits")
+        return {name: digest.lower() for name, digest in md5.items()}
+
+    @model_validator(mode="after")
+    def _has_archives_of_sums(self) -> Self:
+        names = [path.name for path in self.archives]
+        if unknown := [name for name in self.md5 if name not in names]:
+            raise ValueError(
+                f"found md5 of {some(unknown)}; expected names among the archives {some(names)}: correct "
+                "the names, since the sum of no such archive is compared"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _says_classes(self) -> Self:
+        if self.layout == "flat" and self.ground_truth is None and self.class_pattern is None:
+            raise ValueError(
+                "found layout flat and ground_truth None; expected ground_truth or class_pattern for files "
+                "without folders"
+            )
+        return self
+
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", "layout", "expect_md5", *ClassesOfFiles.model_fields})
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one or more archives; without levels of folders they are one set."""
+        if missing := [str(path) for path in options.sources if not path.is_file()]:
+            raise SourceError(f"{', '.join(missing)} does not exist; expected a folder or tar archives")
+        is_one_set = options.group_depth == 0 and options.layout == "corruptions"
+        fields = {
+            "archives": options.sources,
+            "layout": "classes" if is_one_set else options.layout,
+            "md5": dict(options.expect_md5),
+            **{name: getattr(options, name) for name in ClassesOfFiles.model_fields},
+        }
+        return cls.model_validate({"kind": "archive", **fields})
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether the archives are laid out as the images of a single cell."""
+        return self.layout != "corruptions"
+
+    @property
+    def has_arrays(self) -> bool:
+        """Whether the only archive holds array files, as CIFAR-10-C.tar does, by the first file in it."""
+        from tta_pipeline.data.sources.packed_arrays import first_is_array
+
+        first = self.archives[0].expanduser()
+        may_have = self.layout == "corruptions" and len(self.archives) == 1 and first.is_file()
+        return may_have and first_is_array(first)
+
+    @property
+    def one_pass_bytes(self) -> int:
+        """Size of the archives, unless they are read in place."""
+        return 0 if self.has_arrays else sum(path.stat().st_size for path in self.archives if path.exists())
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells that one pass over the archives finds."""
+        from tta_pipeline.data.sources.numbered import numbered
+
+        if self.has_arrays:
+            packed = self._arrays(at)
+            cells = tuple(cell for cell in beginning_with(at.cells, prefixes) if packed.has(cell))
+            yield replace(packed, cells=cells), cells
+            return
+        wanted = at.cells if self.is_one_set else beginning_with(at.cells, prefixes)
+        images = self.images(replace(at, cells=wanted))
+        # The pass over a single archive finds its cells; of several it must be known before which cell is where.
+        with images.prepared(wanted if len(self.archives) == 1 else ()):
+            yield numbered(images, at), images.cells_found()
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what the archives hold: those that are named, or all in the folder."""
+        from tta_pipeline.data.sources.kinds.looking import Seen, look_at_archive
+        from tta_pipeline.data.sources.kinds.survey import Survey, chosen
+
+        paths = _archives_in(place.folder) if place.folder else place.paths
+        place = replace(place, paths=(*paths, *place.paths))
+        if paths and (source := cls(kind="archive", archives=paths)).has_arrays:
+            return surveyed(source, paths[0], place)
+        seen = Seen(place=place)
+        for path in paths:
+            look_at_archive(path, seen)
+        if not seen.cells:
+            return None
+        found = chosen(seen.cells, place)
+        return Survey(
+            source=cls(kind="archive", archives=paths),
+            shift_set=found.shift_set,
+            corruptions=found.corruptions,
+            severities=found.severities,
+            num_classes=len(seen.classes),
+            image_size=seen.image_size,
+            remarks=(*found.remarks, *seen.remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: archive  # tar or tar.gz as downloaded, never unpacked"
+        yield "  archives:  # each cell in one of them"
+        yield from (f"    - {quoted(archive)}" for archive in self.archives)
+        if self.has_arrays:
+            yield "  # It has <corruption>.npy and labels.npy, which are read in place."
+        if published := self.published_names(found.shift_set):
+            yield f"  # The names are those of the published {published}. If these are its archives, say so, and the"
+            yield "  # md5 of each, where one is known, is checked while it is read:"
+            yield f"  # published: {published}"
+
+    def published_names(self, shift_set: ShiftSet) -> str | None:
+        """Return the shift set whose published archives have these names; only their md5 could prove it."""
+        names = {path.name for path in self.archives}
+        sets = (shift_set, *shipped_sets().values())
+        return next((each.name for each in sets if names <= each.archives.keys()), None)
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        from tta_pipeline.data.sources.numbered import numbered
+
+        images = self._arrays(at) if self.has_arrays else numbered(self.images(at), at)
+        return with_sets(images, at, clean=self.clean, train=self.train)
+
+    def _arrays(self, at: SourceContext) -> "NpyImages":
+        path = self.archives[0].expanduser()
+        return arrays(path, at, expected_md5=self._md5(at.shift_set).get(path.name))
+
+    def _md5(self, shift_set: ShiftSet) -> dict[str, str]:
+        """Return the expected md5 of each archive for which one is known, by file name."""
+        return {name: found.md5 for name, found in self._published(shift_set).items() if found.md5} | self.md5
+
+    def images(self, at: SourceContext) -> "ArchivedImages":
+        """Return the images of the archives, without the clean ones."""
+        from tta_pipeline.data.sources.archive import ArchivedImages
+
+        published = self._published(at.shift_set)
+        return ArchivedImages(
+            archives=tuple(path.expanduser() for path in self.archives),
+            cells=at.cells,
+            spill_root=at.spill_root,
+            expected_md5=self._md5(at.shift_set),
+            known_corruptions={name: found.shifts for name, found in published.items() if found.shifts},
+            layout=self.layout,
+            classes_by_file=self.classes_by_file(),
+            folders=_folders(at),
+            may_be_whole=not self.is_one_set and len(at.shift_set.names) == 1 and not at.shift_set.severities,
+            class_pattern=self.class_pattern,
+            named=at.classes,
+            progress=at.progress,
+        )
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the archives that may hold *cell*, judged by their names: nothing is read."""
+        shifts = {name: found.shifts for name, found in self._published(shift_set).items() if found.shifts}
+        return tuple(
+            path.expanduser() for path in self.archives if cell.corruption in shifts.get(path.name, (cell.corruption,))
+        )
+
+    def _published(self, shift_set: ShiftSet) -> Mapping[str, PublishedArchive]:
+        """Return what is known of the published archives, by file name."""
+        if self.published is None:
+            return {}
+        known = {**shipped_sets(), shift_set.name: shift_set}
+        if self.published not in known:
+            raise SourceError(
+                f"source.published is {self.published}, and shift_set is {shift_set.name}; expected one name, or that "
+                "of a shift set that comes with the project: correct one of them"
+            )
+        return known[self.published].archives
+
+
+def _folders(at: SourceContext) -> dict[Cell, str]:
+    """Return the folder of each cell, in an archive, that is not `<shift>/<severity>`."""
+    below = {cell: at.shift_set.folder_of_cell(cell.corruption, cell.severity) for cell in at.cells}
+    return {cell: folder for cell, folder in below.items() if folder != cell.path}
+
+
+def _archives_in(folder: Path) -> tuple[Path, ...]:
+    return tuple(path for path in sorted(folder.glob("[!.]*.tar*")) if path.is_file())

@@ -1,0 +1,76 @@
+"""The kind `digits`: handwritten digits that come with scikit-learn."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, JsonValue
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.made_here import MadeHere
+from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline.util.sections import Seed
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.digits import DigitsSettings
+    from tta_pipeline.data.sources.listing import Source
+
+
+class DigitsSource(MadeHere):
+    """Handwritten digits of scikit-learn, corrupted by this project."""
+
+    kind: Literal["digits"]
+    severity_table: Literal["imagenet_c", "tiny_imagenet_c", "cifar_c"] = "cifar_c"
+    """Source of the severity constants: those for images of 224, 64 or 32 pixels."""
+    seed: Seed = 0
+    """Seed of the split into training and test images, and of the corruptions."""
+    num_test: int = Field(default=600, ge=10, le=1700)
+    """Number of test images; the rest trains the source model."""
+    is_drawn: ClassVar[bool] = True
+
+    @property
+    def has_clean(self) -> bool:
+        """Whether there are uncorrupted test images: always."""
+        return True
+
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether each image is a file: always, since the digits are drawn into folders."""
+        return True
+
+    @property
+    def has_loose_train(self) -> bool:
+        """Whether each training image is a file: always, as for the others."""
+        return True
+
+    @property
+    def has_train(self) -> bool:
+        """Whether there are images to train source models on: always."""
+        return True
+
+    @property
+    def settings(self) -> "DigitsSettings":
+        """Settings with which the digits are drawn."""
+        from tta_pipeline.data.sources.digits import DigitsSettings
+
+        return DigitsSettings(
+            seed=self.seed,
+            num_test=self.num_test,
+            severity_table=self.severity_table,
+            jpeg_quality=self.stored_quality,
+        )
+
+    @property
+    def recipe(self) -> dict[str, JsonValue]:
+        """Every setting that decides a byte of the images."""
+        return self.settings.model_dump(mode="json")
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the digits that have been drawn, which must be drawn as this section says."""
+        from tta_pipeline.data.sources.digits import DrawnDigits
+
+        return DrawnDigits(root=at.generated_root, cells=(*at.cells, CLEAN, TRAIN), settings=self.settings)
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:  # noqa: ARG002 - drawn, and found nowhere
+        """Return nothing: the digits are drawn here."""
+        return ()

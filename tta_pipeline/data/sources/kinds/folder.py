@@ -1,0 +1,149 @@
+"""The kind `folder`: images in folders."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.clean import ClassesOfFiles, Clean, with_sets
+from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.kinds.section import Cells, ImagesSection, SourceContext, quoted
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.folder_tree import FolderTree
+    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.listing import Source
+
+
+class FolderSource(ClassesOfFiles, ImagesSection):
+    """Images in folders, `<root>/<corruption>/<severity>/<class>/<name>`.
+
+    Without severities, `<root>/<shift>/<class>/<name>`; of a set with a single shift, `<root>/<class>/<name>` as well.
+    """
+
+    kind: Literal["folder"]
+    root: Path
+    group_depth: Literal[0, 1, 2, 3] = 2
+    """Depth of the severity folders; 3 for archives unpacked into one folder each,
+    `<root>/<archive>/<corruption>/<severity>/...`. 1: the class folders of each shift are in `<root>/<shift>`; 0: those
+    of the only cell are in the root."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    @property
+    def has_loose_files(self) -> bool:
+        """Whether clean images, if there are any, are no archive either."""
+        return self.clean is None or not self.clean.is_archive
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        from tta_pipeline.data.sources.numbered import numbered
+
+        return with_sets(numbered(self._with_classes(self._tree(at), at), at), at, clean=self.clean, train=self.train)
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the folder of *cell*."""
+        root = self.root.expanduser()
+        if self.group_depth == 3:
+            return tuple(root.glob(f"*/{shift_set.folder_of_cell(cell.corruption, cell.severity)}"))
+        return (self._folder(cell, shift_set),)
+
+    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
+        """Return the folder of *cell*, if its place is known."""
+        return self._folder(cell, shift_set) if self.group_depth < 3 else None
+
+    options: ClassVar[frozenset[str]] = frozenset({"group_depth", *ClassesOfFiles.model_fields})
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one folder."""
+        if options.folder is None:
+            return None
+        about_classes = {name: getattr(options, name) for name in ClassesOfFiles.model_fields}
+        fields = {"root": options.folder, "group_depth": options.group_depth, **about_classes}
+        return cls.model_validate({"kind": "folder", **fields})
+
+    @property
+    def is_one_set(self) -> bool:
+        """Whether the root has the class folders of a single cell."""
+        return self.group_depth == 0
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells that are there, whatever their names are."""
+        from tta_pipeline.data.sources.folder_tree import discover
+        from tta_pipeline.data.sources.numbered import numbered
+
+        if self.is_one_set:
+            yield self.open(at), at.cells
+            return
+        root = self.root.expanduser()
+        tree = discover(root, group_depth=self.group_depth, prefixes=prefixes, names=at.shift_set.shift_at)
+        yield numbered(self._with_classes(tree, at), at), tree.cells
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of class folders for each cell."""
+        from tta_pipeline.data.sources.kinds.looking import cells_under, first_file, num_classes_in, size_of
+        from tta_pipeline.data.sources.kinds.survey import Survey
+
+        found = cells_under(place) if place.folder else None
+        if found is None:
+            return None
+        tree, chosen, depth = found
+        num_classes, remarks = num_classes_in(tree)
+        return Survey(
+            source=cls(kind="folder", root=tree.root, group_depth=3 if depth == 3 else 2),
+            shift_set=chosen.shift_set,
+            corruptions=chosen.corruptions,
+            severities=chosen.severities,
+            num_classes=num_classes,
+            image_size=size_of(first_file(tree.folder(chosen.cells[0]))),
+            remarks=(*chosen.remarks, *remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: folder"
+        yield f"  root: {quoted(self.root)}"
+        layout = "<corruption>/<severity>/<class>/<image>" if any(found.severities) else "<shift>/<class>/<image>"
+        if self.group_depth == 3:
+            yield f"  group_depth: 3  # <archive>/{layout}; 2 without the folders around them"
+        else:
+            yield f"  group_depth: 2  # {layout}; 3 if a folder for each archive is around them"
+
+    def _with_classes(self, tree: "FolderTree", at: SourceContext) -> "FolderTree":
+        by_file = self.classes_by_file()
+        return replace(tree, class_pattern=self.class_pattern, classes_by_file=by_file, named=at.classes)
+
+    def _tree(self, at: SourceContext) -> "FolderTree":
+        from tta_pipeline.data.sources.folder_tree import FolderTree, discover
+
+        root = self.root.expanduser()
+        if self.group_depth == 3:
+            return discover(root, group_depth=2 + bool(at.shift_set.severities), names=at.shift_set.shift_at)
+        folders = {cell: self._folder(cell, at.shift_set) for cell in at.cells}
+        if len(set(folders.values())) < len(folders):
+            raise SourceError(
+                f"source.group_depth is {self.group_depth} for {len(folders)} cells; expected a folder for each, at "
+                "depth 2 with severities: correct group_depth, or name a single cell"
+            )
+        elsewhere = tuple((cell, path) for cell, path in folders.items() if path != root / cell.path)
+        published = at.shift_set.folder_of(at.cells[0].corruption)
+        is_whole = self.group_depth == 2 and root in folders.values()
+        missing = published if is_whole and not (root / published).is_dir() else ""
+        return FolderTree(root=root, cells=at.cells, elsewhere=elsewhere, missing_folder=missing)
+
+    def _folder(self, cell: Cell, shift_set: ShiftSet) -> Path:
+        root, shift = self.root.expanduser(), shift_set.folder_of(cell.corruption)
+        if self.group_depth < 2:
+            return root / shift if self.group_depth else root
+        folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
+        is_alone = shift_set.names == (cell.corruption,) and not cell.severity
+        return root if is_alone and not folder.is_dir() else folder

@@ -1,0 +1,514 @@
+"""The kind `huggingface`: a data set in the layouts of the Hub, in a folder or in the cache of huggingface_hub."""
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, quoted, shared
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.listing import Listing, Source
+    from tta_pipeline.data.sources.spill import SpillFile
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_ENDINGS = (".parquet", ".tar")
+_BATCH_SIZE = 256
+_ARRAY_TYPES = ("npy", "pth")
+"""Types of images in shards that are no image files."""
+_MAX_SAID_BYTES = 2**20 + 1
+_LABELS_AT_ONCE = 2**16
+
+
+class HuggingFaceSource(ImagesSection):
+    """A data set of the Hub: Parquet files with images and labels, or WebDataset tars; nothing is downloaded.
+
+    The images are copied below the data root, cell by cell, while they are written as shards.
+    """
+
+    kind: Literal["huggingface"]
+    data_set: str = Field(min_length=1)
+    """Folder of the data set, or `organisation/name` of one that is in huggingface_hub's cache."""
+    revision: str | None = None
+    """Commit of a data set in the cache; required for one, since a branch moves."""
+    part: str | None = None
+    """Part that a cell is: a split, `<configuration>/<split>`, or a pattern of files, in which `{shift}` and
+    `{severity}` stand for the cell's; by default `{shift}/{severity}`, and `{shift}` without severities. A split is
+    `<split>.parquet`, `<split>-00000-of-00002.parquet` and so on, or a folder with one split; so are tars."""
+    parts: dict[str, str] = Field(default_factory=dict)
+    """Parts of single shifts, where `part` does not say them."""
+    image: str = "image"
+    """Column of the images in Parquet files: `{bytes, path}`, or bytes."""
+    label: str = "label"
+    """Column of the labels in Parquet files: numbers of the classes, or their names."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    @model_validator(mode="after")
+    def _is_pinned(self) -> Self:
+        if self.revision is None and not self._folder.is_dir() and _REPOSITORY.fullmatch(self.data_set):
+            raise ValueError(
+                f"found data_set {self.data_set} without revision, and no folder of that name; expected the commit of "
+                "the data set in the cache, so that results stay comparable, or a folder"
+            )
+        return self
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        root = self._root()
+        images = HubImages(
+            root=root,
+            parts={cell: self._part(cell, at.shift_set) for cell in at.cells},
+            columns=(self.image, self.label),
+            classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
+            spill_root=at.spill_root,
+        )
+        return with_sets(images, at, clean=self.clean, train=self.train)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a part that several of *cells* are."""
+        yield from shared("part", ((cell, self._part(cell, shift_set)) for cell in cells))
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the files of *cell*, if the data set is in a folder."""
+        return tuple(path for paths in _places(self._folder, self._part(cell, shift_set)) for path in paths)
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of Parquet files whose names or folders are those of shifts."""
+        from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
+
+        found = {path: _named_cell(path.relative_to(place.paths[0])) for path in _parquets(place.folder)}
+        cells = {path: cell for path, cell in found.items() if is_shift(cell[0], place.sets)}
+        if not cells:
+            return None
+        fitting = chosen(cells.values(), place)
+        source = cls(kind="huggingface", data_set=str(place.paths[0]))
+        return Survey(
+            source=source,
+            shift_set=fitting.shift_set,
+            corruptions=fitting.corruptions,
+            severities=fitting.severities,
+            num_classes=len(_classes_in(list(cells), source.label)),
+            image_size=_size_of_first(next(iter(cells)), (source.image, source.label)),
+            remarks=fitting.remarks,
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        yield "  kind: huggingface  # Parquet files of the Hub's layouts, or WebDataset tars"
+        yield f"  data_set: {quoted(self._folder)}  # or organisation/name in the cache, with its revision"
+        layout = "{shift}/{severity}" if any(found.severities) else "{shift}"
+        yield f"  part: '{layout}'  # split, configuration/split or pattern of files that a cell is"
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.data_set).expanduser()
+
+    def _root(self) -> Path:
+        """Return the folder of the data set.
+
+        Raises:
+            SourceError: there is none, and none in the cache.
+        """
+        if self._folder.is_dir():
+            return self._folder
+        expected = "expected a folder, or organisation/name of a data set in huggingface_hub's cache"
+        if self.revision is None:
+            raise SourceError(f"source.data_set is {self.data_set}, which does not exist; {expected}: correct it")
+        try:
+            from huggingface_hub import snapshot_download
+            from huggingface_hub.errors import LocalEntryNotFoundError
+        except ImportError:
+            raise SourceError(
+                f"source.data_set is {self.data_set}, and huggingface_hub is not installed; expected it, or a folder: "
+                "pip install huggingface_hub"
+            ) from None
+        try:
+            found = snapshot_download(self.data_set, repo_type="dataset", revision=self.revision, local_files_only=True)
+        except LocalEntryNotFoundError:
+            raise SourceError(
+                f"{self.data_set} at {self.revision} is not in the cache; {expected}: download it with `hf download "
+                f"{self.data_set} --repo-type dataset --revision {self.revision}`"
+            ) from None
+        return Path(found)
+
+    def _part(self, cell: Cell, shift_set: ShiftSet) -> str:
+        usual = self.part or ("{shift}/{severity}" if cell.severity else "{shift}")
+        part = self.parts.get(cell.corruption, usual)
+        return part.replace("{shift}", shift_set.folder_of(cell.corruption)).replace("{severity}", str(cell.severity))
+
+
+class _Sample(NamedTuple):
+    """An image with what is said about its class."""
+
+    data: bytes
+    label: int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubImages:
+    """Images in Parquet files and WebDataset tars; each is named by its place in the cell."""
+
+    root: Path
+    parts: Mapping[Cell, str]
+    """Part of the data set that each cell is."""
+    columns: tuple[str, str]
+    """Columns of images and of labels."""
+    classes: Callable[[], tuple[str, ...]]
+    """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
+    spill_root: Path
+    """Folder for the images of prepared cells while they are needed."""
+    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes in label order: those of the class map or, of all cells, those that the files name."""
+        return self.classes() or self._found_classes
+
+    @cached_property
+    def _found_classes(self) -> tuple[str, ...]:
+        return _classes_in([path for part in self.parts.values() for path in _files(self.root, part)], self.columns[1])
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of the files of *cell*, with sizes, modification times and classes, and of the class map.
+
+        Raises:
+            SourceError: there are none.
+        """
+        decisive = (cell.key, self.parts[cell], self.columns, self.classes(), self.are_numbers)
+        digest = hashlib.sha256(repr(decisive).encode())
+        for path in self._files(cell):
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise SourceError(f"{path} cannot be read ({error.strerror}); expected a file of {cell.key}") from error
+            name, classes = path.relative_to(self.root), _features(path, self.columns[1])
+            digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\0{classes}\n".encode())
+        return digest.hexdigest()
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Copy the images of *cells* below the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: a file is missing or damaged, or a label is that of no class.
+        """
+        from tta_pipeline.data.sources.spill import offered, spill_folder
+
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> "Listing":
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        from tta_pipeline.data.sources.spill import prepared_for
+
+        return prepared_for(self._listings, cell, root=self.root)
+
+    def _files(self, cell: Cell) -> tuple[Path, ...]:
+        part = self.parts[cell]
+        if found := _files(self.root, part):
+            return found
+        split = part.rpartition("/")[2]
+        layouts = f"{split}.parquet, {split}-00000-of-00001.parquet, tars so named, or a folder {part}"
+        raise SourceError(
+            f"0 files of {cell.key} in {self.root}; expected {part if _is_pattern(part) else layouts}: name its split, "
+            "configuration or file pattern by part or parts"
+        )
+
+    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+        from tta_pipeline.data.sources.listing import Listing
+        from tta_pipeline.data.sources.numbered import class_by_name
+
+        known = self.classes()
+        number = 0
+        for path in self._files(cell):
+            positions = _labels_by_position(path) if path.suffix == ".tar" else None
+            own = _stated(path, self.columns[1], None if positions is None else set(positions.values())).names
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=path)
+            names = tuple(meant[name] for name in own) if own else self.class_names()
+            samples = _parquet_samples(path, self.columns) if positions is None else _tar_samples(path, positions)
+            for sample in samples:
+                class_name = meant[sample.label] if isinstance(sample.label, str) else _at(sample.label, names, path)
+                spill.append(class_name, f"{number:08d}{_suffix(sample.data)}", sample.data)
+                number += 1
+        return Listing(cell=cell, root=self.root, images=spill.images())
+
+
+def _files(root: Path, part: str) -> tuple[Path, ...]:
+    """Return the files that *part* means under *root*; nothing if there are none.
+
+    Raises:
+        SourceError: there are files in several places, or of several splits.
+    """
+    places = _places(root, part)
+    if len(places) > 1:
+        raise SourceError(
+            f"{part} is {places[0][0]} as well as {places[1][0]}; expected one place: name the files that are meant by "
+            "a pattern in part or parts"
+        )
+    if not places or _is_pattern(part):
+        return places[0] if places else ()
+    splits = {_split_of(path): path.name for path in places[0]}
+    if len(splits) > 1:
+        names = list(splits.values())
+        raise SourceError(
+            f"{places[0][0].parent} has files of {len(splits)} splits for {part}, as {names[0]} and {names[1]}; "
+            "expected one: name the split, or a pattern of its files, by part or parts"
+        )
+    return places[0]
+
+
+def _places(root: Path, part: str) -> list[tuple[Path, ...]]:
+    """Return the files of each place that *part* can mean: those of a pattern, or a split as folder or as names."""
+    if _is_pattern(part):
+        return [found] if (found := _data_files(root.glob(part))) else []
+    folder, _, split = part.strip("/").rpartition("/")
+    names = re.compile(rf"{re.escape(split)}(-\d{{5}}-of-\d{{5}}(-[0-9a-f]+)?)?\.(parquet|tar)")
+    places = []
+    for base in dict.fromkeys((root / folder, root / folder / "data", root / "data" / folder)):
+        places.append(_data_files((base / split).glob("*")))
+        places.append(_data_files(path for path in base.glob("*") if names.fullmatch(path.name)))
+    return [place for place in places if place]
+
+
+def _is_pattern(part: str) -> bool:
+    return any(mark in part for mark in "*?[") or part.endswith(_ENDINGS)
+
+
+def _data_files(paths: Iterable[Path]) -> tuple[Path, ...]:
+    return tuple(sorted(path for path in paths if path.name[0] != "." and path.suffix in _ENDINGS and path.is_file()))
+
+
+def _split_of(path: Path) -> tuple[str, str | None, str]:
+    """Return what files of one split have in common: the name before a number, how many there are, and the ending."""
+    match = re.fullmatch(r"(.*?)((?:^|[-_.])\d+)?(?:-of-(\d+)(?:-[0-9a-f]+)?)?", path.stem)
+    assert match is not None, "each part may be empty"
+    return match[1], match[3], path.suffix
+
+
+def _parquet_samples(path: Path, columns: tuple[str, str]) -> Iterator[_Sample]:
+    from pyarrow.parquet import ParquetFile
+
+    with _reading(path), ParquetFile(path) as file:
+        _require_columns(path, columns, file.schema_arrow.names)
+        for batch in file.iter_batches(batch_size=_BATCH_SIZE, columns=list(columns)):
+            for image, label in zip(batch[columns[0]].to_pylist(), batch[columns[1]].to_pylist(), strict=True):
+                data = image.get("bytes") if isinstance(image, dict) else image
+                if not isinstance(data, bytes) or not isinstance(label, int | str):
+                    raise SourceError(
+                        f"{path} has a row without image bytes or without label (label {label!r}); expected both in "
+                        "each row: images that are only paths are not stored in the file"
+                    )
+                yield _Sample(data, label)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the Parquet file *path* if it cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path} cannot be read ({error}); expected a Parquet file: download it again") from error
+
+
+def _tar_samples(path: Path, labels: Mapping[int, int | str]) -> Iterator[_Sample]:
+    """Yield the samples of a WebDataset tar, read as the kind `shards` reads it; *labels* has those by position."""
+    from tta_pipeline.data.sources.tar_stream import opened
+
+    with opened(path) as stream:
+        for position, _ in enumerate(stream):
+            if position in labels:
+                yield _Sample(stream.read(), labels[position])
+
+
+def _labels_by_position(path: Path) -> dict[int, int | str]:
+    """Return the label of each image in a tar by the image's position among the members.
+
+    Raises:
+        SourceError: the tar is damaged, or a sample has no image or no class, or several.
+    """
+    from tta_pipeline.data.sources.shard_members import Members, Said, member_name
+    from tta_pipeline.data.sources.tar_stream import opened
+
+    samples: defaultdict[str, Members[int]] = defaultdict(Members)
+    with opened(path) as stream:
+        for position, entry in enumerate(stream):
+            name = member_name(entry.name)
+            if name.role == "image" and name.extension.rpartition(".")[2] not in _ARRAY_TYPES:
+                samples[name.key].images.append((name.extension, position))
+            elif name.role == "class":
+                samples[name.key].texts.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+            elif name.role == "json":
+                samples[name.key].jsons.append((name.extension, stream.read(_MAX_SAID_BYTES)))
+    labels: dict[int, int | str] = {}
+    for key, members in samples.items():
+        try:
+            position, said = members.image(), members.said()
+        except ValueError as error:
+            raise SourceError(f"{path}: key {key} {error}; expected one image and one class: pack it again") from None
+        if said == Said():
+            raise SourceError(f"{path}: key {key} has no class; expected a .cls or .json member that says it")
+        labels[position] = said.text if said.label is None else said.label
+    return labels
+
+
+def _classes_in(paths: Sequence[Path], column: str) -> tuple[str, ...]:
+    """Return the classes of *paths*, in label order: those that they name, or the numbers up to the largest label.
+
+    Raises:
+        SourceError: some name their classes, and others have numbers alone.
+    """
+    from tta_pipeline.data.labels.class_map import require_label_0
+    from tta_pipeline.data.sources.numbered import united
+
+    stated = {path: _stated(path, column) for path in paths}
+    named = {path: one.names for path, one in stated.items() if one.names}
+    if numbered := [path for path in paths if path not in named] if named else []:
+        raise SourceError(
+            f"{next(iter(named))} names its classes, and {numbered[0]} has numbers alone; expected one or the other: "
+            "give class_map the classes that the numbers count in"
+        )
+    if named:
+        return united(named.values())
+    labels = {number for one in stated.values() for number in one.numbers}
+    if paths:
+        require_label_0(labels, where=paths[0], otherwise="if they count from 1, subtract 1 from each in the files")
+    largest = max(labels, default=-1)
+    width = len(str(max(largest, 0)))
+    return tuple(f"{number:0{width}d}" for number in range(largest + 1))
+
+
+class _Stated(NamedTuple):
+    """What a file says about its classes."""
+
+    names: tuple[str, ...]
+    """Their names, in the order in which its labels count; nothing if labels are numbers alone."""
+    numbers: frozenset[int]
+    """The labels, if they are numbers alone."""
+
+
+def _stated(path: Path, column: str, labels: set[int | str] | None = None) -> _Stated:
+    """Return what *path* says about its classes; *labels* are those in it if they were read already.
+
+    Raises:
+        SourceError: some labels are names, and others numbers.
+    """
+    from tta_pipeline.data.labels.class_map import label_order
+
+    if features := _features(path, column):
+        return _Stated(features, frozenset())
+    labels = _labels(path, column) if labels is None else labels
+    names = {label for label in labels if isinstance(label, str)}
+    if names and names != labels:
+        number = min(label for label in labels if isinstance(label, int))
+        raise SourceError(
+            f"{path} has the label {number} and the class name {min(names)!r}; expected one or the other in a file: "
+            "correct its labels"
+        )
+    return _Stated(label_order(names), frozenset(label for label in labels if isinstance(label, int)))
+
+
+def _features(path: Path, column: str) -> tuple[str, ...]:
+    """Return the class names that the Hub stores in a Parquet file; nothing if there are none."""
+    from pyarrow.parquet import read_schema
+
+    if path.suffix != ".parquet":
+        return ()
+    with _reading(path):
+        metadata = read_schema(path).metadata or {}
+    try:
+        features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+        return tuple(map(str, features.get(column, {}).get("names", ())))
+    except (ValueError, AttributeError, TypeError):
+        return ()  # of another form; labels are then read
+
+
+def _labels(path: Path, column: str) -> set[int | str]:
+    """Return the labels in *path*; of a Parquet file only their column is read."""
+    if path.suffix == ".tar":
+        return set(_labels_by_position(path).values())
+    from pyarrow.parquet import ParquetFile
+
+    with _reading(path), ParquetFile(path) as file:
+        _require_columns(path, (column,), file.schema_arrow.names)
+        batches = file.iter_batches(batch_size=_LABELS_AT_ONCE, columns=[column])
+        found = (label for batch in batches for label in batch[column].unique().to_pylist())
+        return {label for label in found if isinstance(label, int | str)}
+
+
+def _require_columns(path: Path, columns: Sequence[str], found: Sequence[str]) -> None:
+    if missing := [column for column in columns if column not in found]:
+        raise SourceError(
+            f"{path} has the columns {', '.join(found)}; expected {', '.join(missing)}: name them by image and label"
+        )
+
+
+def _at(label: int, names: Sequence[str], path: Path) -> str:
+    if not 0 <= label < len(names):
+        raise SourceError(
+            f"{path} has the label {label}; expected 0 to {len(names) - 1}, one for each of the {len(names)} classes: "
+            "give the class map that the labels count in"
+        )
+    return names[label]
+
+
+def _suffix(data: bytes) -> str:
+    """Return the suffix of an image file by its first bytes; whether it is whole is seen when shards are written."""
+    known = {b"\x89PNG": ".png", b"RIFF": ".webp", b"BM": ".bmp"}
+    return next((suffix for start, suffix in known.items() if data.startswith(start)), ".jpg")
+
+
+def _parquets(folder: Path | None) -> list[Path]:
+    return sorted(folder.rglob("[!.]*.parquet")) if folder else []
+
+
+def _named_cell(path: Path) -> tuple[str, int]:
+    """Return the shift and severity that a file's folders and split say, `<shift>/<severity>` or `<shift>`."""
+    parts = [*path.parts[:-1], path.stem.partition("-")[0]]
+    for end in range(len(parts), 0, -1):
+        if parts[end - 1].isdecimal() and end > 1:
+            return parts[end - 2], int(parts[end - 1])
+    return (parts[0] if parts[0] != "data" else parts[-1]), 0
+
+
+def _size_of_first(path: Path, columns: tuple[str, str]) -> tuple[int, int] | None:
+    from tta_pipeline.data.images import read_image_header
+
+    first = next(_parquet_samples(path, columns), None)
+    if first is None:
+        return None
+    try:
+        header = read_image_header(first.data)
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}; expected an intact image first: restore it") from error
+    return header.height, header.width

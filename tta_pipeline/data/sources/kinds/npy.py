@@ -1,0 +1,136 @@
+"""The kind `npy`: arrays as CIFAR-10-C is published."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
+from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY, ShiftSet
+from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
+from tta_pipeline.data.sources.kinds.options import SourceOptions
+from tta_pipeline.data.sources.kinds.section import (
+    Cells,
+    ImagesSection,
+    SourceContext,
+    SourceSection,
+    beginning_with,
+    quoted,
+)
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.listing import Source
+    from tta_pipeline.data.sources.npy import NpyImages
+
+LABELS_FILE = "labels.npy"
+
+
+class NpySource(ImagesSection):
+    """CIFAR-10-C and CIFAR-100-C as published: `<root>/<corruption>.npy` and `labels.npy`.
+
+    Labels count the classes of `class_map`; if it names no file or list, the labels themselves are the classes.
+    """
+
+    kind: Literal["npy"]
+    root: Path
+    clean: Clean | None = None
+    """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        return with_sets(arrays(self.root.expanduser(), at), at, clean=self.clean, train=self.train)
+
+    @classmethod
+    def from_options(cls, options: SourceOptions) -> Self | None:
+        """Return the section of one folder with labels."""
+        is_there = options.folder is not None and (options.folder / LABELS_FILE).exists()
+        return cls(kind="npy", root=options.folder) if options.folder and is_there else None
+
+    @contextmanager
+    def opened_whole(self, at: SourceContext, prefixes: Sequence[str] = ()) -> Iterator[tuple["Source", Cells]]:
+        """Yield the source with the cells whose arrays are there."""
+        cells = beginning_with(at.cells, prefixes)
+        there = tuple(cell for cell in cells if self.own_place(cell, at.shift_set).exists())
+        yield self.open(replace(at, cells=there)), there
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of arrays."""
+        root = _folder_of_arrays(place.folder) if place.folder else None
+        return surveyed(cls(kind="npy", root=root), root, place) if root else None
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        order = ", severity 1 first," if any(found.severities) else ""
+        yield f"  kind: npy  # <corruption>.npy{order} and labels.npy"
+        yield f"  root: {quoted(self.root)}"
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the arrays of images and labels."""
+        return (self.own_place(cell, shift_set), self.root.expanduser() / LABELS_FILE)
+
+    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path:
+        """Return the array of the images."""
+        return self.root.expanduser() / f"{shift_set.folder_of(cell.corruption)}.npy"
+
+
+def arrays(root: Path, at: SourceContext, *, expected_md5: str | None = None) -> "NpyImages":
+    """Return the images of the arrays in *root*, a folder or a tar."""
+    from tta_pipeline.data.sources.npy import NpyImages
+
+    return NpyImages(
+        root=root,
+        cells=at.cells,
+        spill_root=at.spill_root,
+        class_names_by_label=at.classes(),
+        severities=at.shift_set.cell_severities,
+        file_names={shift: f"{folder}.npy" for shift, folder in at.shift_set.folders.items()},
+        expected_md5=expected_md5,
+        progress=at.progress,
+    )
+
+
+def surveyed(source: SourceSection, root: Path, place: "Place") -> "Survey":
+    """Return what the arrays in *root*, a folder or a tar, show.
+
+    Raises:
+        SourceError: there are labels alone, or an array is none.
+    """
+    from tta_pipeline.data.sources.kinds.survey import Survey, chosen, is_shift
+    from tta_pipeline.data.sources.npy import NpyImages, read_images
+
+    images = NpyImages(root=root, cells=(), spill_root=root)
+    names = images.shifts()
+    if not names:
+        raise SourceError(f"{root} has {LABELS_FILE} alone; expected arrays of images beside it: restore them")
+    first = read_images(images.place(f"{names[0]}.npy"), 1)
+    is_known = any(is_shift(name, place.sets) for name in names)
+    levels = range(HIGHEST_SEVERITY + 1) if is_known else _guessed(len(first))
+    cells = [(name, severity) for name in names for severity in levels]
+    found = chosen(cells, replace(place, paths=(*place.paths, root)))
+    return Survey(
+        source=source,
+        shift_set=found.shift_set,
+        corruptions=found.corruptions,
+        severities=found.shift_set.cell_severities,
+        num_classes=len(images.class_names()),
+        image_size=(first.shape[1], first.shape[2]),
+        remarks=found.remarks,
+    )
+
+
+def _folder_of_arrays(root: Path) -> Path | None:
+    """Return *root* or the only folder in it, whichever has labels."""
+    inner = [path for path in sorted(root.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    folders = (root, *(inner if len(inner) == 1 else ()))
+    return next((folder for folder in folders if (folder / LABELS_FILE).exists()), None)
+
+
+def _guessed(num_rows: int) -> tuple[int, ...]:
+    """Return the severities of an array of a set that nobody knows: five, if the rows can be those of five."""
+    return (1, 2, 3, 4, 5) if num_rows % 5 == 0 else (0,)

@@ -1,0 +1,186 @@
+"""The kind `shards`: shards that others made."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ValidationError, model_validator
+
+from tta_pipeline.data.shard_locations import ShardsPlace, is_root_of_cells, url_for
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.section import SourceContext, SourceSection, quoted, shared
+from tta_pipeline.data.sources.kinds.shard_names import ShardFiles
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.existing_shards import ExistingShards
+    from tta_pipeline.data.sources.kinds.survey import Place, Survey
+    from tta_pipeline.data.sources.remote_shards import RemoteShards
+
+
+_MAX_SHARD_MEMBERS = 20_000
+_MOST_BYTES = 2**26
+
+
+class ShardsSource(SourceSection):
+    """Existing shards made elsewhere, `<root>/<corruption>/<severity>/*.tar`; nothing is rewritten or copied.
+
+    A shift set without severities has `<root>/<shift>/*.tar` or `<root>/<shift>/0/*.tar`. Only a `.tar.gz` is copied:
+    it is unpacked into the data root.
+    """
+
+    kind: Literal["shards"]
+    root: ShardsPlace
+    """Folder, or URL of http, https, s3, gs or hf, whose shards are then streamed. A URL, or each URL of a list, may
+    instead name the shards themselves, with braces for numbers and `{shift}` and `{severity}` for the cell:
+    `https://example.org/{shift}/{severity}/shard-{00000..00015}.tar`."""
+    files: ShardFiles = ()
+    """Names of the shards, one pattern or several, such as `imagenet-val-*.tar` or `val-{000..127}.tar`; by default all
+    tars of a folder, which must then be of one set."""
+    devkit: Path | None = None
+    """The devkit's `meta.mat`, if the numbers in `.cls` members are its `ILSVRC2012_ID` and not labels."""
+    clean: ShardsPlace | None = None
+    """Folder or URL of shards with the uncorrupted images."""
+    train: ShardsPlace | None = None
+    """Folder or URL of shards with the images to train source models on."""
+    train_files: ShardFiles = ()
+    """Names of the shards of training images, as in `files`; by default all tars of their folder."""
+    has_shards: ClassVar[bool] = True
+    clean_layout: ClassVar[str] = "a folder of shards"
+    train_layout: ClassVar[str] = clean_layout
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Self:
+        for field, place in (("clean", self.clean), ("train", self.train)):
+            if place is not None and isinstance(place, Path) != isinstance(self.root, Path):
+                raise ValueError(f"found a folder and a URL; expected root and {field} both here, or both at URLs")
+        if self.train_files and self.train is None:
+            raise ValueError(f"found train_files {list(self.train_files)} without train; expected the folder as train")
+        if self.is_remote and (self.files or self.train_files):
+            raise ValueError("found files beside a URL; expected the names in the URL itself, with braces")
+        if self.is_remote and self.devkit:
+            raise ValueError("found devkit beside a URL; expected labels in shards at URLs: fetch these shards first")
+        return self
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are at URLs, and streamed."""
+        return not isinstance(self.root, Path)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield a URL that several of *cells* have."""
+        del shift_set
+        if not isinstance(self.root, Path) and not is_root_of_cells(self.root):
+            yield from shared("root", ((cell, url_for(url, cell)) for cell in cells for url in self.root))
+
+    def open(self, at: SourceContext) -> "ExistingShards | RemoteShards":
+        """Return the shards, which are linked to, or located, and adopted."""
+        from tta_pipeline.data.sources.existing_shards import ExistingShards
+        from tta_pipeline.data.sources.remote_shards import RemoteShards
+
+        if not isinstance(self.root, Path):
+            urls = tuple((cell, place) for cell, place in self._sets if isinstance(place, tuple))
+            return RemoteShards(urls=self.root, elsewhere=urls)
+        root = self.root.expanduser()
+        folders = ((cell, self._folder(root, cell, at.shift_set)) for cell in at.cells)
+        elsewhere = [(cell, path) for cell, path in folders if path != root / cell.path]
+        elsewhere += [(cell, place.expanduser()) for cell, place in self._sets if isinstance(place, Path)]
+        return ExistingShards(
+            root=root,
+            cells=at.cells,
+            elsewhere=tuple(elsewhere),
+            files=self.files,
+            train_files=self.train_files,
+            devkit=self.devkit.expanduser() if self.devkit else None,
+        )
+
+    @property
+    def _sets(self) -> tuple[tuple[Cell, ShardsPlace | None], ...]:
+        """The places of the sets beside the cells."""
+        return ((CLEAN, self.clean), (TRAIN, self.train))
+
+    @classmethod
+    def recognised(cls, place: "Place") -> "Survey | None":
+        """Return what is found in a folder of shards for each cell."""
+        from tta_pipeline.data.sources.kinds.looking import cells_under
+        from tta_pipeline.data.sources.kinds.survey import Survey
+
+        found = cells_under(place) if place.folder else None
+        if found is None or not any(found[0].folder(found[1].cells[0]).glob("*.tar")):
+            return None
+        tree, chosen, _ = found
+        num_classes, image_size, remarks = _looked_at(tree.folder(chosen.cells[0]), place)
+        return Survey(
+            source=cls(kind="shards", root=tree.root),
+            shift_set=chosen.shift_set,
+            corruptions=chosen.corruptions,
+            severities=chosen.severities,
+            num_classes=num_classes,
+            image_size=image_size,
+            remarks=(*chosen.remarks, *remarks),
+        )
+
+    def lines(self, found: "Survey") -> Iterator[str]:
+        """Yield the lines of a new benchmark file."""
+        layout = "<corruption>/<severity>/*.tar" if any(found.severities) else "<shift>/*.tar"
+        yield f"  kind: shards  # {layout} made by others: linked to and adopted, never copied"
+        assert isinstance(self.root, Path), "a folder was looked at"
+        yield f"  root: {quoted(self.root)}"
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the folder of the shards of *cell*; none at URLs, since nothing is asked of a server every minute."""
+        place = self.own_place(cell, shift_set)
+        return (place,) if place else ()
+
+    def own_place(self, cell: Cell, shift_set: ShiftSet) -> Path | None:
+        """Return the folder of the shards of *cell*; None at URLs."""
+        return self._folder(self.root.expanduser(), cell, shift_set) if isinstance(self.root, Path) else None
+
+    @staticmethod
+    def _folder(root: Path, cell: Cell, shift_set: ShiftSet) -> Path:
+        folder = root / shift_set.folder_of_cell(cell.corruption, cell.severity)
+        return root / cell.path if not cell.severity and (root / cell.path).is_dir() else folder
+
+
+class _Manifest(BaseModel):
+    """What is read of a manifest beside the shards."""
+
+    classes: tuple[str, ...]
+
+
+def _looked_at(folder: Path, place: "Place") -> tuple[int, tuple[int, int] | None, list[str]]:
+    """Return number of classes and image size of the shards in *folder*, from its manifest or its first shard."""
+    from tta_pipeline.data.sources.existing_shards import classes_in_label_order, stated_class
+    from tta_pipeline.data.sources.folder_tree import IMAGE_SUFFIXES
+    from tta_pipeline.data.sources.kinds.looking import Seen
+    from tta_pipeline.data.sources.shard_files import shard_files
+    from tta_pipeline.data.sources.shard_members import said_by_text
+    from tta_pipeline.data.sources.tar_stream import opened
+
+    path = shard_files(folder)[0]
+    seen = Seen(place=place)
+    texts: dict[str, str] = {}
+    members: dict[str, str] = {}
+    with opened(path) as stream:
+        for number, entry in enumerate(stream):
+            if number == _MAX_SHARD_MEMBERS:
+                break
+            parent, _, name = entry.name.rpartition("/")
+            key = f"{parent}/{name.partition('.')[0]}"
+            if name.endswith(".cls"):
+                texts[key] = stream.read(4096).decode("utf-8", "replace").strip()
+            elif name.lower().endswith((*IMAGE_SUFFIXES, ".npy")):
+                members[key] = entry.name
+                seen.look_at_image(entry, stream)
+    stated = (stated_class(member, said_by_text(texts.get(key, ""))) for key, member in members.items())
+    num_classes = len(classes_in_label_order((found for found in stated if found), where=None))
+    try:
+        manifest = _Manifest.model_validate_json(read_file(folder / "manifest.json", limit_bytes=_MOST_BYTES))
+        return len(manifest.classes), seen.image_size, []
+    except (OSError, ValidationError):
+        return (
+            num_classes,
+            seen.image_size,
+            [f"The classes are those of {path.name} of one cell; others may have more."],
+        )

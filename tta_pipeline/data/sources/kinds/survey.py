@@ -1,0 +1,169 @@
+"""What `new-benchmark` finds at a place, and the shift set whose names fit what lies there."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tta_pipeline.data.shifts.shift_set import HIGHEST_SEVERITY, SHIFT_PATTERN, ShiftSet
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.kinds.section import SourceSection
+
+OWN = "own"
+"""Name of a shift set that is made of the names found, because no known one fits."""
+FoundCell = tuple[str, int]
+"""Name of a shift's folder or file, and a severity; 0 where there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What the user points at: a folder or archives, and the shift sets that are known."""
+
+    paths: tuple[Path, ...]
+    """One folder, or one or more archives; absolute."""
+    sets: tuple[ShiftSet, ...]
+    """Known shift sets; of several that fit equally well, the first is taken."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder; None if the user points at archives."""
+        return self.paths[0] if self.paths[0].is_dir() else None
+
+    @property
+    def hints(self) -> frozenset[str]:
+        """Names of the folder or of the archives, which may be those of a data set."""
+        return frozenset(_plain(path.name.partition(".tar")[0]) for path in self.paths)
+
+    def has(self, cell: Cell) -> bool:
+        """Return whether a known set has *cell*, whose corruption may be the name of a folder."""
+        return any(_cells_of(each, [(cell.corruption, cell.severity)]) for each in self.sets)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """What was found in a source."""
+
+    source: "SourceSection"
+    shift_set: ShiftSet
+    corruptions: tuple[str, ...]
+    severities: tuple[int, ...]
+    num_classes: int
+    image_size: tuple[int, int] | None
+    """Height and width of the first image in pixels; None if no image was looked at."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know, a sentence each."""
+
+    @property
+    def is_square(self) -> bool:
+        """Whether the first image is as high as it is wide."""
+        return self.image_size is None or self.image_size[0] == self.image_size[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """A shift set, and which of its cells were found."""
+
+    shift_set: ShiftSet
+    cells: tuple[Cell, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def corruptions(self) -> tuple[str, ...]:
+        """Shifts that were found, in the order of the set."""
+        there = {cell.corruption for cell in self.cells}
+        return tuple(name for name in self.shift_set.names if name in there)
+
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """Severities that were found."""
+        return tuple(sorted({cell.severity for cell in self.cells}))
+
+
+def chosen(found: Iterable[FoundCell], place: Place) -> Chosen:
+    """Return the known shift set that has most of the cells *found*, or one that is made of their names.
+
+    Raises:
+        SourceError: no set fits, and the names cannot be those of one.
+    """
+    found = sorted(set(found))
+    ranked = sorted(place.sets, key=lambda each: _fit(each, found, place.hints), reverse=True)
+    if ranked and _fit(ranked[0], found, place.hints)[0]:
+        return _known(ranked[0], found)
+    return _own(found, place)
+
+
+def whole_set(name: str, sets: Iterable[ShiftSet]) -> tuple[ShiftSet, str] | None:
+    """Return the set without severities that has a folder of this *name*, with the shift; None if none has."""
+    for each in sets:
+        for shift in each.names:
+            names = {shift, each.folder_of(shift), *([each.name, each.title] if len(each.names) == 1 else [])}
+            if not each.severities and _plain(name) in map(_plain, names):
+                return each, shift
+    return None
+
+
+def is_shift(name: str, sets: Iterable[ShiftSet]) -> bool:
+    """Return whether *name* is that of a shift, or of its folder."""
+    return any(each.shift_at(name) in each.names for each in sets)
+
+
+def _fit(shift_set: ShiftSet, found: Sequence[FoundCell], hints: frozenset[str]) -> tuple[int, bool]:
+    """Return how many of the names *found* the set has, and whether the place has the name of the set."""
+    names = {cell.corruption for cell in _cells_of(shift_set, found)}
+    return len(names), bool(hints & {_plain(shift_set.name), _plain(shift_set.title)})
+
+
+def _cells_of(shift_set: ShiftSet, found: Sequence[FoundCell]) -> tuple[Cell, ...]:
+    cells = (Cell(corruption=shift_set.shift_at(name), severity=severity) for name, severity in found)
+    return tuple(
+        cell for cell in cells if cell.corruption in shift_set.names and cell.severity in shift_set.cell_severities
+    )
+
+
+def _known(shift_set: ShiftSet, found: Sequence[FoundCell]) -> Chosen:
+    cells = _cells_of(shift_set, found)
+    foreign = sorted({name for name, _ in found if shift_set.shift_at(name) not in shift_set.names})
+    remarks = [
+        f"Left out, since they are none of the {len(shift_set.names)} shifts of {shift_set.name}: {', '.join(foreign)}."
+    ]
+    return Chosen(shift_set=shift_set, cells=cells, remarks=(*(remarks if foreign else ()), *not_found(cells)))
+
+
+def _own(found: Sequence[FoundCell], place: Place) -> Chosen:
+    fitting = [(name, severity) for name, severity in found if re.fullmatch(SHIFT_PATTERN, name)]
+    names = tuple(dict.fromkeys(name for name, _ in fitting))
+    severities = tuple(sorted({severity for _, severity in fitting if 0 < severity <= HIGHEST_SEVERITY}))
+    if not names:
+        some = ", ".join(sorted({name for name, _ in found})[:3])
+        raise SourceError(
+            f"{place.paths[0]} has {some}; expected the names of shifts, of letters, digits and _ + - .: rename them"
+        )
+    shift_set = ShiftSet(name=OWN, names=names, severities=severities)
+    cells = _cells_of(shift_set, fitting)
+    remark = (
+        "The names are those of no known shift set, so the field `own` says what they are: put them into the order in "
+        "which they are to be run."
+    )
+    return Chosen(shift_set=shift_set, cells=cells, remarks=(remark, *not_found(cells)))
+
+
+def not_found(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a remark if some pairs of the corruptions and severities of *cells* are missing."""
+    corruptions, severities = {cell.corruption for cell in cells}, {cell.severity for cell in cells}
+    missing = sorted(
+        f"{corruption}|{severity}"
+        for corruption in corruptions
+        for severity in severities
+        if Cell(corruption=corruption, severity=severity) not in cells
+    )
+    if missing:
+        yield f"Not found: {', '.join(missing)}; a run over these cells fails and says so."
+
+
+def _plain(name: str) -> str:
+    """Return *name* as sets are named: ImageNet-R and imagenet_r are one."""
+    return name.lower().replace("-", "_")

@@ -1,0 +1,251 @@
+"""The kind `torchvision`: any data set class that gives (PIL image, int)."""
+
+import hashlib
+import importlib
+import io
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.data.sources.kinds.clean import Clean, with_sets
+from tta_pipeline.data.sources.kinds.section import ImagesSection, SourceContext, shared
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.source_code import INSTALLED, find_module, import_from_here, source_sha256
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.listing import Listing, Source
+    from tta_pipeline.data.sources.spill import SpillFile
+
+Argument = bool | int | float | str | None
+_PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA"})
+_PNG_LEVEL = 1
+
+
+class TorchvisionSource(ImagesSection):
+    """A data set of torchvision, or a class of one's own that gives (PIL image, int) by index.
+
+    Images are stored as PNG: their pixels stay. In arguments that are text, `{shift}` and `{severity}` stand for the
+    cell's.
+    """
+
+    kind: Literal["torchvision"]
+    dataset: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`module:class`, such as `torchvision.datasets:CIFAR10`; its code is run."""
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    """Arguments of the class by name, such as `{root: /data, train: false}`; it downloads nothing unless told to."""
+    clean: Clean | None = None
+    """The uncorrupted images."""
+    train: Clean | None = None
+    """The images to train source models on."""
+
+    def open(self, at: SourceContext) -> "Source":
+        """Return the images."""
+        images = DatasetImages(
+            dataset=self.dataset,
+            arguments={cell: self._arguments(cell, at.shift_set) for cell in at.cells},
+            classes=at.classes,
+            are_numbers=at.shift_set.class_folders == "numbers",
+            spill_root=at.spill_root,
+        )
+        return with_sets(images, at, clean=self.clean, train=self.train)
+
+    def problems(self, cells: Sequence[Cell], shift_set: ShiftSet) -> Iterator[str]:
+        """Yield arguments that several of *cells* have."""
+        yield from shared("arguments", ((cell, self._arguments(cell, shift_set)) for cell in cells))
+
+    def places(self, cell: Cell, shift_set: ShiftSet) -> tuple[Path, ...]:
+        """Return the data set's root, if it has such an argument."""
+        root = self._arguments(cell, shift_set).get("root")
+        return (Path(root),) if isinstance(root, str) else ()
+
+    def _arguments(self, cell: Cell, shift_set: ShiftSet) -> dict[str, Argument]:
+        """Return the arguments for *cell*."""
+        shift, severity = shift_set.folder_of(cell.corruption), str(cell.severity)
+        filled = {
+            name: value.replace("{shift}", shift).replace("{severity}", severity) if isinstance(value, str) else value
+            for name, value in self.arguments.items()
+        }
+        root = filled.get("root")
+        return filled | ({"root": str(_expanded(root))} if isinstance(root, str) else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetImages:
+    """Images of a data set class; each is named by its index."""
+
+    dataset: str
+    """`module:class`."""
+    arguments: Mapping[Cell, Mapping[str, Argument]]
+    classes: Callable[[], tuple[str, ...]]
+    """Gives the class names in label order; nothing if they are not named."""
+    are_numbers: bool = False
+    """Whether names of the data set that are numbers count in these."""
+    spill_root: Path
+    """Folder for the images of prepared cells, as PNG files, while they are needed."""
+    _listings: "dict[Cell, Listing]" = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def class_names(self) -> tuple[str, ...]:
+        """Return the classes in label order: those of the class map, or of the data sets of all cells.
+
+        Raises:
+            SourceError: one of them has none.
+        """
+        from tta_pipeline.data.sources.numbered import united
+
+        return self.classes() or united(self._own_names(self._made(cell)) for cell in self.arguments)
+
+    def version(self, cell: Cell) -> str:
+        """Return a digest of the class with its code, the arguments with all files at paths in them, and the class map.
+
+        Raises:
+            SourceError: the class is one of your own, and its code cannot be hashed or was changed after its import.
+        """
+        arguments = self.arguments[cell]
+        decisive = [self.dataset, _own_code_sha256(self.dataset), cell.key, dict(arguments), self.classes()]
+        digest = hashlib.sha256(json.dumps([*decisive, self.are_numbers], sort_keys=True).encode())
+        for _, value in sorted(arguments.items()):
+            for facts in _files_at(_expanded(value)) if isinstance(value, str) else ():
+                digest.update(f"{facts}\n".encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    def together(self, cell: Cell, among: Sequence[Cell]) -> tuple[Cell, ...]:  # noqa: ARG002 - each lies by itself
+        """Return *cell* alone."""
+        return (cell,)
+
+    @contextmanager
+    def prepared(self, cells: Sequence[Cell]) -> Iterator[None]:
+        """Write the images of *cells* as PNG files below the spill root, and remove them when the block ends.
+
+        Raises:
+            SourceError: the data set cannot be made, gives something else, or has a label that is that of no class.
+        """
+        from tta_pipeline.data.sources.spill import offered, spill_folder
+
+        with spill_folder(self.spill_root) as spill:
+            listings = {cell: self._spilled(cell, spill.file(cell)) for cell in cells}
+            with offered(listings, to=self._listings):
+                yield
+
+    def listing(self, cell: Cell) -> "Listing":
+        """Return the images of *cell*, sorted by name.
+
+        Raises:
+            SourceError: *cell* is not prepared.
+        """
+        from tta_pipeline.data.sources.spill import prepared_for
+
+        return prepared_for(self._listings, cell, root=self.spill_root)
+
+    def _spilled(self, cell: Cell, spill: "SpillFile") -> "Listing":
+        from tta_pipeline.data.sources.listing import Listing
+        from tta_pipeline.data.sources.numbered import class_by_name
+
+        made, known = self._made(cell), self.classes()
+        names = known
+        if own := _classes_of(made) if known else self._own_names(made):
+            meant = class_by_name(own, known, are_numbers=self.are_numbers, where=self.dataset)
+            names = tuple(meant[name] for name in own)
+        for index in range(len(made)):
+            image, label = self._sample(made, index)
+            if not 0 <= label < len(names):
+                raise SourceError(
+                    f"{self.dataset}[{index}] has the label {label}; expected 0 to {len(names) - 1}, one for each of "
+                    f"the {len(names)} classes: give the class map that the labels count in"
+                )
+            spill.append(names[label], f"{index:08d}.png", image)
+        return Listing(cell=cell, root=self.spill_root, images=spill.images())
+
+    def _own_names(self, made: Any) -> tuple[str, ...]:
+        if names := _classes_of(made):
+            return names
+        raise SourceError(
+            f"{self.dataset} has no attribute `classes`; expected names: give class_map a file with the classes"
+        )
+
+    def _sample(self, made: Any, index: int) -> tuple[bytes, int]:
+        from PIL import Image
+
+        try:
+            image, label = made[index]
+            number = int(label)
+        except Exception as error:  # whatever a data set raises
+            raise SourceError(
+                f"{self.dataset}[{index}] raised {error!r}; expected (PIL image, int): correct its arguments"
+            ) from error
+        if not isinstance(image, Image.Image):
+            raise SourceError(
+                f"{self.dataset}[{index}] gave {type(image).__name__}; expected a PIL image: leave its transform out"
+            )
+        return _png(image), number
+
+    def _made(self, cell: Cell) -> Any:
+        module, _, name = self.dataset.partition(":")
+        import_from_here()
+        _own_code_sha256(self.dataset)  # records the code as imported
+        try:
+            kind = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise SourceError(
+                f"source.dataset is {self.dataset}, which cannot be imported ({error}); expected module:class, such as "
+                "torchvision.datasets:CIFAR10"
+            ) from error
+        try:
+            return kind(**self.arguments[cell])
+        except Exception as error:  # whatever a data set raises
+            raise SourceError(
+                f"{self.dataset} raised {error!r} with {dict(self.arguments[cell])}; expected arguments that make the "
+                "data set: correct source.arguments"
+            ) from error
+
+
+def _own_code_sha256(dataset: str) -> str | None:
+    """Return the hash of the code of *dataset*; None if its package is installed, which has a version."""
+    found = find_module(dataset.partition(":")[0])
+    if found is None or found.origin is None or INSTALLED.intersection(Path(found.origin).parts):
+        return None
+    try:
+        return source_sha256(dataset)
+    except ValueError as error:
+        raise SourceError(f"source.dataset {dataset}: {error}") from None
+
+
+def _expanded(path: str) -> Path:
+    """Return *path* with the home of its user, if this machine knows that user."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path raises an error for a user that it does not know
+
+
+def _files_at(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and modification time of the file *path*, or of each file below the folder; nothing if neither.
+
+    Folders behind links are entered, as torchvision does.
+    """
+    folders = os.walk(path, followlinks=True) if path.is_dir() else [(str(path.parent), [], [path.name])]
+    for folder, inner, names in folders:
+        inner.sort()
+        place_in = os.path.relpath(folder, path)
+        for name in sorted(names):
+            place = os.path.join(folder, name)  # noqa: PTH118 - a Path for each of a million files takes long
+            if os.path.exists(place):  # noqa: PTH110
+                status = os.stat(place)  # noqa: PTH116
+                yield f"{place_in}/{name}", status.st_size, status.st_mtime_ns
+
+
+def _classes_of(made: Any) -> tuple[str, ...]:
+    """Return the class names of a data set; WordNet ids for ImageNet, some of whose names stand for two classes."""
+    names: Any = getattr(made, "wnids", None) or getattr(made, "classes", ())
+    return tuple(map(str, names))
+
+
+def _png(image: Any) -> bytes:
+    buffer = io.BytesIO()
+    savable = image if image.mode in _PNG_MODES else image.convert("RGB")
+    savable.save(buffer, "PNG", compress_level=_PNG_LEVEL)
+    return buffer.getvalue()

@@ -1,0 +1,70 @@
+"""Array files, alone or inside an uncompressed tar, where they are read in place."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.data.sources.tar_stream import opened
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.progress import Reporter, quiet
+
+
+class ArrayPlace(NamedTuple):
+    """Where the bytes of an array file are."""
+
+    path: Path
+    member: str = ""
+    """Name of the file inside an archive; empty: the whole file is the array."""
+    begins_at: int = 0
+    member_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the array file in bytes.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return self.member_bytes if self.member else self.path.stat().st_size
+
+    def __str__(self) -> str:
+        return f"{self.path}, {self.member}" if self.member else str(self.path)
+
+
+def packed_arrays(
+    archive: Path, *, expected_md5: str | None = None, progress: Reporter = quiet
+) -> Mapping[str, ArrayPlace]:
+    """Return where the array files in *archive* are, by name without folders.
+
+    Only headers are read, unless an md5 is expected: then all of it.
+
+    Raises:
+        SourceError: the archive is damaged, compressed or has another md5, or two of its files have one name.
+    """
+    found: dict[str, ArrayPlace] = {}
+    with opened(archive, expected_md5=expected_md5, progress=progress) as stream:
+        for entry in stream:
+            name = entry.name.rpartition("/")[2]
+            if not name.endswith(".npy") or name.startswith("."):
+                continue
+            if entry.offset is None:
+                raise SourceError(
+                    f"{archive} is compressed or {entry.name} is a link; expected array files in an uncompressed tar, "
+                    "as published, where they can be read in place: unpack it, and name the folder"
+                )
+            if name in found:
+                raise SourceError(
+                    f"{archive} has {found[name].member} and {entry.name}; expected each name once: unpack the one "
+                    "that is meant, and name its folder"
+                )
+            found[name] = ArrayPlace(archive, entry.name, entry.offset, entry.size_bytes)
+    return found
+
+
+def first_is_array(archive: Path) -> bool:
+    """Return whether the first file in *archive* that is not hidden is an array file; few members are read."""
+    with opened(archive) as stream:
+        for number, entry in enumerate(stream):
+            if not entry.name.rpartition("/")[2].startswith(".") or number > 100:
+                return entry.name.endswith(".npy")
+    return False

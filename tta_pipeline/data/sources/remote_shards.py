@@ -1,0 +1,199 @@
+"""Shards at URLs: what a cell's are called, where they are, and whether they are still the same."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from tta_pipeline.data.remote_files import (
+    FileFacts,
+    NoSuchFileError,
+    difference,
+    expanded,
+    file_facts,
+    listed,
+    read_range,
+    together,
+    waited_for,
+)
+from tta_pipeline.data.shard_locations import url_for
+from tta_pipeline.errors import ClassMapError, SourceError, StreamError
+from tta_pipeline.util.files import published_folder, read_file
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline.util.sections import Section
+
+REMOTE_FILE = "remote.json"
+"""Says in the folder of a cell where its shards are; the folder then has none."""
+_MANIFEST = "manifest.json"
+_SHARD_ENDING = ".tar"
+_MOST_BYTES = 2**26
+
+
+class RemoteShard(Section):
+    """One shard at a URL, as the server described it when the cell was linked to."""
+
+    name: Annotated[str, Field(pattern=r"^[^./][^/\x00]*\.tar$")]
+    url: str
+    size_bytes: Annotated[int, Field(ge=0)]
+    tag: str
+    """The server's ETag or time of the last change; empty if it gives neither."""
+
+    @property
+    def facts(self) -> FileFacts:
+        """What the server must still say."""
+        return FileFacts(self.size_bytes, self.tag)
+
+
+class RemoteCell(Section):
+    """Where the shards of a cell are: the content of `remote.json`."""
+
+    shards: tuple[RemoteShard, ...]
+    manifest: str | None = None
+    """URL of the manifest that describes exactly these shards; None: there is none."""
+
+    @property
+    def version(self) -> str:
+        """Digest of names, sizes and tags."""
+        lines = (f"{shard.name}\0{shard.size_bytes}\0{shard.tag}" for shard in self.shards)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def encoded(self) -> bytes:
+        """Return the bytes of `remote.json`."""
+        return (json.dumps(self.model_dump(mode="json"), indent=1) + "\n").encode()
+
+    def problems(self) -> tuple[str, ...]:
+        """Return how the shards on the server differ from what they were.
+
+        Raises:
+            StreamError: the server cannot be asked.
+        """
+        found = waited_for(together([file_facts(shard.url) for shard in self.shards]))
+        pairs = ((shard.url, difference(now, shard.facts)) for shard, now in zip(self.shards, found, strict=True))
+        return tuple(f"{url}: {problem}, as when this cell was linked to" for url, problem in pairs if problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteShards:
+    """A source whose cells are shards at URLs."""
+
+    urls: tuple[str, ...]
+    """The root of the cells' folders, or the shards themselves; with braces, and `{shift}` and `{severity}`."""
+    elsewhere: tuple[tuple[Cell, tuple[str, ...]], ...] = ()
+    """Cells with URLs of their own, such as clean images."""
+
+    def class_names(self) -> tuple[str, ...]:
+        """Refuse to find the classes: that takes a pass over all shards, which adopting a cell makes anyway.
+
+        Raises:
+            ClassMapError: always.
+        """
+        raise ClassMapError(
+            f"found no pinned class map for the shards at {self.urls[0]}; expected one: materialize shard_manifest of "
+            "a cell first, which pins its classes, or name a file in class_map"
+        )
+
+    def version(self, cell: Cell) -> str:
+        """Return the digest of names, sizes and tags of the shards of *cell*.
+
+        Raises:
+            SourceError: there are no shards, or the server cannot be asked.
+        """
+        return self.at(cell).version
+
+    def at(self, cell: Cell) -> RemoteCell:
+        """Return where the shards of *cell* are, asking the server for each.
+
+        Raises:
+            SourceError: there are no shards, two have one name, or the server cannot be asked or serves no ranges.
+        """
+        try:
+            return self._at(cell)
+        except StreamError as error:
+            raise SourceError(str(error)) from None
+
+    def _at(self, cell: Cell) -> RemoteCell:
+        own = dict(self.elsewhere).get(cell)
+        urls = tuple(url for each in own or self.urls for url in expanded(url_for(each, cell)))
+        if all(url.endswith(_SHARD_ENDING) for url in urls):
+            folders = {url.rpartition("/")[0] for url in urls}
+            folder = folders.pop() if len(folders) == 1 else None
+        elif len(urls) == 1:
+            is_for_cell = own or "{s" in self.urls[0]
+            folder = urls[0] if is_for_cell else f"{urls[0]}/{cell.path}"
+            urls = ()
+        else:
+            raise SourceError(
+                f"found {len(urls)} URLs, {urls[0]} and others; expected one folder, or shards that end in "
+                f"{_SHARD_ENDING}: name the shards"
+            )
+        names = _names_in_manifest(folder) if folder else None
+        if not urls:
+            assert folder is not None
+            urls = tuple(f"{folder}/{name}" for name in names or _names_in_listing(folder))
+        is_described = names is not None and sorted(names) == sorted(url.rpartition("/")[2] for url in urls)
+        facts = waited_for(together([file_facts(url) for url in urls]))
+        shards = tuple(
+            RemoteShard(name=url.rpartition("/")[2], url=url, size_bytes=each.size_bytes, tag=each.tag)
+            for url, each in zip(urls, facts, strict=True)
+        )
+        if len({shard.name for shard in shards}) < len(shards):
+            raise SourceError(f"found shards of one name, as {urls[0]}; expected names that differ: rename them")
+        shards = tuple(sorted(shards, key=lambda shard: shard.name))
+        return RemoteCell(shards=shards, manifest=f"{folder}/{_MANIFEST}" if is_described else None)
+
+
+def remote_cell(folder: Path) -> RemoteCell | None:
+    """Return where the shards of the cell in *folder* are; None if they are in the folder.
+
+    Raises:
+        SourceError: the file that says so is damaged.
+    """
+    path = folder / REMOTE_FILE
+    if not path.is_file():
+        return None
+    try:
+        return RemoteCell.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read ({error.strerror}); expected addresses of shards: materialize tar_shards again"
+        ) from error
+    except ValueError:
+        raise SourceError(f"{path} is damaged; expected addresses of shards: materialize tar_shards again") from None
+
+
+def locate_shards(found: RemoteCell, folder: Path) -> bool:
+    """Make *folder* one that says where the shards are; return whether it had to be made.
+
+    A folder that is made, because the shards are others or changed, has no manifest.
+    """
+    if (folder / REMOTE_FILE).is_file() and remote_cell(folder) == found:
+        return False
+    with published_folder(folder) as beside:
+        (beside / REMOTE_FILE).write_bytes(found.encoded())
+    return True
+
+
+def _names_in_manifest(folder: str) -> tuple[str, ...] | None:
+    """Return the names of the shards in the manifest of *folder*; None if it has no manifest."""
+    url = f"{folder}/{_MANIFEST}"
+    try:
+        data = waited_for(read_range(url))
+    except NoSuchFileError:
+        return None
+    try:
+        return tuple(str(shard["name"]) for shard in json.loads(data)["shards"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{url} is damaged ({error!r}); expected a manifest of shards: put it there again") from None
+
+
+def _names_in_listing(folder: str) -> tuple[str, ...]:
+    names = tuple(name for name in waited_for(listed(folder)) if name.endswith(_SHARD_ENDING) and name[0] != ".")
+    if not names:
+        raise SourceError(
+            f"{folder}: found neither {_MANIFEST} nor a list with shards; expected one of them: name the shards, as in "
+            f"{folder}/shard-{{00000..00015}}{_SHARD_ENDING}"
+        )
+    return names

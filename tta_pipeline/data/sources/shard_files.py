@@ -1,0 +1,208 @@
+"""The files of shards that others made: which belong to a set, whether it is one set, and links to them."""
+
+import fnmatch
+import gzip
+import hashlib
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Collection, Sequence
+from itertools import islice
+from pathlib import Path
+
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.files import published_folder, written_file
+from tta_pipeline.util.names import some
+
+COMPRESSED_SUFFIXES = (".tar.gz", ".tgz")
+_SUFFIXES = (".tar", *COMPRESSED_SUFFIXES)
+_NUMBER = re.compile(r"\d*(?:-of-\d+)?\s*$")
+"""What is counted in the names of a set's shards: `shard-000003`, `train-00003-of-00128`."""
+_MAX_EXPANDED = 100_000
+_HUGE_RANGE = re.compile(r"\.\.-?\d{8,}")
+_CHUNK_BYTES = 2**20
+
+
+def shard_files(folder: Path, files: Sequence[str] = ()) -> tuple[Path, ...]:
+    """Return the shards in *folder*, sorted by name, without hidden files; of a tar and its .tar.gz, the tar.
+
+    Args:
+        folder: Folder of shards.
+        files: Patterns of their names; if empty, all tars. Braces are lists and ranges of names, `*` is any text.
+
+    Raises:
+        SourceError: there are none, or a range in braces has gaps.
+    """
+    found = sorted(path for path in folder.glob("[!.]*") if path.name.endswith(_SUFFIXES) and not path.is_dir())
+    names = {path.name for path in found}
+    if files:
+        _require_no_gaps(folder, files, names)
+        chosen = chosen_names(names, files)
+        found = [path for path in found if path.name in chosen]
+    found = sorted({unpacked(path) if unpacked(path).name in names else path for path in found})
+    if not found:
+        raise SourceError(
+            f"0 shards in {folder}; expected {', '.join(files) or '*.tar'}: correct the root, or wait until they are "
+            "there"
+        )
+    return tuple(found)
+
+
+def require_one_set(shards: Sequence[Path]) -> None:
+    """Refuse *shards*, found without a choice by the user, whose names tell that they are of several sets.
+
+    Raises:
+        SourceError: the names differ in more than their numbers.
+    """
+    stems = dict.fromkeys(_stem(path) for path in shards)
+    if len(stems) > 1:
+        patterns = [f"{stem}*.tar" for stem in stems]
+        raise SourceError(
+            f"{shards[0].parent} has shards of {len(stems)} names: {some(patterns)}; expected one set, not training "
+            f'and validation images together: choose with `files: "{patterns[-1]}"` of the source or `--files '
+            f'"{patterns[-1]}"` of `tta-pipeline adopt`, or "*.tar" if all are one set'
+        )
+
+
+def shards_version(shards: Sequence[Path]) -> str:
+    """Return the digest of names, sizes and times of change of *shards*; a link or unpacked copy is as its original.
+
+    Raises:
+        SourceError: one cannot be read.
+    """
+    lines = []
+    for path in shards:
+        original = _original(path)
+        try:
+            status = original.stat()
+            # Of a copy, the time of the file that it was made of, which may have changed since.
+            modified_ns = path.stat().st_mtime_ns
+        except OSError as error:
+            raise SourceError(f"{path} cannot be read ({error.strerror}); expected a shard: restore it") from error
+        lines.append(f"{original.name.removeprefix('.')}\0{status.st_size}\0{modified_ns}")
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def link_shards(shards: Sequence[Path], target: Path, *, anew: bool = False) -> bool:
+    """Make *target* a folder of symbolic links to *shards*; return whether it had to be made.
+
+    Compressed shards are unpacked in it. A folder that is made *anew*, or made because the shards are different, has
+    no manifest.
+
+    Raises:
+        SourceError: a compressed shard is damaged.
+    """
+    if not anew and _links(shards) == _present(target):
+        return False
+    with published_folder(target) as folder:
+        for path in shards:
+            if unpacked(path) == path:
+                (folder / path.name).symlink_to(path.absolute())
+            else:
+                (folder / f".{path.name}").symlink_to(path.absolute())
+                unpack(path, folder / unpacked(path).name)
+    return True
+
+
+def unpacked(shard: Path) -> Path:
+    """Return the name of the tar that a compressed *shard* becomes; that of a tar itself."""
+    for suffix in COMPRESSED_SUFFIXES:
+        if shard.name.endswith(suffix):
+            return shard.with_name(f"{shard.name.removesuffix(suffix)}.tar")
+    return shard
+
+
+def unpack(shard: Path, target: Path) -> None:
+    """Write the tar in the compressed *shard* to *target*, with the time of change of *shard*.
+
+    Raises:
+        SourceError: *shard* is damaged.
+    """
+    modified_ns = shard.stat().st_mtime_ns
+    with written_file(target) as beside:
+        try:
+            with gzip.open(shard) as packed, beside.open("wb") as file:
+                shutil.copyfileobj(packed, file, _CHUNK_BYTES)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise SourceError(f"{shard}: found {error}; expected a whole .tar.gz: fetch it again") from error
+        os.utime(beside, ns=(modified_ns, modified_ns))
+
+
+def chosen_names(names: Collection[str], files: Sequence[str]) -> set[str]:
+    """Return those of *names* that the patterns *files* choose; whether they are compressed makes no difference.
+
+    Raises:
+        SourceError: a pattern has braces that do not match, or stands for too many names.
+    """
+    every = {_bare(name) for pattern in files for name in _expanded(pattern)}
+    globs = [pattern for pattern in every if _is_glob(pattern)]
+    return {
+        name
+        for name in names
+        if _bare(name) in every or any(fnmatch.fnmatchcase(_bare(name), pattern) for pattern in globs)
+    }
+
+
+def _require_no_gaps(folder: Path, files: Sequence[str], names: Collection[str]) -> None:
+    """Refuse a range in braces of which *folder* has some names and lacks others."""
+    there = {_bare(name) for name in names}
+    for pattern in files:
+        exact = [name for name in _expanded(pattern) if not _is_glob(name)]
+        missing = [name for name in exact if _bare(name) not in there]
+        if missing and len(missing) < len(exact):
+            raise SourceError(
+                f"{folder} lacks {len(missing):,} of the {len(exact):,} shards of {pattern!r}: {some(missing)}; "
+                "expected all: fetch these, or correct the range"
+            )
+
+
+def _expanded(pattern: str) -> list[str]:
+    from braceexpand import braceexpand
+
+    try:
+        names = [] if _HUGE_RANGE.search(pattern) else [*islice(braceexpand(pattern), _MAX_EXPANDED + 1)]
+    except ValueError as error:
+        raise SourceError(f"{pattern!r} has braces that do not match; expected some as in {{000..127}}") from error
+    if not 0 < len(names) <= _MAX_EXPANDED:
+        raise SourceError(f"{pattern!r} names more than {_MAX_EXPANDED:,} shards; expected fewer: use *.tar")
+    return names
+
+
+def _is_glob(name: str) -> bool:
+    return any(character in name for character in "*?[")
+
+
+def _stem(path: Path) -> str:
+    return _NUMBER.sub("", _bare(path.name))
+
+
+def _bare(name: str) -> str:
+    """Return the *name* of a shard, or a pattern, without its suffix."""
+    return next((name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)), name)
+
+
+def _links(shards: Sequence[Path]) -> dict[str, Path | int]:
+    """Return what a folder of links to *shards* holds: where each link leads, and the time of each unpacked copy."""
+    links: dict[str, Path | int] = {}
+    for path in shards:
+        if unpacked(path) == path:
+            links[path.name] = path.absolute()
+        else:
+            links[f".{path.name}"] = path.absolute()
+            links[unpacked(path).name] = path.stat().st_mtime_ns
+    return links
+
+
+def _present(folder: Path) -> dict[str, Path | int]:
+    found = (path for path in folder.glob("*") if path.name.endswith(_SUFFIXES))
+    return {path.name: path.readlink() if path.is_symlink() else path.stat().st_mtime_ns for path in found}
+
+
+def _original(path: Path) -> Path:
+    """Return the link to the compressed shard that *path* was unpacked from, if it was; else *path*."""
+    for suffix in COMPRESSED_SUFFIXES:
+        original = path.with_name(f".{path.name.removesuffix('.tar')}{suffix}")
+        if original.is_symlink():
+            return original
+    return path

@@ -1,0 +1,127 @@
+"""Temporary files of many images each, for sources whose images are not on disk as they are needed."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from tta_pipeline.data.sources.slices import Slices
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.files import temporary_folder
+from tta_pipeline.util.partitions import Cell
+
+_BUFFER_BYTES = 2**18
+Prepared = TypeVar("Prepared")
+
+
+class SpillFile:
+    """One file of images, one after another, each of them a slice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._images = Slices(path, modified_ns=None)
+        self._end = 0
+        with self._writing():
+            self._file = path.open("xb", buffering=_BUFFER_BYTES)
+
+    def append(self, class_name: str, file_name: str, data: bytes) -> None:
+        """Append one image.
+
+        Raises:
+            SourceError: the disk is full or not writable.
+        """
+        with self._writing():
+            self._file.write(data)
+        self._images.append(class_name, file_name, size_bytes=len(data), offset=self._end)
+        self._end += len(data)
+
+    def images(self) -> Slices:
+        """Return the images written so far; their bytes can be read from now on.
+
+        Raises:
+            SourceError: the disk is full or not writable.
+        """
+        with self._writing():
+            self._file.flush()
+        return self._images
+
+    def close(self) -> None:
+        """Close the file; data that can no longer be written is lost."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            free = shutil.disk_usage(self.path.parent).free
+            raise SourceError(
+                f"{self.path} cannot be written ({error.strerror}) after {self._end / 2**20:,.1f} MiB, and "
+                f"{free / 2**20:,.1f} MiB are free there; expected room for the images of every cell of the run: "
+                "free some, or convert fewer cells at once"
+            ) from error
+
+
+class SpillFolder:
+    """The spill files of one preparation, one file for each cell."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files: dict[Cell, SpillFile] = {}
+
+    def file(self, cell: Cell) -> SpillFile:
+        """Return the file of *cell*, created on the first call."""
+        if cell not in self._files:
+            self._files[cell] = SpillFile(self.path / f"{cell.corruption}-{cell.severity}")
+        return self._files[cell]
+
+    def images(self, cell: Cell) -> Slices | None:
+        """Return the images in the file of *cell*, None if there is no such file."""
+        return self._files[cell].images() if cell in self._files else None
+
+    def close(self) -> None:
+        """Close every file."""
+        for file in self._files.values():
+            file.close()
+
+
+@contextlib.contextmanager
+def spill_folder(root: Path) -> Iterator[SpillFolder]:
+    """Yield a folder of spill files below *root*, and remove it with its files when the block ends.
+
+    The next call for the same *root* removes what a killed process left behind.
+    """
+    with temporary_folder(root / "spill") as path:
+        spill = SpillFolder(path)
+        try:
+            yield spill
+        finally:
+            spill.close()
+
+
+@contextlib.contextmanager
+def offered(prepared: Mapping[Cell, Prepared], *, to: dict[Cell, Prepared]) -> Iterator[None]:
+    """Add *prepared* to a source's prepared cells until the block ends."""
+    to.update(prepared)
+    try:
+        yield
+    finally:
+        for cell in prepared:
+            to.pop(cell, None)
+
+
+def prepared_for(every: Mapping[Cell, Prepared], cell: Cell, *, root: Path) -> Prepared:
+    """Return what *every* has prepared for *cell*.
+
+    Raises:
+        SourceError: *cell* is not prepared.
+    """
+    if cell not in every:
+        prepared = ", ".join(other.key for other in every) or "none"
+        raise SourceError(
+            f"{cell.key} of {root} is not prepared (prepared: {prepared}); expected a listing to be requested inside "
+            "prepared(cells) with its cell among them"
+        )
+    return every[cell]

@@ -1,0 +1,321 @@
+"""The members of a tar or tar.gz, read once from front to back."""
+
+import gzip
+import hashlib
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, TypeVar
+
+from tta_pipeline.data.formats.tar_format import (
+    BLOCK_BYTES,
+    EXTENSION_KINDS,
+    FILE_KINDS,
+    FOLDER,
+    HARD_LINK,
+    MAX_EXTENSION_BYTES,
+    SYMBOLIC_LINK,
+    Header,
+    extension,
+    read_header,
+)
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.progress import Reporter, quiet
+
+_READ_BYTES = 8 * 2**20
+_CHUNK_BYTES = 2**20
+_MAX_MEMBER_BYTES = 2**50
+_MAX_END_BYTES = 2**20  # tar pads to 10 KiB; a download into a preallocated file can end with any number of zeros
+D = TypeVar("D")
+T = TypeVar("T")
+_UNREADABLE = (OSError, EOFError, zlib.error)
+_GZIP = b"\x1f\x8b"
+_REFUSED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip"}
+
+
+class Entry(NamedTuple):
+    """One file of an archive, or a link to one."""
+
+    name: str
+    link: str
+    """Name of the link's target within the archive; empty for a file."""
+    size_bytes: int
+    """Size of the file's data in bytes; 0 for a link."""
+    offset: int | None = None
+    """Position of the file's data in the archive on disk; None for a link or in a compressed archive."""
+
+
+@contextmanager
+def opened(path: Path, *, expected_md5: str | None = None, progress: Reporter = quiet) -> Iterator["TarStream"]:
+    """Open an archive for one pass; at the end, read whatever is left and compare the md5 if one is expected.
+
+    *progress* reports the MiB read.
+
+    Raises:
+        SourceError: the archive cannot be read, is compressed by something other than gzip, or has another md5.
+    """
+    with _raw(path, progress) as (raw, start), ThreadPoolExecutor(1) as thread:
+        _refuse_compression(path, start)
+        hashed = _Hashed(raw, thread) if expected_md5 else raw
+        file: Any = io.BufferedReader(hashed, _READ_BYTES)
+        is_compressed = start.startswith(_GZIP)
+        if is_compressed:
+            # A separate buffer: gzip's own is 8 KiB before Python 3.12.
+            file = io.BufferedReader(gzip.GzipFile(fileobj=file), _CHUNK_BYTES)
+        stream = TarStream(file, str(path), begins_at=None if is_compressed else 0)
+        yield stream
+        if isinstance(hashed, _Hashed):
+            stream.drain()
+            _compare_md5(path, hashed.hexdigest(), str(expected_md5))
+
+
+class TarStream:
+    """The files and links of one tar, in order; only the data that is requested is held.
+
+    The stream is also the file from which the latest member is read, so a tar within a tar is a stream on a stream.
+
+    Args:
+        file: File that is open at the archive's first byte.
+        where: Name of the archive in errors.
+        begins_at: The byte of the file on disk at which this tar begins; None if that file is compressed.
+    """
+
+    def __init__(self, file: "BinaryIO | TarStream", where: str, *, begins_at: int | None) -> None:
+        self._file = file
+        self._where = where
+        self._begins_at = begins_at
+        self._seek = file.seek if not isinstance(file, TarStream) and file.seekable() else None
+        self._offset = 0
+        self._left = self._padding = 0  # of the latest member
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield every file and link, but no folders.
+
+        Raises:
+            SourceError: a header is damaged, a member is cut, leads outside or is a device, or the end mark is missing.
+        """
+        fields = dict[str, str]()
+        while (header := self._next_header()) is not None:
+            if header.kind in EXTENSION_KINDS:
+                fields |= self._extension(header)
+                continue
+            if "size" in fields and header.kind in FILE_KINDS:
+                self._begin(int(fields["size"]))
+            entry = self._entry(header, fields)
+            if entry is not None:
+                yield entry
+            fields = {}
+        self._require_end(fields)
+
+    def read(self, size_bytes: int = -1) -> bytes:
+        """Return up to *size_bytes* of the bytes left in the latest member; all of them if it is negative.
+
+        Raises:
+            SourceError: the archive is truncated.
+        """
+        if size_bytes < 0 or size_bytes > self._left:
+            size_bytes = self._left
+        data = self._take(size_bytes)
+        if len(data) != size_bytes:
+            raise self.damaged("the end of the file", f"{size_bytes - len(data)} more bytes of a member's data")
+        self._left -= size_bytes
+        return data
+
+    def drain(self) -> None:
+        """Read to the end of the file, whatever is there."""
+        while self._take(_CHUNK_BYTES):
+            pass
+
+    def damaged(self, found: str, expected: str) -> SourceError:
+        """Return the error that says what was *found* at the next byte to be read."""
+        return SourceError(
+            f"{self._where}: at byte {self._offset} found {found}; expected {expected}: download it again"
+        )
+
+    def _take(self, size_bytes: int) -> bytes:
+        try:
+            data = self._file.read(size_bytes)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        self._offset += len(data)
+        return data
+
+    def _next_header(self) -> Header | None:
+        if self._left:
+            self._skip(self._left)
+        # The zeros after a member are read with the next header: one read instead of two.
+        block = self._take(self._padding + BLOCK_BYTES)
+        if self._padding:
+            block = block[self._padding :]
+        if len(block) != BLOCK_BYTES:
+            raise self.damaged("the end of the file", "a whole header or an end mark of two empty blocks")
+        try:
+            header = read_header(block)
+        except ValueError as error:
+            self._offset -= BLOCK_BYTES
+            raise self.damaged(str(error), "an undamaged archive") from None
+        self._begin(header.size_bytes if header else 0)
+        return header
+
+    def _begin(self, size_bytes: int) -> None:
+        if not 0 <= size_bytes <= _MAX_MEMBER_BYTES:
+            raise self.damaged(f"a member of {size_bytes} bytes", f"0 to {_MAX_MEMBER_BYTES}")
+        self._left, self._padding = size_bytes, -size_bytes % BLOCK_BYTES
+
+    def _skip(self, size_bytes: int) -> None:
+        """Skip that many bytes; in a truncated file the next header is then found missing."""
+        self._left = 0
+        if self._seek is None:
+            while size_bytes and (data := self._take(min(_CHUNK_BYTES, size_bytes))):
+                size_bytes -= len(data)
+            return
+        try:
+            self._seek(size_bytes, os.SEEK_CUR)
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+        self._offset += size_bytes
+
+    def _unreadable(self, error: Exception) -> SourceError:
+        return self.damaged(f"data that cannot be read ({error})", "a whole tar or tar.gz")
+
+    def _understood(self, read: Callable[[D], T], data: D) -> T:
+        try:
+            return read(data)
+        except ValueError as error:
+            raise self.damaged(str(error), "an undamaged archive") from None
+
+    def _extension(self, header: Header) -> dict[str, str]:
+        if header.size_bytes > MAX_EXTENSION_BYTES:
+            raise self.damaged(f"a long name of {header.size_bytes} bytes", f"{MAX_EXTENSION_BYTES} at most")
+        return dict(self._understood(partial(extension, header.kind), self.read()))
+
+    def _require_end(self, fields: dict[str, str]) -> None:
+        """Refuse anything but zeros after the first empty block, which could be a damaged header."""
+        if fields:
+            raise self.damaged("an end mark after a long name", "the member of that name")
+        rest = self._take(_MAX_END_BYTES)
+        if rest.count(0) != len(rest):
+            self._offset -= len(rest) + BLOCK_BYTES  # where the first empty block is
+            raise self.damaged("data after an empty block", "only zeros after the end mark")
+        if len(rest) < BLOCK_BYTES:
+            raise self.damaged("the end of the file inside the end mark", "two empty blocks")
+        if self._take(1):
+            raise self.damaged(f"more than {_MAX_END_BYTES} bytes after the end mark", "a finished download")
+
+    def _entry(self, header: Header, fields: dict[str, str]) -> Entry | None:
+        full_name = fields.get("path", header.name)
+        name = self._inside(full_name)
+        if header.kind == FOLDER or full_name.endswith("/"):  # before POSIX only the name marked a folder
+            return None
+        if header.kind in FILE_KINDS:
+            return Entry(name, "", self._left, None if self._begins_at is None else self._begins_at + self._offset)
+        if header.kind not in (HARD_LINK, SYMBOLIC_LINK):
+            raise SourceError(
+                f"{self._where}: {name} is of type {header.kind!r}; expected files, links and folders: take it out"
+            )
+        target = fields.get("linkpath", header.link)
+        return Entry(name, self._link(name, target, is_symbolic=header.kind == SYMBOLIC_LINK), 0)
+
+    def _inside(self, name: str) -> str:
+        """Return the member's *name* without `.` parts; refuse names that lead elsewhere."""
+        if name[:1] not in (".", "/") and "/." not in name and "//" not in name and name[-1:] != "/":
+            return name
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if ".." in parts:
+            raise SourceError(
+                f"{self._where}: {name!r} leads outside the archive; expected names without '..': take it out"
+            )
+        if name.startswith("/") and parts:
+            raise SourceError(
+                f"{self._where}: {name!r} is an absolute name; expected names inside the archive: take it out"
+            )
+        return "/".join(parts)
+
+    def _link(self, name: str, target: str, *, is_symbolic: bool) -> str:
+        """Return the member that the link *name* leads to; symbolic links start from their own folder."""
+        parts = name.split("/")[:-1] if is_symbolic else []
+        outside = target.startswith("/") or not target
+        for part in target.split("/"):
+            if part == "..":
+                outside = outside or not parts
+                parts = parts[:-1]
+            elif part not in ("", "."):
+                parts.append(part)
+        if outside:
+            raise SourceError(
+                f"{self._where}: {name} links to {target!r}, outside the archive; expected a file of this archive: "
+                "take the link out"
+            )
+        return "/".join(parts)
+
+
+@contextmanager
+def _raw(path: Path, progress: Reporter) -> Iterator[tuple[io.FileIO, bytes]]:
+    """Yield the file, open at its first byte, and its first bytes."""
+    if path.exists() and not path.is_file():  # reading a named pipe would block
+        raise SourceError(f"{path} is not a regular file; expected a tar or tar.gz archive: name one")
+    try:
+        raw = _CountingFile(path, progress)
+        start = os.pread(raw.fileno(), 8, 0)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read ({error.strerror}); expected a tar or tar.gz archive") from error
+    with raw:
+        yield raw, start
+
+
+def _refuse_compression(path: Path, start: bytes) -> None:
+    for magic, name in _REFUSED.items():
+        if start.startswith(magic):
+            raise SourceError(f"{path} is compressed with {name}; expected tar or tar.gz: convert it")
+
+
+def _compare_md5(path: Path, found: str, expected: str) -> None:
+    if found != expected.lower():
+        raise SourceError(f"{path} has md5 {found}; expected {expected}: download it again")
+
+
+class _CountingFile(io.FileIO):
+    """A file that counts the MiB read from it."""
+
+    def __init__(self, path: Path, progress: Reporter) -> None:
+        super().__init__(path)
+        self._progress = progress(path.name, path.stat().st_size // 2**20, unit="MiB")
+        self._counted = 0
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        position = self.tell() // 2**20
+        self._progress.advance(position - self._counted)
+        self._counted = position
+        return count
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose bytes are hashed in the order they are read, each block while the next one is used."""
+
+    def __init__(self, raw: io.FileIO, thread: ThreadPoolExecutor) -> None:
+        self._digest = hashlib.md5(usedforsecurity=False)
+        self._raw = raw
+        self._thread = thread
+        self._hashing = thread.submit(self._digest.update, b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        count = int(self._raw.readinto(view) or 0)
+        block = bytes(view[:count])  # the buffer is refilled while this is hashed
+        self._hashing.result()
+        self._hashing = self._thread.submit(self._digest.update, block)
+        return count
+
+    def hexdigest(self) -> str:
+        """Return the md5 of what was read."""
+        self._hashing.result()
+        return self._digest.hexdigest()

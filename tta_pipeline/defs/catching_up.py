@@ -1,0 +1,175 @@
+"""Tells Dagster of what was made without it: by a cluster whose jobs have no history.
+
+Files are the truth, so the history is made from them: from manifests, weights and result records.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import dagster as dg
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.metadata import RawMetadataValue
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.defs.evaluation import data_version_of
+from tta_pipeline.defs.pieces import asset_key
+from tta_pipeline.defs.reporting import version_tags
+from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.extras.cluster.pieces import SHARDS, AssetName, Piece
+from tta_pipeline.results.evaluation import SHOWN_OF_SEGMENT, mean_error
+from tta_pipeline.shards.belonging import belonging_of
+from tta_pipeline.util.files import hash_file
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell, parse_key
+from tta_pipeline.util.progress import Progress
+
+
+class _Made(NamedTuple):
+    """What is on disk at a partition of an asset."""
+
+    data_version: str
+    metadata: Mapping[str, RawMetadataValue]
+
+
+def catch_up(
+    instance: dg.DagsterInstance,
+    graph: AssetGraph,
+    benchmark: Benchmark,
+    locations: Locations,
+    *,
+    places: Sequence[tuple[str, str]],
+    tell: Callable[[str], None],
+) -> int:
+    """Report to *instance* what lies at *places*, and return how many of them were news to it.
+
+    Args:
+        instance: History to report to.
+        graph: Graph of all assets.
+        benchmark: Benchmark of the places.
+        locations: Where its files lie.
+        places: Finished assets with their partition keys, as in `Piece.places`; one that the benchmark file no longer
+            has is left out.
+        tell: Called with messages about progress.
+    """
+    progress = Progress(tell, what="telling Dagster", total=len(places), unit="partitions")
+    known = graph.get_all_asset_keys()
+    num_new = 0
+    for asset, partition in places:
+        key = asset_key(benchmark, asset)
+        made = _made(benchmark, locations, asset, partition or None) if key in known else None
+        num_new += made is not None and _was_news(instance, graph, key, partition or None, made)
+        progress.advance(1)
+    return num_new
+
+
+def covered_places(benchmark: Benchmark, piece: Piece) -> Iterator[tuple[str, str]]:
+    """Yield the places that a run of *piece* covered: of its range, which may have more keys than are named."""
+    return product(piece.assets, _partitions(benchmark, piece))
+
+
+def _partitions(benchmark: Benchmark, piece: Piece) -> Sequence[str]:
+    cells = {cell.key for cell in benchmark.cells}
+    if not piece.keys or not {piece.keys[0], piece.keys[-1]} <= cells:
+        return piece.keys or ("",)
+    first, last = (parse_key(key, benchmark.cells) for key in (piece.keys[0], piece.keys[-1]))
+    corruptions = benchmark.corruptions[
+        benchmark.corruptions.index(first.corruption) : benchmark.corruptions.index(last.corruption) + 1
+    ]
+    severities = benchmark.severities[
+        benchmark.severities.index(first.severity) : benchmark.severities.index(last.severity) + 1
+    ]
+    return [f"{corruption}|{severity}" for corruption in corruptions for severity in severities]
+
+
+def _made(benchmark: Benchmark, locations: Locations, asset: str, partition: str | None) -> _Made | None:
+    """Return what is on disk at *partition* of *asset*; None if it is not finished, or does not tell."""
+    kind, of, beside = AssetName.parse(asset)
+    try:
+        if kind == "evaluation":
+            return _evaluated(benchmark, locations, of, beside.key if beside else partition or "all")
+        if kind == "source_model":
+            return _trained(benchmark, locations, of or next(iter(benchmark.trained_models)))
+        if kind in SHARDS:
+            cell = beside or parse_key(partition or "", benchmark.cells)
+            return _sharded(benchmark, locations, kind, of, cell)
+    except (ManifestError, PartitionKeyError, RecordError):
+        return None
+    return _reported(locations.report(benchmark.name) / "index.html")
+
+
+def _evaluated(benchmark: Benchmark, locations: Locations, experiment_name: str, key: str) -> _Made | None:
+    results = ExperimentResults(benchmark=benchmark, experiment_name=experiment_name, locations=locations)
+    known = [each for each in results.keys if each.key == key]
+    if not known:  # a severity that the experiment leaves out
+        return None
+    rows = results.rows(known[0])
+    shown = {name: getattr(rows[0], name) for name in SHOWN_OF_SEGMENT} if len(rows) == 1 else {}
+    return _Made(
+        data_version=data_version_of(rows),
+        metadata={
+            **{name: value for name, value in shown.items() if value is not None},
+            "error": mean_error(rows),
+            "num_samples": sum(row.num_samples for row in rows),
+            "wall_s": sum(row.wall_s for row in rows),
+            "device": ", ".join(dict.fromkeys(row.device for row in rows)),
+        },
+    )
+
+
+def _sharded(benchmark: Benchmark, locations: Locations, kind: str, transform: str, cell: Cell) -> _Made:
+    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_manifest, read_record
+
+    folder = (
+        locations.transformed(benchmark.name, transform, cell)
+        if kind == "transformed_shards"
+        else locations.shards(benchmark.name, cell)
+    )
+    manifest = read_manifest(folder, belonging_of(locations, benchmark.name, cell))
+    writer = read_record(folder / WRITER_FILE, WriterRecord) if kind == "tar_shards" else None
+    if kind == "source_split" or (kind == "tar_shards" and writer is None):
+        version = manifest.source.version
+    else:
+        version = writer.fingerprint if writer else manifest.sha256
+    return _Made(
+        data_version=version,
+        metadata={"num_samples": manifest.num_samples, "folder": dg.MetadataValue.path(folder)},
+    )
+
+
+def _trained(benchmark: Benchmark, locations: Locations, model: str) -> _Made | None:
+    from tta_pipeline.models.trained import facts_of_source_model
+
+    path = locations.source_model(benchmark.name, model)
+    facts = facts_of_source_model(path)
+    if facts is None:
+        return None
+    return _Made(data_version=facts.weights_sha256, metadata={"path": dg.MetadataValue.path(path)})
+
+
+def _reported(page: Path) -> _Made | None:
+    if not page.exists():
+        return None
+    sha256 = hash_file(page)
+    return _Made(data_version=sha256, metadata={"report": dg.MetadataValue.path(page)})
+
+
+def _was_news(
+    instance: dg.DagsterInstance, graph: AssetGraph, key: dg.AssetKey, partition: str | None, made: _Made
+) -> bool:
+    """Report *made*, unless the newest that *instance* has is the same; return whether it was reported."""
+    record = instance.get_latest_data_version_record(key, is_source=False, partition_key=partition)
+    known = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
+    if known == made.data_version:
+        return False
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            asset_key=key,
+            partition=partition,
+            metadata=made.metadata,
+            tags=version_tags(instance, graph, key, partition, made.data_version),
+        )
+    )
+    return True

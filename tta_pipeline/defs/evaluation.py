@@ -1,0 +1,296 @@
+"""`<benchmark>/evaluation/<experiment>`: one model with one method on one cell, and its checks."""
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.defs.automation import out_of_date
+from tta_pipeline.defs.history import HISTORY_CHECKS, history_reports
+from tta_pipeline.defs.launching import launch_evaluation
+from tta_pipeline.defs.normalisation import (
+    NORMALISATION,
+    NORMALISATION_CHECK,
+    checks_normalisation,
+    normalisation_report,
+)
+from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
+from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
+from tta_pipeline.defs.scope import Scope, SetScope, source_model_key, tuning_key
+from tta_pipeline.results.evaluation import SHOWN, SHOWN_OF_SEGMENT, Evaluation, mean_error
+from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+    from tta_pipeline.evaluation.runner import ExperimentRunner
+
+EVERY_SAMPLE = "every_sample_evaluated_once"
+_PUBLISH_EVERY_S = 5.0
+_NOT_ITS = PartitionReport(
+    summary="not among the severities of the experiment",
+    metadata={"is_of_the_experiment": False},
+    data_version="not of the experiment",
+)
+
+
+class EvaluationConfig(dg.Config):
+    """What the user can ask of one run."""
+
+    remeasure: bool = Field(default=False, description="Evaluate finished cells again, for another timing")
+    keep_predictions: bool = Field(
+        default=True,
+        description="Write the prediction for each sample to <benchmark>/predictions/ as Parquet, less than 8 bytes a "
+        "sample; the file is named after its hash, which the record has",
+    )
+
+
+def evaluation(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetsDefinition:
+    """Return the asset of *experiment_name*."""
+    spec = scope.benchmark.experiments[experiment_name]
+
+    @scope.asset(
+        "evaluation",
+        experiment_name,
+        group_name=scope.benchmark.group_of(experiment_name),
+        deps=_dependencies(scope, experiment_name),
+        kinds={"pytorch"},
+        code_version="1",
+        automation_condition=out_of_date(),
+        description=f"Model `{spec.model}` with method `{spec.method_name}` under protocol `{spec.protocol.name}`. "
+        "A finished cell is not evaluated again while data, weights and settings stay the same.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext,
+        config: EvaluationConfig,
+        store: ShardStore,
+        metrics: MetricsStore,
+        compute: Compute,
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from tta_pipeline.evaluation.experiment import ExperimentResults
+        from tta_pipeline.evaluation.runner import ExperimentRunner
+
+        results = ExperimentResults(
+            benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
+        )
+        reporter = _Reporter(context, results, metrics)
+        try:
+            with (
+                PartitionRun(context, scope) as run,
+                ExperimentRunner(
+                    results,
+                    machine=compute.machine(),
+                    run_id=context.run.run_id,
+                    tell=context.log.info,
+                    keeps_predictions=config.keep_predictions,
+                    anew=config.remeasure,
+                ) as runner,
+            ):
+                left = _left_to_evaluate(run, runner, results)
+                if compute.launch and left:
+                    launch_evaluation(
+                        context, compute.launch, results, left, compute.machine(), config=config.model_dump()
+                    )
+                for key in run.keys:
+                    with run.reporting(key) as report:
+                        if key not in results.keys:
+                            report(_NOT_ITS)
+                            continue
+                        if key in left and not compute.launch:
+                            runner.evaluate(key)
+                        rows = results.rows(key) if compute.launch else runner.rows(key)
+                        report(reporter.report(rows, was_evaluated=key in left))
+                yield run.result()
+        finally:
+            metrics.publish(context.log)
+
+    return asset
+
+
+def _left_to_evaluate(
+    run: PartitionRun[PartitionKey], runner: "ExperimentRunner", results: "ExperimentResults"
+) -> list[PartitionKey]:
+    """Return the keys of the run at which the experiment has unfinished streams."""
+    left = []
+    for key in run.keys:
+        with run.hinting(key):
+            if key in results.keys and runner.plan(key):
+                left.append(key)
+    runner.tell_of_unproven()
+    return left
+
+
+def evaluation_checks(scope: Scope[PartitionKey], experiment_name: str) -> dg.AssetChecksDefinition:
+    """Return the checks of the newest result: against the manifest, and against the results before it."""
+    key = scope.key("evaluation", experiment_name)
+    descriptions = {
+        EVERY_SAMPLE: "The newest result is of the current manifest and counts as many samples.",
+        **HISTORY_CHECKS,
+        **(NORMALISATION_CHECK if checks_normalisation(scope, experiment_name) else {}),
+    }
+
+    @checks_of(scope, key, descriptions)
+    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore, compute: Compute) -> Iterator[Any]:
+        from tta_pipeline.evaluation.experiment import ExperimentResults
+
+        results = ExperimentResults(
+            benchmark=scope.benchmark, experiment_name=experiment_name, locations=store.locations
+        )
+        run = CheckRun(context, scope, key)
+        for own in run.keys:
+            if own in results.keys:
+                with run.hinting(own):
+                    reports = _check(results, own)
+                    if run.is_selected(NORMALISATION):
+                        reports = (*reports, normalisation_report(results, compute, context.log.info))
+                yield from run.results(own, reports)
+        yield from run.outputs()
+
+    return checks
+
+
+_GROUPS = {
+    "result": ("error", "top5_error", "nll", "ece", "num_samples", "diverged"),
+    "timing": ("wall_s", "images_per_s", "time_to_first_batch_s", "data_wait_s", "compute_s"),
+    "cost": ("num_forwards", "num_backwards", "num_updates", "peak_rss_gib", "peak_cuda_gib"),
+    "identity": ("predictions_sha256", "weights_sha256", "manifest_sha256", "fingerprint"),
+}
+"""Facts of an evaluation, as the web UI puts them together."""
+_LONG = ("batches", "class_counts", "first_samples", "calibration")
+"""Lists in a record, which pictures show."""
+
+
+class _Reporter:
+    """Reports each cell to Dagster, and publishes to the database now and then."""
+
+    def __init__(self, context: dg.AssetExecutionContext, results: "ExperimentResults", metrics: MetricsStore) -> None:
+        self._context = context
+        self._results = results
+        self._metrics = metrics
+        self._published = time.monotonic()
+
+    def report(self, rows: Sequence[Evaluation], *, was_evaluated: bool) -> PartitionReport:
+        """Return the report on the streams at a key, whose cells have *rows*."""
+        self._publish_now_and_then()
+        error = mean_error(rows)
+        did = f"{sum(row.num_samples for row in rows) / sum(row.wall_s for row in rows):,.0f} images/s"
+        return PartitionReport(
+            summary=f"error {error:.1%}, {did if was_evaluated else 'finished before'}",
+            metadata={
+                "was_evaluated": was_evaluated,
+                **(self._of_cell(rows[0]) if len(rows) == 1 else _of_stream(rows)),
+            },
+            data_version=data_version_of(rows),
+        )
+
+    def _of_cell(self, row: Evaluation) -> dict[str, Any]:
+        from tta_pipeline.report.pictures import reliability_diagram, sample_row, timeline
+
+        results = self._results
+        cell = Cell(corruption=row.corruption, severity=row.severity)
+        image_size = results.benchmark.image_size_of(results.experiment_name)
+        samples = sample_row(results.folder(cell), row, image_size=image_size)
+        shown = {name: _rounded(getattr(row, name)) for name in SHOWN}
+        page = results.locations.report(results.benchmark.name) / "cells" / f"{cell.corruption}-{cell.severity}.html"
+        return {
+            "summary": dg.MetadataValue.md(_summary(row)),
+            **{name: value for name, value in shown.items() if value is not None},
+            "data_wait_share": _rounded(row.data_wait_s / row.wall_s),
+            "page": dg.MetadataValue.path(f"{page}#experiment-{results.experiment_name}"),
+            "record": dg.MetadataValue.json({name: value for name, value in row.facts().items() if name not in _LONG}),
+            "samples": _picture("first samples with their predictions", samples),
+            "calibration": _picture("accuracy at each confidence", reliability_diagram(row)),
+            "timeline": _picture("where the time of each batch went", timeline(row)),
+        }
+
+    def _publish_now_and_then(self) -> None:
+        if time.monotonic() - self._published > _PUBLISH_EVERY_S:
+            self._metrics.publish(self._context.log, is_last=False)
+            self._published = time.monotonic()
+
+
+def _rounded(value: object) -> object:
+    """Return *value* with six digits if it has more; the record has all."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _summary(row: Evaluation) -> str:
+    """Return what a person asks of *row* first, in four lines."""
+    from tta_pipeline.report.tables import formatted, readable
+
+    lines = [
+        f"| {group} | {', '.join(f'{readable(name)} {formatted(name, getattr(row, name))}' for name in names)} |"
+        for group, names in _GROUPS.items()
+    ]
+    return "\n".join(["| | |", "|---|---|", *lines])
+
+
+def _picture(what: str, image: "Image") -> dg.MarkdownMetadataValue:
+    from tta_pipeline.report.pictures import as_data_uri, picture_png
+
+    return dg.MetadataValue.md(f"![{what}]({as_data_uri(picture_png(image))})")
+
+
+def _of_stream(rows: Sequence[Evaluation]) -> dict[str, Any]:
+    """Return what is shown of several rows: sums, means, and each row."""
+    from tta_pipeline.report.tables import Table, as_markdown, without_obvious
+
+    wall_s = sum(row.wall_s for row in rows)
+    table = Table(columns=SHOWN_OF_SEGMENT, rows=tuple(attrgetter(*SHOWN_OF_SEGMENT)(row) for row in rows))
+    return {
+        "error": mean_error(rows),
+        "num_samples": sum(row.num_samples for row in rows),
+        "num_segments": len(rows),
+        "wall_s": wall_s,
+        "images_per_s": sum(row.num_samples for row in rows) / wall_s,
+        "data_wait_share": sum(row.data_wait_s for row in rows) / wall_s,
+        "diverged": any(row.diverged for row in rows),
+        "segments": dg.MetadataValue.md(as_markdown(without_obvious(table))),
+    }
+
+
+def data_version_of(rows: Sequence[Evaluation]) -> str:
+    """Return the data version of the streams at a key, whose cells have *rows*."""
+    if len(rows) == 1:
+        return rows[0].predictions_sha256
+    return hashlib.sha256("".join(row.predictions_sha256 for row in rows).encode()).hexdigest()
+
+
+def _dependencies(scope: Scope[PartitionKey], experiment_name: str) -> list[dg.AssetDep]:
+    benchmark = scope.benchmark
+    spec = benchmark.experiments[experiment_name]
+    cells = scope.key("transformed_shards", spec.shards) if spec.shards else scope.key("shard_manifest")
+    others = []
+    if isinstance(benchmark.models[spec.model], TrainedModel):
+        others.append(source_model_key(benchmark, spec.model))
+    if benchmark.uses_clean_images(experiment_name):
+        others.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
+    if tuned_as := spec.tuned_as(experiment_name):
+        others.append(tuning_key(benchmark, tuned_as))
+    return [scope.depends_on(cells), *(dg.AssetDep(key) for key in dict.fromkeys(others) if key != cells)]
+
+
+def _check(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
+    rows = results.rows(key)
+    manifests = {cell: results.manifest(cell) for plan in results.plans(key) for cell in plan.cells}
+    found = [(row, manifests[Cell(corruption=row.corruption, severity=row.severity)]) for row in rows]
+    # A subset and a slow stream have fewer samples, which the evaluation itself has counted against its plan.
+    is_whole = not results.spec.subset and results.spec.protocol.shift != "slow"
+    passed = all(
+        row.manifest_sha256 == manifest.sha256 and (not is_whole or row.num_samples == manifest.num_samples)
+        for row, manifest in found
+    )
+    problems = [problem for row in rows for problem in results.sample_problems(row)]
+    metadata: dict[str, int | str] = {
+        "num_evaluated": sum(row.num_samples for row, _ in found),
+        "num_samples": sum(manifest.num_samples for _, manifest in found),
+        "kept_predictions": "; ".join(problems) or "as recorded",
+    }
+    passed = passed and not problems
+    return (CheckReport(check=EVERY_SAMPLE, passed=passed, metadata=metadata), *history_reports(results, key))

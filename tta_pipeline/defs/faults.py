@@ -1,0 +1,63 @@
+"""Faults in benchmark files, as assets: a user who misses an experiment or a benchmark looks for it there."""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import dagster as dg
+
+from tta_pipeline.benchmarks.loading import Fault, Loaded
+from tta_pipeline.util.naming import LONGEST_NAME, is_benchmark_name
+
+FILE = "benchmark_file"
+"""Name of the asset of a file that is left out as a whole, `<file>/benchmark_file`."""
+_log = logging.getLogger(__name__)
+
+
+def faulty(loaded: Loaded) -> Iterator[dg.AssetsDefinition]:
+    """Yield an asset for each experiment and each file that is left out, and log the sentences.
+
+    An experiment keeps its usual key; a file gets the key `<file>/benchmark_file`. The description says what is wrong,
+    and materializing the asset fails with the same sentence. No such asset has partitions: those of an experiment that
+    cannot be read are unknown.
+    """
+    sentences: dict[dg.AssetKey, list[str]] = defaultdict(list)
+    for fault in loaded.faults:
+        _log.warning("left out: %s", fault.sentence)
+        sentences[fault_key(fault)].append(fault.sentence)
+    for key, found in sentences.items():
+        is_whole = key.path[-1] == FILE
+        names = key.path[:-1] if is_whole else key.path[:-2]
+        # A second file of the same name must not make runs over the group of the first fail.
+        group = "__".join(names) + ("_faulty" if is_whole and "/".join(names) in loaded.benchmarks else "")
+        yield _faulty_asset(key, group, "\n".join(found))
+
+
+def fault_key(fault: Fault) -> dg.AssetKey:
+    """Return the asset key of *fault*."""
+    benchmark = [_fit(name) for name in fault.benchmark.split("/")]
+    if fault.experiment is None:
+        return dg.AssetKey([*benchmark, FILE])
+    return dg.AssetKey([*benchmark, "evaluation", _fit(fault.experiment)])
+
+
+def _fit(name: str) -> str:
+    """Return *name* in a form that Dagster accepts: unchanged, unless the name itself is the fault."""
+    if is_benchmark_name(name):
+        return name
+    return "faulty_" + re.sub(r"[^A-Za-z0-9_]", "_", name)[:LONGEST_NAME]
+
+
+def _faulty_asset(key: dg.AssetKey, group: str, sentence: str) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=key,
+        group_name=group,
+        description=f"Left out. {sentence}",
+        kinds={"fault"},
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def asset() -> None:
+        raise dg.Failure(description=sentence, allow_retries=False)
+
+    return asset

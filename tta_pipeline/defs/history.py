@@ -1,0 +1,160 @@
+"""Compares the newest evaluation of a cell with its earlier records: is it slower than usual, has its error changed?
+
+The comparison reads the record files, which are the truth; the database may be behind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+from tta_pipeline.defs.reporting import CheckReport
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.util.partitions import PartitionKey
+
+if TYPE_CHECKING:
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+
+THROUGHPUT = "throughput_regression"
+DRIFT = "accuracy_drift"
+HISTORY_CHECKS: Mapping[str, str] = {
+    THROUGHPUT: "The newest evaluation is at least 0.85 times as fast as the median of its history under the same "
+    "conditions: device, processor, cores, threads, processes, batch size, precision, compile mode and loader.",
+    DRIFT: "The newest evaluation has the error that the same data, weights and settings had before, and is within 0.5 "
+    "points of the median of its history.",
+}
+_SLOW = 0.85
+_DRIFTED = 0.005
+_ENOUGH = 3
+_REMEMBERED = 50
+"""Number of earlier records that are read, so that a cell that is measured again for years costs no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """The newest evaluation of a cell in one stream, and those before it."""
+
+    newest: Evaluation
+    earlier: tuple[Evaluation, ...]
+
+    @property
+    def alike(self) -> tuple[Evaluation, ...]:
+        """Earlier evaluations whose speed compares with that of the newest; none if its conditions are not known."""
+        conditions = self.newest.conditions
+        return tuple(row for row in self.earlier if conditions is not None and row.conditions == conditions)
+
+    @property
+    def usual_images_per_s(self) -> float | None:
+        """Median speed of the comparable earlier evaluations; None if there are fewer than three."""
+        alike = self.alike
+        return median(row.images_per_s for row in alike) if len(alike) >= _ENOUGH else None
+
+    @property
+    def other_errors(self) -> tuple[float, ...]:
+        """Errors, each once, that the same data, weights and settings had before and that differ from the newest."""
+        same = [row for row in self.earlier if row.fingerprint == self.newest.fingerprint]
+        return tuple(dict.fromkeys(row.error for row in same if row.error != self.newest.error))
+
+    @property
+    def distance(self) -> float:
+        """Signed distance of the error from the median of the earlier ones; 0 if there are none."""
+        return self.newest.error - median(row.error for row in self.earlier) if self.earlier else 0.0
+
+
+def history_reports(results: "ExperimentResults", key: PartitionKey) -> Sequence[CheckReport]:
+    """Return what both checks find in the streams at *key*."""
+    histories = _histories(results, key)
+    return _throughput(histories), _drift(histories)
+
+
+def _histories(results: "ExperimentResults", key: PartitionKey) -> tuple[History, ...]:
+    """Return the histories of the cells that have one.
+
+    Raises:
+        RecordError: the newest record of a cell is damaged or foreign.
+    """
+    folder = results.folder_of_records / "evaluations"
+    names = [results.record_name(place) for place in results.places(key)]
+    found = (_history(folder / name) for name in names)
+    return tuple(history for history in found if history)
+
+
+def _history(folder: Path) -> History | None:
+    from tta_pipeline.results.files import file_name, numbers, read_record
+
+    paths = [folder / file_name(number) for number in numbers(folder)[-1 - _REMEMBERED :]]
+    newest = read_record(paths[-1]).evaluation if paths else None
+    if newest is None:
+        return None
+    earlier = (_of_before(path) for path in paths[:-1])
+    return History(newest=newest, earlier=tuple(row for row in earlier if row and row.subset == newest.subset))
+
+
+def _of_before(path: Path) -> Evaluation | None:
+    """Return the evaluation at *path*; None if it is damaged, which publishing reports."""
+    from tta_pipeline.results.files import read_record
+
+    try:
+        return read_record(path).evaluation
+    except RecordError:
+        return None
+
+
+def _throughput(histories: Sequence[History]) -> CheckReport:
+    """Compare the time that the streams took with what they would have taken at their usual speeds."""
+    usual = [(each, each.usual_images_per_s) for each in histories]
+    known = [(each, images_per_s) for each, images_per_s in usual if images_per_s]
+    conditions = "; ".join(dict.fromkeys(each.newest.conditions or "not known" for each in histories))
+    if not known:
+        return _report(
+            THROUGHPUT,
+            passed=True,
+            found=f"fewer than {_ENOUGH} earlier evaluations under these conditions: nothing to compare",
+            compared=conditions,
+        )
+    usual_s = sum(each.newest.num_samples / images_per_s for each, images_per_s in known)
+    actual_s = sum(each.newest.num_samples / each.newest.images_per_s for each, _ in known)
+    num_samples = sum(each.newest.num_samples for each, _ in known)
+    ratio, num_earlier = usual_s / actual_s, min(len(each.alike) for each, _ in known)
+    return _report(
+        THROUGHPUT,
+        passed=ratio >= _SLOW,
+        found=f"{ratio:.2f} times as fast as usual; expected at least {_SLOW}. Compared with {num_earlier} or more "
+        "earlier evaluations under the same conditions",
+        compared=conditions,
+        speed_ratio=ratio,
+        images_per_s=num_samples / actual_s,
+        usual_images_per_s=num_samples / usual_s,
+        num_earlier=num_earlier,
+    )
+
+
+def _drift(histories: Sequence[History]) -> CheckReport:
+    if not any(each.earlier for each in histories):
+        return _report(DRIFT, passed=True, found="no earlier evaluation: nothing to compare")
+    furthest = max(histories, key=lambda each: abs(each.distance))
+    other = [(each.newest, error) for each in histories for error in each.other_errors]
+    problems = [
+        f"{row.corruption} {row.severity}: error {row.error:.4f}, and {error:.4f} before, with the same data, "
+        "weights and settings"
+        for row, error in other
+    ]
+    if abs(furthest.distance) > _DRIFTED:
+        row = furthest.newest
+        problems.append(
+            f"{row.corruption} {row.severity}: error {row.error:.4f}, {furthest.distance:+.4f} from the "
+            f"median of {len(furthest.earlier)} earlier ones"
+        )
+    return _report(
+        DRIFT, passed=not problems, found="; ".join(problems) or "as before", distance_from_median=furthest.distance
+    )
+
+
+def _report(check: str, *, passed: bool, found: str, **metadata: float | str) -> CheckReport:
+    return CheckReport(
+        check=check, passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata={"found": found, **metadata}
+    )

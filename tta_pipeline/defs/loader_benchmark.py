@@ -1,0 +1,135 @@
+"""`<benchmark>/loader_benchmark`: how fast loaders read one cell's shards, without a model."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.resources import MetricsStore, ShardStore
+from tta_pipeline.defs.scope import CellScope
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.extras.loader_bench.measure import Compared, Settings
+
+_SHOWN = (
+    "loader", "output", "num_threads", "images_per_s", "images_per_s_min", "images_per_s_max", "time_to_first_batch_s",
+    "cpu_s_per_image", "mb_per_s", "peak_memory_mib",
+)  # fmt: skip
+
+
+class LoaderBenchmarkConfig(dg.Config):
+    """What the user can ask of one run."""
+
+    loaders: list[str] = Field(default=[], description="Names, such as indexed and webdataset; empty: all installed")
+    batch_size: int = Field(default=64, ge=1)
+    num_threads: list[int] = Field(
+        default=[], description="Threads or worker processes to try; the fastest counts; empty: one for each core"
+    )
+    num_processes: int = Field(default=1, ge=1, description="Processes, each of which reads a part of the cell")
+    repeats: int = Field(default=3, ge=1)
+    normalization: Literal["own", "host", "device"] = Field(
+        default="own", description="Where images are normalised: as each system does, on the host, or on the device"
+    )
+    device: str = Field(
+        default="cpu", description="Where images are normalised, if on the device: cpu, or a kind such as cuda"
+    )
+
+
+def loader_benchmark(scope: CellScope) -> dg.AssetsDefinition:
+    """Return the asset of the loaders' speeds.
+
+    It is in a group of its own: a user who materializes all of a benchmark has not asked for hours of measuring.
+    """
+
+    @dg.asset(
+        key=scope.key("loader_benchmark"),
+        group_name=f"{scope.benchmark.dagster_name}_loaders",
+        partitions_def=scope.partitions,
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=[scope.key("shard_manifest")],
+        kinds={"pytorch"},
+        code_version="1",
+        description="Images/s, time to the first batch, CPU time and memory of this project's reader and of other "
+        "loaders over the same shards, without a model: one process for each pass, the loaders in turn.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, config: LoaderBenchmarkConfig, store: ShardStore, metrics: MetricsStore
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_measure(context, config, scope, store, metrics, cell=cell))
+            yield run.result()
+
+    return asset
+
+
+def _measure(
+    context: dg.AssetExecutionContext,
+    config: LoaderBenchmarkConfig,
+    scope: CellScope,
+    store: ShardStore,
+    metrics: MetricsStore,
+    *,
+    cell: Cell,
+) -> PartitionReport:
+    from tta_pipeline.extras.loader_bench.loaders import chosen_loaders
+    from tta_pipeline.extras.loader_bench.measure import compare
+    from tta_pipeline.results.files import now
+
+    started_at = now()
+    folder = store.locations.shards(scope.benchmark.name, cell)
+    found = compare(str(folder), chosen_loaders(config.loaders), _settings(config), context.log.info)
+    for name, reason in found.not_measured.items():
+        context.log.warning(f"{name} was not measured: {reason}")
+    metrics.record(
+        scope.benchmark.name,
+        kind="loader_benchmarks",
+        name=f"{cell.corruption}-{cell.severity}",
+        run_id=context.run.run_id,
+        started_at=started_at,
+        facts={
+            "benchmark": scope.benchmark.file,
+            "shift_set": scope.benchmark.shift_set.name,
+            "corruption": cell.corruption,
+            "severity": cell.severity,
+            "loaders": [asdict(row) for row in found.rows],
+        },
+    )
+    return _report(found, data_version=f"{context.run.run_id}-{cell.key}")
+
+
+def _settings(config: LoaderBenchmarkConfig) -> "Settings":
+    from tta_pipeline.extras.loader_bench.measure import Settings
+
+    asked = {name: value for name, value in config.model_dump().items() if name not in ("loaders", "num_threads")}
+    if config.num_threads:
+        asked["num_threads"] = tuple(config.num_threads)
+    return Settings(**asked)
+
+
+def _report(found: "Compared", *, data_version: str) -> PartitionReport:
+    from tta_pipeline.report.drawing import as_png
+    from tta_pipeline.report.pictures import as_data_uri
+    from tta_pipeline.report.tables import Table, as_markdown
+    from tta_pipeline.report.time_figures import loader_bars
+
+    rows, not_measured = found
+    fastest = max(rows, key=lambda row: row.images_per_s)
+    table = Table(columns=_SHOWN, rows=tuple(attrgetter(*_SHOWN)(row) for row in rows))
+    return PartitionReport(
+        summary=f"{fastest.loader} is fastest, {fastest.images_per_s:,.0f} images/s"
+        + (f"; not measured: {', '.join(not_measured)}" if not_measured else ""),
+        metadata={
+            "num_samples": fastest.num_samples,
+            "images_per_s": {row.loader: row.images_per_s for row in rows},
+            "loaders": dg.MetadataValue.md(as_markdown(table)),
+            "chart": dg.MetadataValue.md(f"![images/s of each loader]({as_data_uri(as_png(loader_bars(rows)))})"),
+        },
+        data_version=data_version,
+    )

@@ -1,0 +1,103 @@
+"""A sensor that sees cells arrive: a new (corruption, severity) folder, or a new or changed archive or array."""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import dagster as dg
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.defs.pieces import RANGE_END, RANGE_START
+from tta_pipeline.defs.resources import ShardStore
+from tta_pipeline.defs.scope import CellScope
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+
+_INTERVAL_S = 60
+Stamps = dict[str, list[list[int]]]
+
+
+def new_cells_sensor(benchmark: Benchmark) -> dg.SensorDefinition:
+    """Return the sensor of the cells that *benchmark* names a place for.
+
+    It reads only names, sizes and modification times, and takes a cell as complete when these are the same twice in a
+    row: a copy or download in progress is left alone.
+    """
+    scope = CellScope(benchmark=benchmark)
+    shards = [scope.key("tar_shards"), scope.key("shard_manifest")]
+    shards += [scope.key("transformed_shards", name) for name in benchmark.transforms]
+    source = scope.key("source_split")
+
+    @dg.sensor(
+        name=f"{benchmark.dagster_name}__new_cells",
+        target=dg.AssetSelection.assets(source, *shards),
+        minimum_interval_seconds=_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Observes the source and makes the shards of cells whose folder or archive is new.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
+        found = stamps(benchmark)
+        seen, taken = (
+            json.loads(context.cursor) if context.cursor else ({}, _sharded(benchmark, store.locations, found))
+        )
+        ripe = [
+            cell
+            for cell in benchmark.cells
+            if found.get(cell.key) not in (None, taken.get(cell.key)) and found[cell.key] == seen.get(cell.key)
+        ]
+        context.update_cursor(json.dumps([found, taken | {cell.key: found[cell.key] for cell in ripe}]))
+        if not ripe:
+            return dg.SkipReason(f"found no new cell; {len(found)} of {len(benchmark.cells)} are there")
+        requests = [dg.RunRequest(asset_selection=[source])]
+        for start, end in ranges(benchmark, ripe):
+            tags = {RANGE_START: start.key, RANGE_END: end.key}
+            requests.append(dg.RunRequest(asset_selection=shards, tags=tags))
+        return dg.SensorResult(run_requests=requests)
+
+    return sensor
+
+
+def stamps(benchmark: Benchmark) -> Stamps:
+    """Return size and modification time of the sources of each cell whose sources are all there."""
+    places = {cell.key: benchmark.source.places(cell, benchmark.shift_set) for cell in benchmark.cells}
+    known = {path: _stamp(path) for paths in places.values() for path in paths}
+    found = {key: [stamp for path in paths if (stamp := known[path])] for key, paths in places.items()}
+    return {key: there for key, there in found.items() if there and len(there) == len(places[key])}
+
+
+def ranges(benchmark: Benchmark, cells: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Yield first and last cell of ranges that hold exactly *cells*: few, though not always the fewest.
+
+    Dagster's range from (a, 1) to (c, 3) is a rectangle: neighbouring corruptions with equal severities form one range.
+    """
+    stretches = {corruption: tuple(_stretches(benchmark, corruption, cells)) for corruption in benchmark.corruptions}
+    for severities, neighbours in groupby(benchmark.corruptions, key=stretches.__getitem__):
+        first, *_, last = [*(names := list(neighbours)), names[-1]]
+        for low, high in severities:
+            yield Cell(corruption=first, severity=low), Cell(corruption=last, severity=high)
+
+
+def _stretches(benchmark: Benchmark, corruption: str, cells: Sequence[Cell]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each stretch of severities, in the benchmark's order, of *corruption* in *cells*."""
+    has = [Cell(corruption=corruption, severity=severity) in cells for severity in benchmark.severities]
+    for is_in, places in groupby(range(len(has)), key=has.__getitem__):
+        if is_in:
+            first, *_, last = [*(found := list(places)), found[-1]]
+            yield benchmark.severities[first], benchmark.severities[last]
+
+
+def _sharded(benchmark: Benchmark, locations: Locations, found: Stamps) -> Stamps:
+    """Return the part of *found* whose cells already have shards when the sensor looks for the first time."""
+    there = {cell.key for cell in benchmark.cells if locations.shards(benchmark.name, cell).is_dir()}
+    return {key: stamp for key, stamp in found.items() if key in there}
+
+
+def _stamp(path: Path) -> list[int] | None:
+    try:
+        status = path.stat()
+        # A folder's time is that of its list of names; the number of names shows a second change in one clock tick.
+        size = sum(1 for _ in path.iterdir()) if path.is_dir() else status.st_size
+    except OSError:
+        return None
+    return [size, status.st_mtime_ns] if size else None

@@ -1,0 +1,268 @@
+"""How a run over one or several partitions reports each of them to Dagster.
+
+A run over a range of partitions can return only one result, with one data version and one check result for all of
+them. So each partition's metadata, data version and check results are logged as events of its own partition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
+from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
+from dagster._core.definitions.metadata import RawMetadataValue
+
+from tta_pipeline.defs.scope import Scope, partition_of, with_signature
+from tta_pipeline.errors import ManifestError, PipelineError
+from tta_pipeline.util.partitions import Cell, PartitionKey
+from tta_pipeline.util.progress import Pace
+from tta_pipeline.util.stopping import require_time_left
+
+K = TypeVar("K", bound=PartitionKey)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionReport:
+    """The outcome of one partition."""
+
+    summary: str
+    """A few words for the log."""
+    metadata: Mapping[str, RawMetadataValue]
+    data_version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """What one check found in one partition."""
+
+    check: str
+    passed: bool
+    severity: dg.AssetCheckSeverity = dg.AssetCheckSeverity.ERROR
+    """Severity of the finding if the check has not passed."""
+    metadata: Mapping[str, RawMetadataValue] = field(default_factory=dict)
+
+
+class PartitionRun(Generic[K]):
+    """A run over one or several partitions: it reports each that is finished, even if another one fails.
+
+    ::
+
+        with PartitionRun(context, scope) as run:
+            for key in run.keys:
+                with run.reporting(key) as report:
+                    report(...)
+            yield run.result()
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, scope: Scope[K]) -> None:
+        self.keys: Sequence[K] = scope.keys(context)
+        """Keys of the partitions that the run covers.
+
+        Raises:
+            PartitionKeyError: see `Scope.keys`.
+        """
+        self._context = context
+        self._scope = scope
+        self._pace = Pace(context.log.info, num_cells=len(self.keys))
+        self._reports: dict[K, PartitionReport] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # A run over one partition returns its report, see `result`.
+        for key, report in self._reports.items() if len(self.keys) > 1 else ():
+            _log_materialization(self._context, partition_of(key), report)
+
+    @contextmanager
+    def reporting(self, key: K) -> Iterator[Callable[[PartitionReport], None]]:
+        """Yield the function that takes the report of the partition *key*; a failure in the block gets its hint.
+
+        Raises:
+            dg.Failure: see `failure_hint`.
+        """
+        with self.hinting(key):
+            require_time_left()
+            yield partial(self._reports.__setitem__, key)
+        latest = f"{key.key}: {self._reports[key].summary}"
+        if len(self.keys) > 1:
+            self._pace.advance(latest)
+        else:
+            self._context.log.info(latest)
+
+    def hinting(self, key: K) -> AbstractContextManager[None]:
+        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        return failure_hint(self._scope, self._context.asset_key, key)
+
+    def result(self) -> dg.MaterializeResult[Any]:
+        """Return the result of the whole run.
+
+        For several partitions Dagster needs one result, with one data version; the events that are logged at the end of
+        the block correct that.
+        """
+        if len(self.keys) > 1:
+            return dg.MaterializeResult()
+        (report,) = self._reports.values()
+        return dg.MaterializeResult(metadata=report.metadata, data_version=dg.DataVersion(report.data_version))
+
+
+@contextmanager
+def failure_hint(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey) -> Iterator[None]:
+    """Make a failure in the block show its partition, its reason and the command to type, on the page of the run.
+
+    The error itself, with its traceback, stays the cause of what is raised.
+
+    Raises:
+        dg.Failure: for any `PipelineError` in the block.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        raise dg.Failure(
+            description=f"{key.key}: {error}",
+            metadata={
+                "cell": key.key,
+                "fault": type(error).__name__,
+                "then_type": dg.MetadataValue.md(f"`{_command(scope, asset_key, key, error)}`"),
+            },
+        ) from error
+
+
+def _command(scope: Scope[PartitionKey], asset_key: dg.AssetKey, key: PartitionKey, error: PipelineError) -> str:
+    """Return the command that repeats the partition, starting from its shards if they are at fault."""
+    # A stream over several cells has other partitions than its cells.
+    are_shards_wrong = isinstance(error, ManifestError) and isinstance(key, Cell)
+    shards = [scope.key("tar_shards"), scope.key("shard_manifest")] if are_shards_wrong else []
+    select = ",".join(each.to_user_string() for each in dict.fromkeys([*shards, asset_key]))
+    partition = partition_of(key)
+    which = f" --partition '{partition}'" if partition else ""
+    return f"dg launch --assets '{select}'{which}"
+
+
+def checks_of(
+    scope: Scope[PartitionKey], key: dg.AssetKey, descriptions: Mapping[str, str]
+) -> Callable[[Callable[..., Any]], dg.AssetChecksDefinition]:
+    """Return the decorator for the checks of each partition of the asset *key*; *descriptions* are by check name."""
+    decorator = dg.multi_asset_check(
+        name=f"{key.to_python_identifier()}_checks",
+        specs=[
+            dg.AssetCheckSpec(name, asset=key, description=text, partitions_def=scope.partitions)
+            for name, text in descriptions.items()
+        ],
+        can_subset=True,  # else the web UI starts no check without the asset
+    )
+    return lambda function: decorator(with_signature(function))
+
+
+class CheckRun(Generic[K]):
+    """A run of checks over one or several partitions: it reports what the checks found in each.
+
+    ::
+
+        run = CheckRun(context, scope, asset_key)
+        for key in run.keys:
+            with run.hinting(key):
+                reports = ...
+            yield from run.results(key, reports)
+        yield from run.outputs()
+    """
+
+    def __init__(self, context: dg.AssetCheckExecutionContext, scope: Scope[K], asset_key: dg.AssetKey) -> None:
+        self.keys: Sequence[K] = scope.keys(context)
+        self._context = context
+        self._scope = scope
+        self._asset_key = asset_key
+        self._selected = context.selected_asset_check_keys
+
+    def hinting(self, key: K) -> AbstractContextManager[None]:
+        """Return the block in which a failure at *key* gets its hint; see `failure_hint`."""
+        return failure_hint(self._scope, self._asset_key, key)
+
+    def is_selected(self, check: str) -> bool:
+        """Return whether the run is to report *check*."""
+        return dg.AssetCheckKey(self._asset_key, check) in self._selected
+
+    def results(self, key: K, reports: Sequence[CheckReport]) -> Iterator[dg.AssetCheckEvaluation]:
+        """Yield what the checks that were selected found in the partition *key*."""
+        partition = partition_of(key)
+        target = _checked_materialization(self._context.instance, self._asset_key, partition)
+        for report in reports:
+            if self.is_selected(report.check):
+                yield dg.AssetCheckEvaluation(
+                    asset_key=self._asset_key,
+                    check_name=report.check,
+                    passed=report.passed,
+                    severity=report.severity,
+                    metadata=report.metadata,
+                    partition=partition,
+                    target_materialization_data=target,
+                )
+
+    def outputs(self) -> Iterator[dg.Output[None]]:
+        """Yield the outputs that Dagster waits for at the end of a run of checks."""
+        layer = self._context.op_execution_context.job_def.asset_layer
+        for check in self._selected:
+            output_name = layer.get_op_output_name(check)
+            if output_name:
+                yield dg.Output(None, output_name=output_name)
+
+
+def _checked_materialization(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, partition: str | None
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    """Return the materialization that a check is about; without it, Dagster takes the partition for unchecked."""
+    record = instance.get_latest_data_version_record(asset_key, is_source=False, partition_key=partition)
+    return record and AssetCheckEvaluationTargetMaterializationData(
+        storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+    )
+
+
+def _log_materialization(context: dg.AssetExecutionContext, partition: str | None, report: PartitionReport) -> None:
+    context.log_event(
+        dg.AssetMaterialization(
+            asset_key=context.asset_key,
+            partition=partition,
+            metadata=report.metadata,
+            tags=version_tags(
+                context.instance,
+                context.job_def.asset_layer.asset_graph,
+                context.asset_key,
+                partition,
+                report.data_version,
+            ),
+        )
+    )
+
+
+def version_tags(
+    instance: dg.DagsterInstance,
+    graph: AssetGraph,
+    asset_key: dg.AssetKey,
+    partition: str | None,
+    data_version: str,
+) -> Mapping[str, str]:
+    """Return the tags by which Dagster knows what *partition* of an asset is and what it was made from."""
+    asset = graph.get(asset_key)
+    tags = {
+        "dagster/code_version": asset.code_version or "",
+        "dagster/data_version": data_version,
+        "dagster/data_version_is_user_provided": "true",
+    }
+    for dependency in asset.parent_keys:
+        # The inputs of a stream have other partitions than the stream.
+        is_partitioned = graph.get(dependency).partitions_def == asset.partitions_def is not None
+        record = instance.get_latest_data_version_record(
+            dependency, not graph.get(dependency).is_materializable, partition if is_partitioned else None
+        )
+        version = (record.event_log_entry.tags or {}).get("dagster/data_version") if record else None
+        tags[f"dagster/input_data_version/{dependency.to_user_string()}"] = version or "INITIAL"
+        tags[f"dagster/input_event_pointer/{dependency.to_user_string()}"] = (
+            str(record.storage_id) if record else "NULL"
+        )
+    return tags

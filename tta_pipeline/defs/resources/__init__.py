@@ -1,0 +1,8 @@
+"""The doors to the outside: where data lies, how results are stored, what computes."""
+
+from tta_pipeline.defs.resources.compute import Compute
+from tta_pipeline.defs.resources.console import console
+from tta_pipeline.defs.resources.metrics_store import MetricsStore
+from tta_pipeline.defs.resources.shard_store import ShardStore
+
+__all__ = ["Compute", "MetricsStore", "ShardStore", "console"]

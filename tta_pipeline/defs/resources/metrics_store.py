@@ -1,0 +1,132 @@
+"""Result records and the DuckDB database made from them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations, results_url
+
+if TYPE_CHECKING:
+    from tta_pipeline.results.remote import Sender
+    from tta_pipeline.results.training import TrainingRun
+
+
+class MetricsStore(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Where results are stored: as files first, then in `metrics.duckdb`."""
+
+    data_root: str = Field(
+        default="", description="Folder that holds the records and metrics.duckdb; empty: $TTA_DATA_ROOT or data/"
+    )
+    results_url: str = Field(
+        default="", description="s3 or gs URL to which runs send their records as well; empty: $TTA_RESULTS_URL or none"
+    )
+    publishes: bool = Field(
+        default=True,
+        description="Whether runs bring metrics.duckdb up to date; where several machines write into one data root, "
+        "let one process do it",
+    )
+
+    @property
+    def locations(self) -> Locations:
+        """The paths under the data root."""
+        return Locations.of(self.data_root, "")
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 - so Dagster calls it
+        """Refuse a URL to which records could not be sent before anything is computed for them.
+
+        Raises:
+            StreamError: it is none of a bucket, or the bucket cannot be listed.
+        """
+        from tta_pipeline.results.remote import require_bucket
+
+        if url := self._url:
+            require_bucket(url)
+
+    @property
+    def _url(self) -> str:
+        return self.results_url or results_url()
+
+    def record(
+        self,
+        benchmark_name: str,
+        *,
+        kind: str,
+        name: str,
+        run_id: str,
+        started_at: str,
+        facts: "JsonObject | TrainingRun",
+    ) -> None:
+        """Write one result record; it is safe on disk when this returns."""
+        from tta_pipeline.results.files import publish_record
+
+        publish_record(
+            self.locations.results(benchmark_name),
+            kind=kind,
+            name=name,
+            run_id=run_id,
+            started_at=started_at,
+            facts=facts,
+        )
+
+    @contextmanager
+    def publishing(self, log: dg.DagsterLogManager) -> Iterator[None]:
+        """Publish when the block ends, by an error too: what was finished before it is in the database then."""
+        try:
+            yield
+        finally:
+            self.publish(log)
+
+    def publish(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
+        """Send the records if there is a URL for them; publish as `publish_now` does if this run publishes.
+
+        A server that does not answer ends the last call only: what could not be sent before is sent then.
+        """
+        self._send(log, is_last=is_last)
+        if self.publishes:
+            return self.publish_now(log, is_last=is_last)
+        if is_last:
+            log.info(
+                "the records wait to be published: this run leaves metrics.duckdb as it is; the next run that "
+                "publishes brings it up to date, as does: tta-pipeline rebuild-metrics"
+            )
+        return ()
+
+    def publish_now(self, log: dg.DagsterLogManager, *, is_last: bool = True) -> tuple[str, ...]:
+        """Bring the database up to date with the records; return those set aside, which the last call also logs."""
+        from tta_pipeline.results.database.database import publish_metrics
+
+        publication = publish_metrics(self.locations)
+        for note in publication.notes:
+            log.warning(note)
+        for line in publication.set_aside if is_last else ():
+            log.error(f"set aside: {line}")
+        log.info(f"{self.locations.metrics}: {publication.num_added} new records")
+        return publication.set_aside
+
+    def _send(self, log: dg.DagsterLogManager, *, is_last: bool) -> None:
+        from tta_pipeline.errors import StreamError
+
+        if not (url := self._url):
+            return
+        try:
+            num_sent = _sender(self.locations.root, url).send()
+        except StreamError as error:
+            if is_last:
+                raise
+            log.warning(f"no records were sent for now: {error}")
+        else:
+            log.info(f"{url}: {num_sent} records sent")
+
+
+@cache
+def _sender(root: Path, url: str) -> "Sender":
+    """Return what knows which records of *root* this process has sent."""
+    from tta_pipeline.results.remote import Sender
+
+    return Sender(root=root, url=url)

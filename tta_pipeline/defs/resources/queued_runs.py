@@ -1,0 +1,241 @@
+"""Runs in Dagster's queue as an engine for submissions: on this machine, or on Ray where `dagster.yaml` says so."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster._check import CheckError
+from dagster._cli.utils import get_possibly_temporary_instance_for_cli
+from dagster._core.scheduler.instigation import InstigatorType
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
+from dagster._core.storage.tags import AUTO_RETRY_RUN_ID_TAG, WILL_RETRY_TAG
+
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.extras.cluster.submission import Condition, State, Submission
+
+SENSOR = "submissions"
+"""Name of the sensor that launches the pieces."""
+SUBMISSION_TAG, PIECE_TAG = "tta/submission", "tta/piece"
+ENGINES = {"local": "DefaultRunLauncher", "ray": "RayRunLauncher"}
+"""Engines by name, each with the run launcher that `dagster.yaml` must name."""
+_DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
+_ENDED_TOGETHER = 50
+_CONDITIONS: Mapping[DagsterRunStatus, Condition] = {
+    DagsterRunStatus.STARTED: "running",
+    DagsterRunStatus.CANCELING: "running",
+    DagsterRunStatus.SUCCESS: "done",
+    DagsterRunStatus.FAILURE: "failed",
+    DagsterRunStatus.CANCELED: "cancelled",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedRuns:
+    """The engines `local` and `ray`: the sensor `submissions` launches a run for each piece."""
+
+    engine: str
+    tell: Callable[[str], None]
+
+    def require_ready(self) -> None:
+        """Refuse to submit where the history is temporary or `dagster.yaml` names another run launcher."""
+        with lasting_instance() as instance:
+            launcher = _run_launcher(instance)
+            kinds = [kind.__name__ for kind in type(launcher).__mro__]
+            if ENGINES[self.engine] not in kinds:
+                raise SubmissionError(
+                    f"the run launcher of {instance.root_directory} is {kinds[0]}; expected {ENGINES[self.engine]} for "
+                    f"the engine {self.engine}: see docs/how-to.md, or choose another --engine"
+                )
+            if self.engine == "ray":
+                _require_ray(launcher)
+
+    def owner(self) -> str:
+        """Return the history in which the runs of the pieces are kept: no other Dagster launches them."""
+        with lasting_instance() as instance:
+            return history_of(instance)
+
+    def start(self, submission: Submission) -> None:
+        """Leave it to the sensor, which reads the file of the submission."""
+        del submission
+
+    def states(self, submission: Submission) -> tuple[State, ...]:
+        """Return what the newest run of each piece is doing; one whose runs were deleted waits to be launched again."""
+        with lasting_instance() as instance:
+            newest = newest_runs(instance, submission)
+            retries = instance.run_retries_enabled
+        not_launched: Condition = (
+            "cancelled" if submission.is_cancelled else "lost" if submission.is_ended else "waiting"
+        )
+        return tuple(
+            _state(newest[number], retries=retries) if number in newest else State(condition=not_launched)
+            for number in range(len(submission.pieces))
+        )
+
+    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+        """Say whose the submission is if not of this Dagster, that no daemon runs, or that the sensor is turned off."""
+        with lasting_instance() as instance:
+            if submission.owner != history_of(instance):
+                return (_of_another(submission),)
+            found = _no_daemon(instance), _sensor_off(instance, submission)
+        return tuple(filter(None, found))
+
+    def cancel(self, submission: Submission) -> None:
+        """Remove its runs from the queue, and end those that run."""
+        submission.note_cancelled()
+        with lasting_instance() as instance:
+            end_runs(instance, submission)
+            if submission.owner != history_of(instance):
+                self.tell(
+                    f"its runs are in another Dagster, {_history_named(submission)}: if that one still works, its "
+                    "sensor ends them when it looks next"
+                )
+
+
+def history_of(instance: dg.DagsterInstance) -> str:
+    """Return what tells the history of *instance* from every other one, also from a copy of its folder."""
+    storage = instance.run_storage
+    if not isinstance(storage, SqlRunStorage):
+        return type(storage).__name__
+    storage.get_run_storage_id()  # of two that make it at the same time, each is told its own; the first one stays
+    with storage.connect() as connection:
+        url = connection.engine.url
+    # A server has other names on other machines.
+    is_file = url.get_backend_name() == "sqlite" and url.database
+    return storage.get_run_storage_id() + (f" in {Path(url.database or '').resolve()}" if is_file else "")
+
+
+def newest_runs(instance: dg.DagsterInstance, submission: Submission) -> Mapping[int, DagsterRun]:
+    """Return the newest run of each piece of *submission* that has one, by the number of the piece."""
+    newest: dict[int, DagsterRun] = {}
+    for run in instance.get_runs(filters=RunsFilter(tags={SUBMISSION_TAG: submission.key})):  # the newest come first
+        newest.setdefault(int(run.tags[PIECE_TAG]), run)
+    return newest
+
+
+def is_under_way(run: DagsterRun, *, retries: bool) -> bool:
+    """Return whether *run* waits or runs, or has failed and is tried again if the instance has *retries*."""
+    return run.status in NOT_FINISHED_STATUSES or (
+        run.status is DagsterRunStatus.FAILURE and _will_be_tried_again(run, retries=retries)
+    )
+
+
+def has_ended(instance: dg.DagsterInstance, submission: Submission) -> bool:
+    """Return whether no run of *submission* is under way."""
+    return not _under_way(instance, submission)
+
+
+def end_runs(instance: dg.DagsterInstance, submission: Submission) -> None:
+    """End the runs of *submission*, remove those that wait from the queue, and let none be tried again."""
+    asked = set[str]()
+    while left := [run for run in _under_way(instance, submission) if run.run_id not in asked]:
+        # Those that run come first, and again after some of the others, which may have begun meanwhile.
+        left.sort(key=lambda run: run.status is DagsterRunStatus.QUEUED)
+        for run in left[:_ENDED_TOGETHER]:
+            asked.add(run.run_id)
+            if run.status is DagsterRunStatus.FAILURE:
+                instance.add_run_tags(run.run_id, {WILL_RETRY_TAG: "false"})
+            elif run.status is not DagsterRunStatus.CANCELING:
+                instance.run_coordinator.cancel_run(run.run_id)
+
+
+def _under_way(instance: dg.DagsterInstance, submission: Submission) -> list[DagsterRun]:
+    # One query: between two, a run that failed could get the run that tries again.
+    found = RunsFilter(
+        tags={SUBMISSION_TAG: submission.key}, statuses=[*NOT_FINISHED_STATUSES, DagsterRunStatus.FAILURE]
+    )
+    retries = instance.run_retries_enabled
+    return [run for run in instance.get_runs(filters=found) if is_under_way(run, retries=retries)]
+
+
+def _state(run: DagsterRun, *, retries: bool) -> State:
+    condition = _CONDITIONS.get(run.status, "waiting")
+    if condition == "failed" and _will_be_tried_again(run, retries=retries):
+        condition = "waiting"
+    return State(condition=condition, log=f"run {run.run_id}")
+
+
+def _will_be_tried_again(run: DagsterRun, *, retries: bool) -> bool:
+    """Return whether a run that failed may have another try of which there is no run yet.
+
+    Dagster decides on it a moment after the run has failed, if the instance has *retries*.
+    """
+    undecided = "true" if retries else "false"
+    return run.tags.get(WILL_RETRY_TAG, undecided) == "true" and AUTO_RETRY_RUN_ID_TAG not in run.tags
+
+
+def _of_another(submission: Submission) -> str:
+    name, number = submission.benchmark, submission.number
+    return (
+        f"submission {number} of {name} is with another Dagster, {_history_named(submission)}, which alone launches "
+        f"its pieces; if that one is gone: tta-pipeline submit {name} --cancel --number {number}, and submit again"
+    )
+
+
+def _history_named(submission: Submission) -> str:
+    return f"with the history {submission.owner}" if submission.owner else "of an earlier version of this project"
+
+
+def _no_daemon(instance: dg.DagsterInstance) -> str:
+    statuses = instance.get_daemon_statuses()
+    if all(name in statuses and statuses[name].healthy for name in _DAEMONS):
+        return ""
+    return "no Dagster daemon runs here: nothing starts until `make ui` or `dagster-daemon run` does"
+
+
+def _sensor_off(instance: dg.DagsterInstance, submission: Submission) -> str:
+    """Return that the sensor is turned off; empty if it is on, as it is where nobody has touched it."""
+    location = submission.claimed_by
+    known = [
+        state
+        for state in instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+        if state.name == SENSOR and location in ("", state.repository_selector.location_name)
+    ]
+    if not known or any(state.is_running for state in known):
+        return ""
+    return (
+        f"the sensor `{SENSOR}` is turned off: nothing more of submission {submission.number} starts until you turn it "
+        f"on, in the web UI under Automation, or by `dagster sensor start {SENSOR} -w workspace.yaml`"
+    )
+
+
+def _run_launcher(instance: dg.DagsterInstance) -> Any:
+    try:
+        return instance.run_launcher
+    except (dg.DagsterError, CheckError) as error:
+        raise SubmissionError(
+            f"the run launcher of {instance.root_directory} cannot be loaded, with RAY_ADDRESS "
+            f"{os.environ.get('RAY_ADDRESS')!r}; expected for Ray the address of its dashboard there, and an "
+            "environment with the extra `ray`: pip install -c constraints.txt -e '.[ray]'"
+        ) from error
+
+
+def _require_ray(launcher: Any) -> None:
+    """Refuse a Ray cluster that does not answer: each run would fail at once, twice."""
+    try:
+        launcher.client.list_jobs()
+    except (OSError, RuntimeError) as error:
+        raise SubmissionError(
+            f"found no Ray at {launcher.address}: {error}; expected the dashboard of a Ray cluster: start one with "
+            "`ray start --head`, and set RAY_ADDRESS"
+        ) from error
+
+
+@contextmanager
+def lasting_instance() -> Iterator[dg.DagsterInstance]:
+    """Yield the history of runs that the web UI shows, as `dagster.yaml` says.
+
+    Raises:
+        SubmissionError: there is none that lasts.
+    """
+    if not os.environ.get("DAGSTER_HOME") and not Path("dagster.yaml").exists():
+        raise SubmissionError(
+            f"found neither DAGSTER_HOME nor {Path('dagster.yaml').absolute()}; expected one of them: work in the "
+            "project folder, or set DAGSTER_HOME"
+        )
+    with get_possibly_temporary_instance_for_cli("tta-pipeline submit") as instance:
+        yield instance

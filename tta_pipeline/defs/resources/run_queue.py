@@ -1,0 +1,67 @@
+"""How many runs Dagster's queue starts at once: as many as there are devices."""
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import yaml
+from dagster._check import CheckError
+from dagster._core.instance.config import ConcurrencyConfig
+from dagster._core.instance.ref import InstanceRef
+from dagster._core.run_coordinator import QueuedRunCoordinator
+from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
+
+from tta_pipeline.errors import SettingsError
+from tta_pipeline.evaluation.device_count import num_accelerators
+from tta_pipeline.util.environment import whole_number
+
+VARIABLE = "TTA_CONCURRENT_RUNS"
+FEWEST = 2
+"""Runs at once where there is no device or one: one reads and writes shards while the other computes."""
+
+
+def concurrent_runs() -> int:
+    """Return how many runs this machine should do at once.
+
+    Raises:
+        SettingsError: the environment variable that says so has no whole number.
+    """
+    return whole_number(VARIABLE) or max(FEWEST, num_accelerators())
+
+
+class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):
+    """Dagster's queue, which `dagster.yaml` names, with a limit that fits the machine on which the daemon runs.
+
+    `max_concurrent_runs` in the section `concurrency` of `dagster.yaml` comes before it, by Dagster's own rule.
+    """
+
+    @classmethod
+    def config_type(cls) -> dict[str, object]:
+        """Return the settings of Dagster's queue without the limit, which would have no effect here."""
+        settings: Any = super().config_type()
+        return {name: field for name, field in settings.items() if name != "max_concurrent_runs"}
+
+    def get_run_queue_config(self) -> RunQueueConfig:
+        """Return the settings of the queue with the limit of this machine."""
+        return super().get_run_queue_config()._replace(max_concurrent_runs=concurrent_runs())
+
+
+def limit_of_queue(home: Path) -> int | None:
+    """Return how many runs the `dagster.yaml` in *home* allows at once; -1: any number, None: it has no queue.
+
+    Raises:
+        SettingsError: Dagster does not take that file.
+    """
+    try:
+        instance = InstanceRef.from_dir(str(home))
+        queue = instance.run_coordinator
+        if not isinstance(queue, QueuedRunCoordinator):
+            return None
+        settings: Any = instance.settings.get("concurrency") or {}
+        concurrency = ConcurrencyConfig.from_concurrency_settings(settings, queue.get_run_queue_config())
+    except (dg.DagsterError, CheckError, yaml.YAMLError) as error:
+        faults = error.errors if isinstance(error, dg.DagsterInvalidConfigError) else ()
+        found = str(faults[0].message if faults else error).partition("\n")[0].partition(" Expected: ")[0]
+        raise SettingsError(f"{home / 'dagster.yaml'}: {found}; expected what Dagster takes: correct it") from error
+    assert concurrency.run_queue_config, "a queue has settings"
+    return concurrency.run_queue_config.max_concurrent_runs

@@ -1,0 +1,37 @@
+"""The data root: sources, shards and reports."""
+
+import os
+from typing import TYPE_CHECKING
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.util.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.util.processes import Workers
+
+
+class ShardStore(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """Where images, shards, models and reports lie."""
+
+    data_root: str = Field(
+        default="", description="Folder of everything the pipeline makes; empty: $TTA_DATA_ROOT or data/"
+    )
+    shards_root: str = Field(
+        default="",
+        description="Data root of whoever keeps shards for several people, which is only read; empty: none, or "
+        "$TTA_SHARDS_ROOT where data_root is empty too",
+    )
+    processes: int = Field(default=0, ge=0, description="Processes that write and read shards; 0: one for each core")
+
+    def workers(self) -> "Workers":
+        """Return the worker processes as a context manager; they start when there is enough to do."""
+        from tta_pipeline.util.processes import Workers
+
+        return Workers(self.processes or len(os.sched_getaffinity(0)))
+
+    @property
+    def locations(self) -> Locations:
+        """The paths under the data root, and in the store whose shards are read."""
+        return Locations.of(self.data_root, self.shards_root)

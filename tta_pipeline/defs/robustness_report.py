@@ -1,0 +1,54 @@
+"""`<benchmark>/robustness_report`: the whole benchmark as pages on disk."""
+
+import dagster as dg
+
+from tta_pipeline.defs.resources import MetricsStore, ShardStore
+from tta_pipeline.defs.scope import CellScope, SetScope
+from tta_pipeline.util.partitions import CLEAN
+
+
+def robustness_report(scope: CellScope) -> dg.AssetsDefinition:
+    """Return the asset of the report."""
+    clean = SetScope(benchmark=scope.benchmark, cell=CLEAN)
+    scopes = (scope, clean) if scope.benchmark.has_clean else (scope,)
+
+    @dg.asset(
+        key=scope.key("robustness_report"),
+        group_name=scope.group(),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=[
+            *(each.key("evaluation", name) for each in scopes for name in scope.benchmark.experiments_by_cell),
+            *(scope.key("evaluation", name) for name in scope.benchmark.experiments_of_streams),
+        ],
+        kinds={"html"},
+        code_version="2",
+        description="The whole benchmark as pages that a browser reads from disk: who wins, where, at what cost, by "
+        "more than chance or not, and every cell; its figures and tables as files.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
+    ) -> dg.MaterializeResult[None]:
+        from tta_pipeline.report.pages.report import write_report
+        from tta_pipeline.util.progress import log_reporter
+
+        set_aside = metrics.publish_now(context.log)  # it is what comes at the end, and reads the database
+        benchmark = scope.benchmark
+        report = write_report(store.locations, benchmark, reporter=log_reporter(context.log.info), set_aside=set_aside)
+        context.log.info(f"report in {report.path}")
+        if set_aside:
+            raise dg.Failure(
+                description=f"the report is written, but results are missing from it: {'; '.join(set_aside)}",
+                metadata={"report": dg.MetadataValue.path(report.path), "set_aside": list(set_aside)},
+                allow_retries=False,
+            )
+        return dg.MaterializeResult(
+            metadata={
+                "report": dg.MetadataValue.path(report.path),
+                "leaderboard": dg.MetadataValue.md(report.leaderboard_markdown),
+                "heat_map": dg.MetadataValue.md(f"![error by corruption and severity]({report.heat_map_uri})"),
+                "num_experiments": report.num_experiments,
+                "num_cells": report.num_cells,
+            }
+        )
+
+    return asset

@@ -1,0 +1,265 @@
+"""What an asset covers: the cells of a benchmark, one set of images beside them, or the streams of an experiment."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import CodeType
+from typing import Any, Generic, TypeVar
+
+import dagster as dg
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.streams import stream_keys
+from tta_pipeline.errors import PartitionKeyError
+from tta_pipeline.util.environment import whole_number
+from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey, StreamKey, parse_key
+
+K_co = TypeVar("K_co", bound=PartitionKey, covariant=True)
+Context = dg.AssetExecutionContext | dg.AssetCheckExecutionContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scope(ABC, Generic[K_co]):
+    """The part of a benchmark that an asset covers, with one partition for each key in it."""
+
+    benchmark: Benchmark
+
+    @property
+    @abstractmethod
+    def partitions(self) -> dg.PartitionsDefinition[str] | None:
+        """The partitions of its assets; None if they have none."""
+
+    @abstractmethod
+    def keys(self, context: Context) -> tuple[K_co, ...]:
+        """Return the keys that a run covers, after comparing them with the benchmark's own.
+
+        Raises:
+            PartitionKeyError: the run was started with a key that the benchmark does not have, or with a range that
+                holds no key.
+        """
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/<parts>`."""
+        return dg.AssetKey([*self.benchmark.name.split("/"), *parts])
+
+    def group(self) -> str:
+        """Return the group of its assets; those of experiments are in `Benchmark.group_of`."""
+        return self.benchmark.dagster_name
+
+    def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
+        """Return the dependency on everything that the asset *key* has for a partition of this scope."""
+        return dg.AssetDep(key)
+
+    def asset(self, *parts: str, **options: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+        """Return the decorator for the asset `<benchmark>/<parts>`: `dg.asset` with what all assets have in common."""
+        decorator: Callable[[Callable[..., Any]], dg.AssetsDefinition] = dg.asset(
+            key=self.key(*parts),
+            partitions_def=self.partitions,
+            # Unpartitioned assets need it too: only then can one command run a whole benchmark over a range.
+            backfill_policy=backfill_policy() if self.partitions else dg.BackfillPolicy.single_run(),
+            **{"group_name": self.group(), **options},
+        )
+        return lambda function: decorator(with_signature(function))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellScope(Scope[Cell]):
+    """The cells of a benchmark, by corruption and severity."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every cell of the scope."""
+        return self.benchmark.cells
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition:
+        """The grid of cells."""
+        return cell_partitions(self.benchmark.corruptions, self.benchmark.severities)
+
+    def keys(self, context: Context) -> tuple[Cell, ...]:
+        """Return the cells that a run covers; see `Scope.keys`."""
+        found = _requested_keys(context, self.partitions)
+        if not found:
+            raise PartitionKeyError(
+                "found a partition range without any cell; expected start and end in order for corruption and for "
+                "severity, such as 'fog|1...contrast|5': swap them"
+            )
+        return tuple(parse_key(key, self.cells) for key in found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutScope(CellScope):
+    """The cells that hyperparameters are chosen on: none of them is among those of `CellScope`."""
+
+    @classmethod
+    def of(cls, benchmark: Benchmark) -> "HeldOutScope":
+        """Return the scope of *benchmark*, whose source is opened with the held-out cells beside its own."""
+        everything = (*benchmark.corruptions, *benchmark.held_out)
+        return cls(benchmark=benchmark.model_copy(update={"corruptions": everything}), shifts=benchmark.held_out)
+
+    shifts: tuple[str, ...]
+    """Held-out shifts."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every held-out cell."""
+        return tuple(cell for cell in self.benchmark.cells if cell.corruption in self.shifts)
+
+    @property
+    def partitions(self) -> dg.MultiPartitionsDefinition:
+        """The grid of held-out cells."""
+        return cell_partitions(self.shifts, self.benchmark.severities)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/held_out/<parts>`."""
+        return dg.AssetKey([*self.benchmark.name.split("/"), "held_out", *parts])
+
+    def group(self) -> str:
+        """Return the group `<benchmark>_held_out`: a run over a range of cells cannot have other partitions."""
+        return f"{self.benchmark.dagster_name}_held_out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetScope(Scope[Cell]):
+    """One set of images beside the cells, without partitions: the clean or the training images."""
+
+    cell: Cell
+
+    @property
+    def partitions(self) -> None:
+        """None: one set of images has no partitions."""
+        return
+
+    def keys(self, context: Context) -> tuple[Cell, ...]:  # noqa: ARG002 - every run covers the whole set
+        """Return the set."""
+        return (self.cell,)
+
+    def key(self, *parts: str) -> dg.AssetKey:
+        """Return the asset key `<benchmark>/clean/<parts>`."""
+        return dg.AssetKey([*self.benchmark.name.split("/"), self.cell.corruption, *parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamScope(Scope[StreamKey]):
+    """The streams of an experiment over several cells: one for each severity, or one for the whole benchmark.
+
+    They are in a group of their own, since a run over a range of cells cannot have other partitions.
+    """
+
+    experiment_name: str
+
+    @property
+    def partitions(self) -> dg.StaticPartitionsDefinition | None:
+        """The severities, if there is a stream for each."""
+        keys = stream_keys(self.benchmark, self.experiment_name)
+        return None if keys == (WHOLE,) else dg.StaticPartitionsDefinition([key.key for key in keys])
+
+    def keys(self, context: Context) -> tuple[StreamKey, ...]:
+        """Return the keys of the streams that a run covers; see `Scope.keys`."""
+        known = stream_keys(self.benchmark, self.experiment_name)
+        if self.partitions is None:
+            return known
+        found = _requested_keys(context, self.partitions)
+        if not found:
+            raise PartitionKeyError(
+                f"found a partition range without any stream; expected some of {', '.join(key.key for key in known)}"
+            )
+        return tuple(parse_key(key, known) for key in found)
+
+    def depends_on(self, key: dg.AssetKey) -> dg.AssetDep:
+        """Return the dependency on all cells that a stream is made of."""
+        mapping = dg.MultiToSingleDimensionPartitionMapping("severity") if self.partitions else None
+        return dg.AssetDep(key, partition_mapping=mapping)
+
+
+CELLS_PER_RUN = "TTA_CELLS_PER_RUN"
+
+
+def backfill_policy() -> dg.BackfillPolicy:
+    """Return into how many runs Dagster cuts a backfill: as few as there can be, or by the environment.
+
+    Of a grid Dagster makes one range for each value of one dimension, and cuts each by the policy. So a run names
+    cells of one severity or of one corruption, never a rectangle that holds others. A command with `--partition-range`
+    needs the first policy, so the second is for the process of the web UI.
+
+    Raises:
+        SettingsError: the environment variable has no whole number.
+    """
+    cells = whole_number(CELLS_PER_RUN)
+    return dg.BackfillPolicy.multi_run(cells) if cells else dg.BackfillPolicy.single_run()
+
+
+def source_model_key(benchmark: Benchmark, model: str) -> dg.AssetKey:
+    """Return `<benchmark>/source_model`, or `<benchmark>/source_model/<model>` where several are trained."""
+    which = [model] if len(benchmark.trained_models) > 1 else []
+    return dg.AssetKey([*benchmark.name.split("/"), "source_model", *which])
+
+
+def tuning_key(benchmark: Benchmark, experiment_name: str) -> dg.AssetKey:
+    """Return `<benchmark>/tuning/<experiment>`."""
+    return dg.AssetKey([*benchmark.name.split("/"), "tuning", experiment_name])
+
+
+def partition_of(key: PartitionKey) -> str | None:
+    """Return the Dagster partition of *key*; None for a set beside the cells and for a whole stream."""
+    if isinstance(key, StreamKey):
+        return None if key == WHOLE else key.key
+    if key in (CLEAN, TRAIN):
+        return None
+    return dg.MultiPartitionKey({"corruption": key.corruption, "severity": str(key.severity)})
+
+
+def with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function* with its signature attached, where `inspect` finds it.
+
+    Dagster asks for the signature 17 times for each asset, and the functions of all experiments have the same one.
+    """
+    function.__signature__ = _signature(function.__code__, function)  # type: ignore[attr-defined]
+    return function
+
+
+_SIGNATURES: dict[CodeType, inspect.Signature] = {}
+
+
+def _signature(code: CodeType, function: Callable[..., Any]) -> inspect.Signature:
+    if code not in _SIGNATURES:
+        _SIGNATURES[code] = inspect.signature(function)
+    return _SIGNATURES[code]
+
+
+@cache
+def cell_partitions(corruptions: tuple[str, ...], severities: tuple[int, ...]) -> dg.MultiPartitionsDefinition:
+    """Return the grid corruption x severity."""
+    return dg.MultiPartitionsDefinition(
+        {
+            "corruption": dg.StaticPartitionsDefinition(list(corruptions)),
+            "severity": dg.StaticPartitionsDefinition([str(severity) for severity in severities]),
+        }
+    )
+
+
+def _requested_keys(context: Context, partitions: dg.PartitionsDefinition[str]) -> list[str]:
+    # Before Dagster resolves the keys: one that a run tag smuggled in must reach our own check unchanged.
+    run = context.run if isinstance(context, dg.AssetExecutionContext) else context.op_execution_context.run
+    single = run.tags.get("dagster/partition")
+    if single is not None:
+        return [single]
+    op_context = context.op_execution_context
+    if isinstance(context, dg.AssetCheckExecutionContext) and not op_context.has_partitions:
+        return _made(context, partitions)
+    return [str(key) for key in op_context.partition_keys]
+
+
+def _made(context: dg.AssetCheckExecutionContext, partitions: dg.PartitionsDefinition[str]) -> list[str]:
+    """Return the keys that can be checked: the web UI starts checks on their own without any partition."""
+    asset_key = next(iter(context.selected_asset_check_keys)).asset_key
+    made = context.instance.get_materialized_partitions(asset_key)
+    keys = [key for key in partitions.get_partition_keys() if key in made]
+    if not keys:
+        raise PartitionKeyError(
+            f"found no partition of {asset_key.to_user_string()} that is materialized; expected one to check: "
+            "materialize it first"
+        )
+    return keys

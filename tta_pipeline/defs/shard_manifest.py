@@ -1,0 +1,216 @@
+"""`<benchmark>/shard_manifest`: what one cell's shards hold, proven by reading them back, and its checks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from tta_pipeline.defs.automation import out_of_date
+from tta_pipeline.defs.reporting import CheckReport, CheckRun, PartitionReport, PartitionRun, checks_of
+from tta_pipeline.defs.resources import MetricsStore, ShardStore
+from tta_pipeline.defs.scope import Scope
+from tta_pipeline.defs.shard_sets import record_shard_set
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.names import counted
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.benchmarks.benchmark import Benchmark
+    from tta_pipeline.data.labels.class_map import ClassMap
+    from tta_pipeline.shards.belonging import Belonging
+    from tta_pipeline.shards.manifest import WriterRecord
+    from tta_pipeline.shards.read_back import Published
+    from tta_pipeline.util.processes import Workers
+
+SHARDS_MATCH = "shards_match_manifest"
+SOURCE_MATCHES = "source_count_equals_manifest"
+CLASSES_PRESENT = "every_class_present"
+
+
+def shard_manifest(scope: Scope[Cell]) -> dg.AssetsDefinition:
+    """Return the asset of the manifest."""
+
+    @scope.asset(
+        "shard_manifest",
+        deps=[scope.key("tar_shards")],
+        kinds={"parquet"},
+        code_version="1",
+        automation_condition=out_of_date(),
+        description="The index of the shards: key, source name, label, shard, byte offset, size and sha256 of each "
+        "sample, read back from the tars by code other than their writer.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        with metrics.publishing(context.log), PartitionRun(context, scope) as run, store.workers() as workers:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_publish(context, scope, store.locations, metrics, cell=cell, workers=workers))
+            yield run.result()
+
+    return asset
+
+
+def shard_manifest_checks(scope: Scope[Cell]) -> dg.AssetChecksDefinition:
+    """Return the checks of the manifest against shards, source and class map."""
+    key = scope.key("shard_manifest")
+    descriptions = {
+        SHARDS_MATCH: "Every shard on disk is hashed again and equals the manifest in name, size and sha256; the "
+        "manifest has this cell, benchmark and class map.",
+        SOURCE_MATCHES: "The source has not changed since it was converted, and the manifest has as many samples.",
+        CLASSES_PRESENT: "Every class of the class map has at least one sample.",
+    }
+
+    @checks_of(scope, key, descriptions)
+    def checks(context: dg.AssetCheckExecutionContext, store: ShardStore) -> Iterator[Any]:
+        run = CheckRun(context, scope, key)
+        for cell in run.keys:
+            with run.hinting(cell):
+                reports = _check(scope, store.locations, cell)
+            yield from run.results(cell, reports)
+        yield from run.outputs()
+
+    return checks
+
+
+def _publish(
+    context: dg.AssetExecutionContext,
+    scope: Scope[Cell],
+    locations: Locations,
+    metrics: MetricsStore,
+    *,
+    cell: Cell,
+    workers: "Workers",
+) -> PartitionReport:
+    from tta_pipeline.benchmarks.opening import benchmark_class_map
+    from tta_pipeline.results.files import now
+    from tta_pipeline.shards.belonging import belonging_of
+    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.shards.manifest import WRITER_FILE, WriterRecord, read_record
+
+    benchmark, started_at = scope.benchmark, now()
+    folder = locations.shards(benchmark.name, cell)
+    locations.require_own(folder)
+    if benchmark.source.is_remote:
+        published = _adopted_from_afar(scope, locations, folder, cell, context.log.info)
+        return record_shard_set(context, scope, metrics, published=published, record=None, started_at=started_at)
+    # Before the classes are looked up in the source, which may be missing as well: the error is about the shards.
+    record = None if benchmark.has_shards else read_record(folder / WRITER_FILE, WriterRecord)
+    class_map = benchmark_class_map(benchmark, locations)
+    belonging = belonging_of(locations, benchmark.name, cell)
+    if record is None:
+        published = _adopted(
+            folder, cell, class_map, benchmark=benchmark, locations=locations, say=context.log.info, workers=workers
+        )
+    else:
+        expected_of(benchmark, locations, cell).require(record, folder / WRITER_FILE)
+        published = _read_back(folder, record, class_map, belonging, say=context.log.info, workers=workers)
+    return record_shard_set(context, scope, metrics, published=published, record=record, started_at=started_at)
+
+
+def _read_back(
+    folder: Path,
+    record: "WriterRecord",
+    class_map: "ClassMap",
+    belonging: "Belonging",
+    *,
+    say: Callable[[str], None],
+    workers: "Workers",
+) -> "Published":
+    """Read our own shards back and compare them with their writer's record.
+
+    If they differ, the record is removed: with it `tar_shards` would find nothing to write. The record of another cell
+    stays: it is true, but in the wrong place, and `tar_shards` does not take it for this cell's.
+    """
+    from tta_pipeline.errors import ManifestError
+    from tta_pipeline.shards.manifest import WRITER_FILE
+    from tta_pipeline.shards.read_back import publish_shard_set
+    from tta_pipeline.util.progress import Progress
+
+    belonging.require(record, folder / WRITER_FILE)
+    progress = Progress(say, what=record.cell.key, total=record.num_samples)
+    try:
+        return publish_shard_set(folder, class_map, progress, workers, belonging=belonging, record=record)
+    except ManifestError:
+        (folder / WRITER_FILE).unlink(missing_ok=True)
+        raise
+
+
+def _adopted(
+    folder: Path,
+    cell: Cell,
+    class_map: "ClassMap",
+    *,
+    benchmark: "Benchmark",
+    locations: Locations,
+    say: Callable[[str], None],
+    workers: "Workers",
+) -> "Published":
+    """Read shards made by others, which are their own source."""
+    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.data.sources.existing_shards import ExistingShards
+    from tta_pipeline.data.sources.shard_files import shard_files, shards_version
+    from tta_pipeline.shards.read_back import adopt
+    from tta_pipeline.util.progress import Progress
+
+    progress = Progress(say, what=cell.key, total=0)
+    version = shards_version(shard_files(folder))
+    source = observed_source(benchmark, locations)
+    assert isinstance(source, ExistingShards)
+    published = adopt(
+        folder,
+        cell,
+        progress,
+        benchmark_name=benchmark.name,
+        class_map=class_map,
+        names_by_id=source.names_by_id(),
+        version=version,
+        workers=workers,
+    )
+    if published.left_out:
+        say(f"{cell.key}: left out, since they are neither images nor classes: {counted(published.left_out)}")
+    return published
+
+
+def _adopted_from_afar(
+    scope: Scope[Cell], locations: Locations, folder: Path, cell: Cell, say: Callable[[str], None]
+) -> "Published":
+    """Make the manifest of shards at URLs, which pin the class map if nothing else did."""
+    from tta_pipeline.benchmarks.opening import benchmark_class_map
+    from tta_pipeline.shards.remote_adoption import adopt_remote
+    from tta_pipeline.util.progress import Progress
+
+    def pin_classes(find_classes: Callable[[], tuple[str, ...]]) -> "ClassMap":
+        return benchmark_class_map(scope.benchmark, locations, find_classes=find_classes)
+
+    progress = Progress(say, what=cell.key, total=0)
+    return adopt_remote(folder, cell, progress, benchmark_name=scope.benchmark.name, pin_classes=pin_classes)
+
+
+def _check(scope: Scope[Cell], locations: Locations, cell: Cell) -> Sequence[CheckReport]:
+    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.shards.expected import expected_of
+    from tta_pipeline.shards.manifest import ShardSet
+    from tta_pipeline.shards.verification import missing_classes, shard_problems
+
+    shard_set = ShardSet.open(locations.shards(scope.benchmark.name, cell))
+    problems = shard_problems(shard_set, expected_of(scope.benchmark, locations, cell))
+    source, num_samples = shard_set.manifest.source, shard_set.manifest.num_samples
+    is_unchanged = observed_source(scope.benchmark, locations).version(cell) == source.version
+    missing = missing_classes(shard_set)
+    return (
+        CheckReport(check=SHARDS_MATCH, passed=not problems, metadata={"problems": "; ".join(problems) or "none"}),
+        CheckReport(
+            check=SOURCE_MATCHES,
+            passed=is_unchanged and source.num_taken == num_samples,
+            metadata={
+                "source_is_unchanged": is_unchanged,
+                "num_source_images": source.num_images,
+                "num_skipped": len(source.skipped),
+                "num_foreign": source.num_foreign,
+                "num_samples": num_samples,
+            },
+        ),
+        CheckReport(check=CLASSES_PRESENT, passed=not missing, metadata={"missing": ", ".join(missing) or "none"}),
+    )

@@ -1,0 +1,102 @@
+"""`<benchmark>/source_model`: a network trained on the benchmark's training images."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from tta_pipeline.defs.launching import launch_training
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
+from tta_pipeline.defs.scope import CellScope, SetScope, source_model_key
+from tta_pipeline.util.partitions import CLEAN, TRAIN
+
+if TYPE_CHECKING:
+    from tta_pipeline.extras.training.source_model import SourceTraining
+    from tta_pipeline.models.trained import SourceModelFacts
+
+_SHOWN = (
+    "num_samples", "num_parameters", "num_epochs_done", "train_error", "validation_error", "validated_on", "stopped",
+    "images_per_s", "data_wait_s", "wall_s", "num_resumed", "device", "weights_sha256",
+)  # fmt: skip
+
+
+def source_model(scope: CellScope, model: str) -> dg.AssetsDefinition:
+    """Return the asset of the trained source model *model*."""
+    benchmark = scope.benchmark
+    settings = benchmark.trained_models[model]
+    train, clean = (SetScope(benchmark=benchmark, cell=cell) for cell in (TRAIN, CLEAN))
+    validates_on_clean = benchmark.has_clean and not settings.held_out
+
+    @dg.asset(
+        key=source_model_key(benchmark, model),
+        group_name=scope.group(),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=[each.key("shard_manifest") for each in (train, *([clean] if validates_on_clean else []))],
+        kinds={"pytorch"},
+        code_version="1",
+        description=f"`{model}`: {_called(settings.network.kind)}, trained for {settings.epochs} epochs on uncorrupted "
+        "images only. Cancel the run to pause it: the next goes on from the last checkpoint.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext, store: ShardStore, metrics: MetricsStore, compute: Compute
+    ) -> Iterator[dg.MaterializeResult[Any]]:
+        from tta_pipeline.extras.training.source_model import SourceTraining
+
+        training = SourceTraining(benchmark=benchmark, model=model, locations=store.locations)
+        with metrics.publishing(context.log), PartitionRun(context, train) as run:
+            for key in run.keys:
+                with run.reporting(key) as report:
+                    report(_trained(context, training, metrics, compute))
+            yield run.result()
+
+    return asset
+
+
+def _trained(
+    context: dg.AssetExecutionContext, training: "SourceTraining", metrics: MetricsStore, compute: Compute
+) -> PartitionReport:
+    """Train unless the same training has ended, and record it unless it is recorded."""
+    from tta_pipeline.results.files import now
+
+    started_at = now()
+    if not compute.launch:
+        training.train(machine=compute.machine(), say=context.log.info)
+    elif training.finished() is None:
+        launch_training(context, compute.launch, training, compute.machine())
+    facts = training.require_finished()
+    if not training.is_recorded(facts):
+        metrics.record(
+            training.benchmark.name,
+            kind="trainings",
+            name=training.model,
+            run_id=context.run.run_id,
+            started_at=started_at,
+            facts=facts.run,
+        )
+    return _report(facts, training)
+
+
+def _report(facts: "SourceModelFacts", training: "SourceTraining") -> PartitionReport:
+    from tta_pipeline.report.drawing import as_png
+    from tta_pipeline.report.pictures import as_data_uri
+    from tta_pipeline.report.training_figures import curves_of
+    from tta_pipeline.results.training import TrainingRun
+
+    learnt = "" if facts.train_error is None else f", training error {facts.train_error:.1%}"
+    against = "" if facts.validation_error is None else f", validation error {facts.validation_error:.1%}"
+    run: Mapping[str, Any] = facts.run
+    picture = as_data_uri(as_png(curves_of(TrainingRun.from_facts(facts.run))))
+    return PartitionReport(
+        summary=f"trained on {facts.num_samples:,} images in {run['num_epochs_done']} epochs{learnt}{against}",
+        metadata={
+            **{name: run[name] for name in _SHOWN if run[name] is not None},
+            "learning_curves": dg.MetadataValue.md(f"![error and loss of each epoch]({picture})"),
+            "path": dg.MetadataValue.path(training.path),
+        },
+        data_version=facts.weights_sha256,
+    )
+
+
+def _called(kind: str) -> str:
+    return "a small convolutional network with batch norm" if kind == "small" else f"a network of kind {kind}"

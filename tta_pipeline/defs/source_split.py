@@ -1,0 +1,91 @@
+"""`<benchmark>/source_split`: the images of one cell on disk, drawn first if they are digits."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from tta_pipeline.data.sources.kinds.digits import DigitsSource
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.resources import ShardStore
+from tta_pipeline.defs.scope import CellScope, Scope, SetScope
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+
+
+def source_split(scope: Scope[Cell]) -> dg.AssetsDefinition | dg.SourceAsset:
+    """Return the asset of the source images: materialized if drawn here, observed if already on disk."""
+    return _generated(scope) if scope.benchmark.is_drawn else _observed(scope)
+
+
+def _generated(scope: Scope[Cell]) -> dg.AssetsDefinition:
+    @scope.asset(
+        "source_split",
+        kinds={"jpeg"},
+        code_version="1",
+        description="Generated images, laid out as ImageNet-C is: `<corruption>/<severity>/<class>/<name>`. "
+        "Results on them compare with no published table.",
+    )
+    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        with PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_generate(scope, store.locations, cell))
+            yield run.result()
+
+    return asset
+
+
+def _generate(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
+    from tta_pipeline.data.sources.digits import generate_cell
+
+    source = scope.benchmark.source
+    assert isinstance(source, DigitsSource)
+    settings = source.settings
+    root = locations.generated_source(scope.benchmark.name)
+    locations.require_own(root / cell.path)
+    generated = generate_cell(root, cell, settings)
+    return PartitionReport(
+        summary=f"{generated.num_images:,} images in {root / cell.path}",
+        metadata={
+            "num_images": generated.num_images,
+            "folder": dg.MetadataValue.path(root / cell.path),
+            "generated": True,
+            "seed": settings.seed,
+            "encoding": "lossless" if settings.jpeg_quality is None else f"jpeg {settings.jpeg_quality}",
+        },
+        data_version=generated.listing_version,
+    )
+
+
+def _observed(scope: Scope[Cell]) -> dg.SourceAsset:
+    @dg.observable_source_asset(
+        key=scope.key("source_split"),
+        group_name=scope.group(),
+        partitions_def=scope.partitions,
+        tags={"dagster/kind/webdataset" if scope.benchmark.has_shards else "dagster/kind/jpeg": ""},
+        description=f"{'Shards' if scope.benchmark.has_shards else 'Images'} on disk. Observing them records a digest "
+        "of names, sizes and modification times, so that what was made from other files shows as stale.",
+    )
+    def asset(store: ShardStore) -> dg.DataVersion | dg.DataVersionsByPartition:
+        return _observe(scope, store.locations)
+
+    return asset
+
+
+def _observe(scope: Scope[Cell], locations: Locations) -> dg.DataVersion | dg.DataVersionsByPartition:
+    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.errors import SourceError
+
+    source = observed_source(scope.benchmark, locations)
+    if isinstance(scope, SetScope):
+        return dg.DataVersion(source.version(scope.cell))
+    assert isinstance(scope, CellScope), "images are of one set, or of cells"
+    versions = {}
+    for cell in scope.cells:
+        try:
+            versions[cell.key] = source.version(cell)
+        except SourceError:
+            # A cell that is not there yet has no version; materializing its shards says what is missing.
+            continue
+    return dg.DataVersionsByPartition(versions)

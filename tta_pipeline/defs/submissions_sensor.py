@@ -1,0 +1,141 @@
+"""A sensor that launches the pieces of submissions, stage by stage; Dagster's queue and run launcher do the rest."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import dagster as dg
+from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
+from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.defs.pieces import asset_keys, partition_tags, run_config
+from tta_pipeline.defs.resources import ShardStore
+from tta_pipeline.defs.resources.queued_runs import (
+    ENGINES,
+    PIECE_TAG,
+    SENSOR,
+    SUBMISSION_TAG,
+    end_runs,
+    has_ended,
+    history_of,
+    is_under_way,
+    newest_runs,
+)
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.extras.cluster.engine import NUM_TRIES
+from tta_pipeline.extras.cluster.pieces import STAGES
+from tta_pipeline.extras.cluster.submission import Submission, open_folders
+from tta_pipeline.util.locations import Locations
+
+_INTERVAL_S = 5
+_AT_ONCE = 50
+"""Pieces that one evaluation of the sensor launches at most: it has a minute."""
+
+
+def submissions_sensor(benchmarks: Mapping[str, Benchmark]) -> dg.SensorDefinition:
+    """Return the sensor of what the user submits to Dagster with `tta-pipeline submit`.
+
+    It runs from the start: it does nothing until the user submits something. It remembers nothing: what is to be
+    launched is what has no run, so that a piece whose run was deleted is launched again.
+    """
+
+    @dg.sensor(
+        name=SENSOR,
+        asset_selection=dg.AssetSelection.all(),
+        minimum_interval_seconds=_INTERVAL_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Launches what was submitted with `tta-pipeline submit`, one run for each piece, stage by stage.",
+    )
+    def sensor(context: dg.SensorEvaluationContext, store: ShardStore) -> dg.SensorResult | dg.SkipReason:
+        found = tuple(_submissions(context, store.locations, benchmarks))
+        requests = [
+            _request(benchmark, submission, number)
+            for benchmark, submission in found
+            for number in _due(context.instance, submission)
+        ]
+        if not requests:
+            return dg.SkipReason(f"found no piece to launch in {len(found)} submissions")
+        return dg.SensorResult(run_requests=requests)
+
+    return sensor
+
+
+def _submissions(
+    context: dg.SensorEvaluationContext, locations: Locations, benchmarks: Mapping[str, Benchmark]
+) -> Iterator[tuple[Benchmark, Submission]]:
+    """Yield what Dagster is to do, with its benchmark; one that is damaged or out of date holds up no other."""
+    assets = context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else ()
+    for benchmark in benchmarks.values():
+        for submission in _own(context, locations, benchmark):
+            if submission.is_cancelled:
+                # Of a run that an evaluation of this sensor, or a second try, began while the user cancelled.
+                end_runs(context.instance, submission)
+                if has_ended(context.instance, submission):
+                    submission.note_ended()
+            elif missing := _missing(benchmark, submission, assets):
+                context.log.error(
+                    f"submission {submission.number} of {benchmark.name} names {missing}, which the benchmark file no "
+                    f"longer has; nothing more of it starts: tta-pipeline submit {benchmark.name}"
+                )
+                submission.note_cancelled()
+            else:
+                yield benchmark, submission
+
+
+def _own(context: dg.SensorEvaluationContext, locations: Locations, benchmark: Benchmark) -> Iterator[Submission]:
+    """Yield the open submissions of *benchmark* that this sensor has: no other Dagster and no other code location does.
+
+    Several code locations of one history read the same data root, each with such a sensor; the first one to look has
+    the whole submission.
+    """
+    history = history_of(context.instance)
+    location = context.code_location_origin.location_name if context.code_location_origin else "none"
+    for folder in open_folders(locations, benchmark.name):
+        try:
+            submission = Submission.read(folder)
+            if submission.engine in ENGINES and submission.owner == history and submission.claim(location) == location:
+                yield submission
+        except SubmissionError as error:
+            context.log.error(str(error))  # noqa: TRY400 - the message says all that is to be known
+
+
+def _missing(benchmark: Benchmark, submission: Submission, assets: Collection[dg.AssetKey]) -> str:
+    """Return the first asset of *submission* that does not exist; empty if all do."""
+    keys = (key for piece in submission.pieces for key in asset_keys(benchmark, piece))
+    return next((key.to_user_string() for key in keys if key not in assets), "")
+
+
+def _due(instance: dg.DagsterInstance, submission: Submission) -> Sequence[int]:
+    """Return the pieces of *submission* to launch now: of one stage, which begins when the one before has ended."""
+    runs, retries = newest_runs(instance, submission), instance.run_retries_enabled
+    for stage in STAGES:
+        numbers = submission.of_stage(stage)
+        if left := [number for number in numbers if _is_to_be_launched(runs.get(number))]:
+            return left[:_AT_ONCE]
+        if any(is_under_way(runs[number], retries=retries) for number in numbers):
+            return ()
+    submission.note_ended()
+    return ()
+
+
+def _is_to_be_launched(run: DagsterRun | None) -> bool:
+    """Return whether a piece has no *run*, or one that a daemon which died has not put into the queue.
+
+    Dagster finds that one again by its key.
+    """
+    return run is None or run.status is DagsterRunStatus.NOT_STARTED
+
+
+def _request(benchmark: Benchmark, submission: Submission, number: int) -> dg.RunRequest:
+    piece = submission.pieces[number]
+    return dg.RunRequest(
+        run_key=f"{submission.key}/{number}",
+        asset_selection=asset_keys(benchmark, piece),
+        run_config=run_config(submission, piece),
+        tags={
+            **partition_tags(piece),
+            SUBMISSION_TAG: submission.key,
+            PIECE_TAG: str(number),
+            MAX_RETRIES_TAG: str(NUM_TRIES - 1),
+            RETRY_ON_ASSET_OR_OP_FAILURE_TAG: "true",
+        },
+    )

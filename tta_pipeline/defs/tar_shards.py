@@ -1,0 +1,169 @@
+"""`<benchmark>/tar_shards`: the images of one cell as tar shards, published whole."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from tta_pipeline.defs.reporting import PartitionReport, PartitionRun
+from tta_pipeline.defs.resources import ShardStore
+from tta_pipeline.defs.scope import Scope
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+
+if TYPE_CHECKING:
+    from tta_pipeline.data.sources.existing_shards import ExistingShards
+    from tta_pipeline.data.sources.remote_shards import RemoteShards
+    from tta_pipeline.shards.belonging import Belonging
+    from tta_pipeline.shards.conversion import Conversion, Task
+    from tta_pipeline.util.processes import Workers
+
+
+def tar_shards(scope: Scope[Cell]) -> dg.AssetsDefinition:
+    """Return the asset of the shards: written here, or links to shards made by others."""
+    return _linked(scope) if scope.benchmark.has_shards else _written(scope)
+
+
+def _written(scope: Scope[Cell]) -> dg.AssetsDefinition:
+    @scope.asset(
+        "tar_shards",
+        deps=[scope.key("source_split")],
+        kinds={"webdataset"},
+        code_version="1",
+        description="Plain WebDataset tar shards with the original image bytes, permuted by the recorded seed. The "
+        "cell's folder appears whole or not at all; nothing is rewritten when nothing changed.",
+    )
+    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        from tta_pipeline.shards.conversion import benchmark_conversion
+        from tta_pipeline.util.progress import log_reporter
+
+        conversion = benchmark_conversion(scope.benchmark, store.locations, log_reporter(context.log.info))
+        with (
+            PartitionRun(context, scope) as run,
+            store.workers() as workers,
+            conversion.session(run.keys) as session,
+        ):
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_write(context, conversion, session.task(cell), workers))
+            yield run.result()
+
+    return asset
+
+
+def _linked(scope: Scope[Cell]) -> dg.AssetsDefinition:
+    @scope.asset(
+        "tar_shards",
+        deps=[scope.key("source_split")],
+        kinds={"webdataset"},
+        code_version="1",
+        description="Symbolic links to shards made by others, or their URLs with what the server says of each; nothing "
+        "is copied but .tar.gz, which are unpacked here.",
+    )
+    def asset(context: dg.AssetExecutionContext, store: ShardStore) -> Iterator[dg.MaterializeResult[Any]]:
+        with PartitionRun(context, scope) as run:
+            for cell in run.keys:
+                with run.reporting(cell) as report:
+                    report(_link(scope, store.locations, cell))
+            yield run.result()
+
+    return asset
+
+
+def _link(scope: Scope[Cell], locations: Locations, cell: Cell) -> PartitionReport:
+    from tta_pipeline.benchmarks.opening import observed_source
+    from tta_pipeline.data.sources.existing_shards import ExistingShards, version_with_ids
+    from tta_pipeline.data.sources.remote_shards import RemoteShards
+    from tta_pipeline.data.sources.shard_files import link_shards, shard_files, shards_version
+    from tta_pipeline.shards.belonging import belonging_of
+
+    folder = locations.shards(scope.benchmark.name, cell)
+    locations.require_own(folder)
+    source = observed_source(scope.benchmark, locations)
+    if isinstance(source, RemoteShards):
+        return _located(source, folder, cell)
+    assert isinstance(source, ExistingShards)
+    is_of_other_shards = _is_of_other_shards(folder, belonging_of(locations, scope.benchmark.name, cell), source, cell)
+    was_linked = link_shards(source.shards(cell), folder, anew=is_of_other_shards)
+    sizes = [path.stat().st_size for path in folder.glob("*.tar")]
+    return PartitionReport(
+        summary=f"{len(sizes)} shards of {source.folder(cell)}, {'linked' if was_linked else 'unchanged'}",
+        metadata={
+            "num_shards": len(sizes),
+            "shard_bytes": sum(sizes),
+            "was_linked": was_linked,
+            "source": dg.MetadataValue.path(source.folder(cell)),
+            "folder": dg.MetadataValue.path(folder),
+        },
+        data_version=version_with_ids(shards_version(shard_files(folder)), source.names_by_id()),
+    )
+
+
+def _located(source: "RemoteShards", folder: Path, cell: Cell) -> PartitionReport:
+    """Note where the shards of *cell* are, and what the server says of each."""
+    from tta_pipeline.data.sources.remote_shards import locate_shards
+
+    found = source.at(cell)
+    was_located = locate_shards(found, folder)
+    return PartitionReport(
+        summary=f"{len(found.shards)} shards at {found.shards[0].url} ..., {'located' if was_located else 'unchanged'}",
+        metadata={
+            "num_shards": len(found.shards),
+            "shard_bytes": sum(shard.size_bytes for shard in found.shards),
+            "was_linked": was_located,
+            "source": found.shards[0].url.rpartition("/")[0],
+            "has_manifest": found.manifest is not None,
+            "folder": dg.MetadataValue.path(folder),
+        },
+        data_version=found.version,
+    )
+
+
+def _is_of_other_shards(folder: Path, belonging: "Belonging", source: "ExistingShards", cell: Cell) -> bool:
+    """Return whether the manifest in *folder* describes other shards than the source has now.
+
+    It is then removed here: nothing else removes a manifest from shards that it does not describe.
+    """
+    from tta_pipeline.errors import ManifestError
+    from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+
+    try:
+        manifest = read_manifest(folder, belonging)
+    except ManifestError:
+        return (folder / MANIFEST_FILE).exists()
+    return manifest.source.version != source.version(cell)
+
+
+def _write(
+    context: dg.AssetExecutionContext, conversion: "Conversion", task: "Task", workers: "Workers"
+) -> PartitionReport:
+    from tta_pipeline.shards.conversion import convert
+
+    converted = convert(task, conversion.progress, workers)
+    record = converted.record
+    for stray in converted.strays[:20]:
+        context.log.warning(f"{stray} is not an image in a class folder and was skipped")
+    if record.source.num_foreign:
+        classes = ", ".join(record.source.foreign_classes[:5])
+        context.log.warning(f"{record.source.num_foreign:,} images of foreign classes were skipped: {classes}, ...")
+    images_per_s = record.num_samples / record.wall_s
+    did = f"written at {images_per_s:,.0f} images/s" if converted.was_written else "unchanged"
+    return PartitionReport(
+        summary=f"{record.num_samples:,} images in {len(record.shards)} shards, {did}",
+        metadata={
+            "num_images": record.num_samples,
+            "num_shards": len(record.shards),
+            "payload_bytes": record.payload_bytes,
+            "shard_bytes": record.shard_bytes,
+            "images_per_s": images_per_s,
+            "mb_per_s": record.payload_bytes / record.wall_s / 1e6,
+            "num_hidden": record.source.num_hidden,
+            "num_strays": record.source.num_strays,
+            "num_skipped": len(record.source.skipped),
+            "num_foreign": record.source.num_foreign,
+            "was_written": converted.was_written,
+            "folder": dg.MetadataValue.path(task.target.folder),
+        },
+        data_version=record.fingerprint,
+    )

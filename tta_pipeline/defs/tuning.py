@@ -1,0 +1,137 @@
+"""`<benchmark>/tuning/<experiment>`: hyperparameters chosen on held-out shifts, which the benchmark never reports."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+from pydantic import Field
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.tuning import MOST_TRIALS
+from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
+from tta_pipeline.defs.resources.queued_runs import lasting_instance
+from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, source_model_key, tuning_key
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.util.files import write_atomically
+from tta_pipeline.util.partitions import CLEAN
+
+if TYPE_CHECKING:
+    from tta_pipeline.results.files import Record
+
+
+class TuningConfig(dg.Config):
+    """What the user can ask of one run; which cells it sees is not among it."""
+
+    grid: list[str] = Field(
+        default=[],
+        description="Values to try for each hyperparameter, such as lr=1e-4,2.5e-4,1e-3; empty: those in the file",
+    )
+    budget: int = Field(default=0, ge=0, le=MOST_TRIALS, description="Most trials; 0: as many as the file says")
+
+
+def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
+    """Return the asset of the choice for *experiment_name*."""
+    benchmark = scope.benchmark
+
+    @dg.asset(
+        key=tuning_key(benchmark, experiment_name),
+        group_name=f"{benchmark.dagster_name}_tuning",
+        backfill_policy=dg.BackfillPolicy.single_run(),
+        deps=_dependencies(benchmark, experiment_name),
+        kinds={"pytorch"},
+        code_version="1",
+        description=f"Hyperparameters of `{experiment_name}` with the lowest error on {', '.join(benchmark.held_out)}, "
+        "which the benchmark does not report. A finished trial is not evaluated again.",
+    )
+    def asset(
+        context: dg.AssetExecutionContext,
+        config: TuningConfig,
+        store: ShardStore,
+        metrics: MetricsStore,
+        compute: Compute,
+    ) -> dg.MaterializeResult[Any]:
+        from tta_pipeline.extras.tuning.grid import parsed_grid
+        from tta_pipeline.extras.tuning.search import Search
+
+        try:
+            search = Search(
+                benchmark=benchmark,
+                experiment_name=experiment_name,
+                locations=store.locations,
+                grid=parsed_grid(config.grid),
+                budget=config.budget or None,
+            )
+            with metrics.publishing(context.log):
+                record = search.run(machine=compute.machine(), run_id=context.run.run_id, tell=context.log.info)
+        except PipelineError as error:
+            raise dg.Failure(description=str(error), metadata={"fault": type(error).__name__}) from error
+        return _result(context, record, picture=store.locations.tuning(benchmark.name) / f"{experiment_name}.png")
+
+    return asset
+
+
+def materialize_tuning(
+    benchmark: Benchmark, experiment_name: str, *, grid: Sequence[str], budget: int | None, device: str
+) -> bool:
+    """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history.
+
+    Raises:
+        SubmissionError: there is no history that lasts.
+    """
+    from tta_pipeline.definitions import defs
+
+    key = tuning_key(benchmark, experiment_name)
+    job = defs.resolve_implicit_job_def_def_for_assets([key])
+    assert job is not None, "the definitions have the asset of each tuning"
+    config = TuningConfig(grid=list(grid), budget=budget or 0)
+    with lasting_instance() as instance:
+        result = job.execute_in_process(
+            asset_selection=[key],
+            run_config={
+                "ops": {key.to_python_identifier(): {"config": config.model_dump()}},
+                "resources": {"compute": {"config": {"device": device}}},
+                "loggers": {"console": {}},
+            },
+            instance=instance,
+            raise_on_error=False,
+        )
+    return result.success
+
+
+def _result(context: dg.AssetExecutionContext, record: "Record", *, picture: Path) -> dg.MaterializeResult[Any]:
+    """Draw the *picture* of the error over the grid, and return what the web UI shows of the choice."""
+    from tta_pipeline.report.drawing import as_png
+    from tta_pipeline.report.pictures import as_data_uri
+    from tta_pipeline.report.tuning_figures import error_over_grid
+
+    run = record.tuning
+    assert run is not None, "the search returns the record of a tuning"
+    png = as_png(error_over_grid(run))
+    write_atomically(picture, png)
+    context.log.info(f"chosen: {run.chosen}, error {run.error:.1%} on {', '.join(run.shifts)}; picture: {picture}")
+    return dg.MaterializeResult(
+        metadata={
+            "chosen": dg.MetadataValue.json(dict(run.values)),
+            "error": run.error,
+            "num_trials": run.num_trials,
+            "num_combinations": run.num_combinations,
+            "cells": ", ".join(run.cells),
+            "grid": dg.MetadataValue.json(run.grid_values),
+            "error_over_grid": dg.MetadataValue.md(f"![error over the grid]({as_data_uri(png)})"),
+            "picture": dg.MetadataValue.path(picture),
+            "record": dg.MetadataValue.path(record.path),
+        },
+        data_version=dg.DataVersion(record.sha256),
+    )
+
+
+def _dependencies(benchmark: Benchmark, experiment_name: str) -> list[dg.AssetKey]:
+    spec, held_out = benchmark.experiments[experiment_name], HeldOutScope.of(benchmark)
+    found = [held_out.key("transformed_shards", spec.shards) if spec.shards else held_out.key("shard_manifest")]
+    if isinstance(benchmark.models[spec.model], TrainedModel):
+        found.append(source_model_key(benchmark, spec.model))
+    if benchmark.uses_clean_images(experiment_name):
+        found.append(SetScope(benchmark=benchmark, cell=CLEAN).key("shard_manifest"))
+    return found

@@ -1,0 +1,1 @@
+"""Leaves: each could be taken out without touching how a number comes about."""

@@ -1,0 +1,224 @@
+"""Files that nothing refers to any more: this finds them, with their sizes, and removes them on request.
+
+It considers only files that this project names: numbered records, kept predictions, states, decoded cells, trained
+weights and checkpoints, and what a killed process had begun to write beside its place.
+"""
+
+import os
+import re
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import Loaded
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.loading.decoded import DecodedCells
+from tta_pipeline.results.files import KINDS, file_name, numbers, read_record, record_folders
+from tta_pipeline.shards.manifest import MANIFEST_FILE
+from tta_pipeline.util.files import (
+    hash_file,
+    is_abandoned,
+    is_unpublished,
+    node_local_folder,
+    noted_places,
+    remove_if_abandoned,
+)
+from tta_pipeline.util.locations import Locations
+
+Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
+_SETTLED_AFTER_S = 3600.0
+"""Age of a file that no run is about to name: a run writes predictions and states before their record."""
+_PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
+_STATE = re.compile(r"[0-9a-f]{64}\.state")
+_WITHIN = re.compile(r"([0-9a-f]{64})-[0-9]{6,}\.(?:state|part)")
+_OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safetensors|CACHEDIR\.TAG|stop")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unreferenced:
+    """One file that nothing refers to, or a folder of a killed process."""
+
+    kind: Kind
+    benchmark: str
+    path: Path
+    size_bytes: int
+
+
+def find_unreferenced(
+    loaded: Loaded, locations: Locations, *, decoded: Sequence[Path] = (), beside: Sequence[Path] = ()
+) -> Iterator[Unreferenced]:
+    """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
+
+    Folders and files that killed processes had not published are looked for under the data root, on node-local disk,
+    where a process of this machine noted that it began one, and directly in the folders *beside*.
+
+    Raises:
+        RecordError: a newest record cannot be read, so that it is unknown what it refers to.
+    """
+    weights = _named_weights(loaded)
+    for benchmark in loaded.benchmarks.values():
+        yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
+        if not loaded.faults:  # what is left out may name any file
+            yield from _of_trained_models(benchmark, locations, weights)
+    roots = locations.roots if decoded else ()
+    manifests = {hash_file(path) for root in roots for path in _manifests(root)}
+    for folder in decoded:
+        for path in DecodedCells(folder=folder, limit_bytes=0).unreferenced(manifests):
+            yield _found("decoded", "", path)
+    yield from _unfinished(locations, beside)
+
+
+def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
+    """Remove the files, and the folders of results, predictions and states that they leave empty."""
+    for each in found:
+        if each.kind == "unfinished":
+            remove_if_abandoned(each.path)
+        else:
+            each.path.unlink(missing_ok=True)
+    for each in found:
+        if each.benchmark:
+            _remove_empty(each.path.parent, below=locations.root / each.benchmark.partition("/")[0])
+
+
+def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool) -> Iterator[Unreferenced]:
+    results = locations.results(benchmark.name)
+    named = _names(benchmark, locations)
+    samples, fingerprints = set[str](), set[str]()
+    for kind in KINDS:
+        for text, _ in record_folders(str(results / kind)):
+            folder = Path(text)
+            records = [folder / file_name(number) for number in numbers(folder)]
+            # An experiment that is left out because of a fault still has its results.
+            if is_whole and kind in named and str(folder.relative_to(results / kind)) not in named[kind]:
+                yield from (_found("gone", benchmark.name, path) for path in records)
+                continue
+            yield from (_found("superseded", benchmark.name, path) for path in records[:-1])
+            evaluation = read_record(records[-1]).evaluation if records else None
+            if evaluation:
+                samples.add(evaluation.samples_sha256 or "")
+                fingerprints.add(evaluation.fingerprint)
+    for path in _settled(locations.predictions(benchmark.name), _PREDICTIONS):
+        if path.stem not in samples:
+            yield _found("predictions", benchmark.name, path)
+    for path in _settled(locations.states(benchmark.name), _STATE):
+        if path.stem not in fingerprints:
+            yield _found("states", benchmark.name, path)
+    yield from _states_within(benchmark, locations, fingerprints, is_whole=is_whole)
+
+
+def _states_within(
+    benchmark: Benchmark, locations: Locations, recorded: Collection[str], *, is_whole: bool
+) -> Iterator[Unreferenced]:
+    """Yield the states and parts inside segments from which no stream goes on.
+
+    A stream goes on in the segment that it was in last, unless that is recorded, or the file has the stream no more.
+    """
+    streams = _streams(benchmark, locations)
+    paths = sorted(_settled(locations.states(benchmark.name), _WITHIN), key=lambda path: path.stat().st_mtime)
+    last = {path.parent: path.name[:64] for path in paths}
+    for path in paths:
+        is_of_stream = path.parent in streams or not is_whole
+        if not is_of_stream or path.name[:64] in recorded or path.name[:64] != last[path.parent]:
+            yield _found("states", benchmark.name, path)
+
+
+def _streams(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
+    """Return the folders of states of all streams that *benchmark* has."""
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+
+    every = [
+        ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+        for name in benchmark.experiments
+    ]
+    return frozenset(each.states_folder(plan) for each in every for key in each.keys for plan in each.plans(key))
+
+
+def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
+    """Yield what processes that were killed had not published; what a living one holds is not touched."""
+    below = (Path(folder, name) for folder, names in _not_linked(locations.root) for name in names)
+    here = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir())
+    found = dict.fromkeys(path.absolute() for path in (*below, *here, *noted_places()) if is_unpublished(path.name))
+    yield from (_found("unfinished", "", path) for path in found if is_abandoned(path))
+
+
+def _not_linked(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield each folder below *root* with the names in it; what is unfinished is not entered, and no link is."""
+    for folder, folders, files in os.walk(root):
+        yield folder, (*folders, *files)
+        folders[:] = [name for name in folders if not is_unpublished(name)]
+
+
+def _manifests(root: Path) -> Iterator[Path]:
+    """Yield the manifests below *root*, also behind links to folders, as of a benchmark on another disk."""
+    seen = set[str]()
+    for folder, names, files in os.walk(root, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            names.clear()
+        elif MANIFEST_FILE in files:
+            yield Path(folder, MANIFEST_FILE)
+        seen.add(real)
+
+
+def _named_weights(loaded: Loaded) -> frozenset[Path]:
+    """Return the files of weights that benchmark files name."""
+    models = (model for benchmark in loaded.benchmarks.values() for model in benchmark.models.values())
+    paths = (getattr(model, name, None) for model in models for name in ("path", "weights"))
+    return frozenset(path.expanduser().resolve() for path in paths if isinstance(path, Path))
+
+
+def _of_trained_models(benchmark: Benchmark, locations: Locations, named: frozenset[Path]) -> Iterator[Unreferenced]:
+    """Yield weights, descriptions and checkpoints of trained models that *benchmark* has no more, but for *named*."""
+    models = _trained(benchmark)
+    weights = locations.source_model(benchmark.name, "any").parent
+    for path in sorted(weights.glob("*.safetensors")):
+        facts = path.with_suffix(".json")  # without it, the weights are somebody else's
+        if path.stem not in models and facts.exists() and path.resolve() not in named:
+            yield from (_found("gone", benchmark.name, each) for each in (path, facts))
+    for folder in sorted(locations.training(benchmark.name, "any").parent.glob("*/")):
+        if folder.name not in models:
+            ours = _settled(folder, _OF_TRAINING)
+            yield from (_found("gone", benchmark.name, path) for path in ours if path.resolve() not in named)
+
+
+def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:
+    """Return the names of all evaluations and trainings that *benchmark* can have, by kind of record."""
+    from tta_pipeline.evaluation.experiment import ExperimentResults
+
+    found = []
+    for experiment in benchmark.experiments:
+        results = ExperimentResults(benchmark=benchmark, experiment_name=experiment, locations=locations)
+        found += [results.record_name(place) for key in results.keys for place in results.places(key)]
+    return {"evaluations": frozenset(found), "trainings": _trained(benchmark)}
+
+
+def _trained(benchmark: Benchmark) -> frozenset[str]:
+    """Return the names of the models that *benchmark* trains."""
+    return frozenset(name for name, model in benchmark.models.items() if isinstance(model, TrainedModel))
+
+
+def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
+    """Yield the files in *folder* whose names match *name* and that no run can be about to record."""
+    for path in sorted(folder.rglob("*")):
+        if name.fullmatch(path.name) and time.time() - path.stat().st_mtime > _SETTLED_AFTER_S:
+            yield path
+
+
+def _found(kind: Kind, benchmark_name: str, path: Path) -> Unreferenced:
+    files = (each for each in path.rglob("*") if each.is_file()) if path.is_dir() else (path,)
+    size_bytes = sum(each.stat().st_size for each in files)
+    return Unreferenced(kind=kind, benchmark=benchmark_name, path=path, size_bytes=size_bytes)
+
+
+def _remove_empty(folder: Path, *, below: Path) -> None:
+    while folder != below and folder.is_relative_to(below):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:  # removed for another file
+            pass
+        except OSError:  # there is still something in it
+            return
+        folder = folder.parent

@@ -1,0 +1,86 @@
+"""What work costs: the time that it took before, or what its method does compared with methods that were timed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.streams import Plan
+from tta_pipeline.errors import RecordError
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import Cell
+
+_PASSES: Mapping[str, float] = {
+    "bn_ema": 2, "tent": 3, "come": 3, "rpl": 3, "eta": 3, "eata": 3, "rdumb": 3, "asr": 4, "sar": 6, "deyo": 4,
+    "ttaug": 65, "memo": 193, "cotta": 36, "rotta": 5, "roid": 6, "cmf": 6, "adacontrast": 7, "rmt": 10,
+}  # fmt: skip
+"""Forward passes of each method for a sample, a backward pass counted as two, from docs/methods.md. Others: 1."""
+_TIMES = """
+SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM latest_evaluations
+WHERE benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
+"""
+_COUNTS = (
+    "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND shift_set = ? GROUP BY 1, 2"
+)
+_TYPICAL_COUNT = 10_000
+"""Samples of a cell where none is known: of CIFAR-10-C; only proportions matter then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Expected times of a benchmark's streams."""
+
+    benchmark: Benchmark
+    of_experiments: Mapping[str, float]
+    """Measured seconds for a sample, by experiment."""
+    of_models: Mapping[str, float]
+    """Median of the measured seconds for a sample and pass, by model."""
+    counts: Mapping[Cell, int]
+    """Number of samples, by cell."""
+
+    @classmethod
+    def measured(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
+        """Return what the database knows of *benchmark*; nothing if there is no database."""
+        from tta_pipeline.results.database.database import open_metrics
+
+        which = [benchmark.file, benchmark.shift_set.name]
+        try:
+            with open_metrics(locations.metrics) as connection:
+                times = connection.execute(_TIMES, which).fetchall()
+                counted = connection.execute(_COUNTS, which).fetchall()
+        except RecordError:
+            times, counted = [], []
+        of_models: dict[str, list[float]] = {}
+        for _, model, method, sample_s in times:
+            of_models.setdefault(model, []).append(sample_s / _PASSES.get(method.partition("+")[0], 1))
+        return cls(
+            benchmark=benchmark,
+            of_experiments={experiment: sample_s for experiment, _, _, sample_s in times},
+            of_models={model: median(found) for model, found in of_models.items()},
+            counts={Cell(corruption=name, severity=severity): count for name, severity, count in counted},
+        )
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether anything was timed, so that expected times are seconds."""
+        return bool(self.of_models)
+
+    def expected_s(self, experiment_name: str, plan: Plan) -> float:
+        """Return the expected time of *plan* in seconds, or a weight where nothing was timed."""
+        spec = self.benchmark.experiments[experiment_name]
+        most = (spec.subset.first or spec.subset.random) if spec.subset else None
+        counts = (self._count(cell) for segment in plan.segments for cell in segment.cells)
+        num_samples = sum(min(count, most or count) for count in counts)
+        sample_s = self.of_experiments.get(experiment_name)
+        if sample_s is None:
+            known = self.of_models.get(spec.model) or (median(self.of_models.values()) if self.of_models else 1.0)
+            sample_s = known * _PASSES.get(spec.method, 1)
+        return num_samples * sample_s
+
+    def _count(self, cell: Cell) -> int:
+        return self.counts.get(cell) or self._typical_count
+
+    @cached_property
+    def _typical_count(self) -> int:
+        return round(median(self.counts.values())) if self.counts else _TYPICAL_COUNT

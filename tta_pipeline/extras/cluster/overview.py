@@ -1,0 +1,101 @@
+"""How far a submission is: counts by stage, the time that is left, and what failed."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Self
+
+from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Piece
+from tta_pipeline.extras.cluster.submission import UNDER_WAY, Condition, State, Submission
+
+PLAN_COLUMNS = ("stage", "pieces", "devices_each", "hours", "hours_at_once")
+STATUS_COLUMNS = ("stage", "pieces", "waiting", "running", "done", "failed", "cancelled", "lost")
+_CONDITIONS: tuple[Condition, ...] = ("waiting", "running", "done", "failed", "cancelled", "lost")
+
+
+def plan_rows(pieces: Sequence[Piece], num_devices: int) -> Iterator[tuple[str, int, int, float | None, float | None]]:
+    """Yield `PLAN_COLUMNS` of each stage: hours in all, and hours with *num_devices* at a time; None if not known."""
+    for stage in STAGES:
+        of_stage = [piece for piece in pieces if piece.stage == stage]
+        known = [piece.expected_s for piece in of_stage if piece.expected_s is not None]
+        if of_stage:
+            hours = sum(known) / 3600 if len(known) == len(of_stage) else None
+            at_once = max(hours / num_devices, max(known) / 3600) if hours is not None else None
+            yield stage, len(of_stage), int(stage in ON_A_DEVICE), hours, at_once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overview:
+    """A submission and the states of its pieces at one moment."""
+
+    submission: Submission
+    states: tuple[State, ...]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no piece will still do something."""
+        return not any(state.condition in UNDER_WAY for state in self.states)
+
+    @property
+    def num_done(self) -> int:
+        """Number of pieces that are done."""
+        return sum(state.condition == "done" for state in self.states)
+
+    @property
+    def done(self) -> tuple[Piece, ...]:
+        """The pieces that are done."""
+        return tuple(piece for piece, state in self._both() if state.condition == "done")
+
+    @property
+    def under_way(self) -> tuple[Piece, ...]:
+        """The pieces that run or wait."""
+        return tuple(piece for piece, state in self._both() if state.condition in UNDER_WAY)
+
+    @property
+    def left_over(self) -> tuple[Piece, ...]:
+        """The pieces that ended and are not done."""
+        return tuple(piece for piece, state in self._both() if state.condition not in {"done", *UNDER_WAY})
+
+    def completed(self, finished: Mapping[Piece, AbstractSet[tuple[str, str]]]) -> Self:
+        """Return this overview where a piece that is left over is done if *finished* has all its places.
+
+        What lies on disk decides, not what became of a run or a job.
+        """
+        states = tuple(
+            replace(state, condition="done") if set(piece.places) <= finished.get(piece, set()) else state
+            for piece, state in self._both()
+        )
+        return replace(self, states=states)
+
+    def rows(self) -> Iterator[tuple[str | int, ...]]:
+        """Yield `STATUS_COLUMNS` of each stage."""
+        for stage in STAGES:
+            numbers = self.submission.of_stage(stage)
+            counts = Counter(self.states[number].condition for number in numbers)
+            if numbers:
+                yield stage, len(numbers), *(counts[condition] for condition in _CONDITIONS)
+
+    def problems(self) -> Iterator[str]:
+        """Yield a line for each piece that failed or was lost, with its log."""
+        for piece, state in self._both():
+            if state.condition in ("failed", "lost"):
+                yield f"{piece.name}: {state.condition}; {f'log: {state.log}' if state.log else 'it has no log'}"
+
+    def left_s(self, num_devices: int) -> float | None:
+        """Return the expected time left in seconds with *num_devices* at a time; None if not known."""
+        left = [piece.expected_s for piece in self.under_way if piece.stage in ON_A_DEVICE]
+        if any(expected_s is None for expected_s in left):
+            return None
+        return sum(filter(None, left)) / num_devices
+
+    def line(self, num_devices: int) -> str:
+        """Return how far it is, in a line."""
+        counts = Counter(state.condition for state in self.states)
+        told = ", ".join(f"{counts[condition]:,} {condition}" for condition in _CONDITIONS if counts[condition])
+        left_s = self.left_s(num_devices)
+        about = "" if left_s is None or self.is_over else f"; about {left_s / 3600:,.1f} h left"
+        return f"{self.num_done:,} of {len(self.states):,} pieces done: {told}{about}"
+
+    def _both(self) -> Iterator[tuple[Piece, State]]:
+        return zip(self.submission.pieces, self.states, strict=True)

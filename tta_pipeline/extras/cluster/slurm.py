@@ -1,0 +1,301 @@
+"""Slurm: an array of jobs for each stage, which begins when the stage before has ended."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from tta_pipeline.errors import BenchmarkFileError, SubmissionError
+from tta_pipeline.extras.cluster.engine import NUM_TRIES
+from tta_pipeline.extras.cluster.pieces import ON_A_DEVICE, STAGES, Stage
+from tta_pipeline.extras.cluster.submission import Condition, State, Submission
+from tta_pipeline.util.files import read_file, write_atomically
+from tta_pipeline.util.mistakes import mistakes
+from tta_pipeline.util.sections import Section
+from tta_pipeline.util.stopping import EXIT_STATUS, SIGNAL
+from tta_pipeline.util.yaml_document import read_document
+
+_ANSWER_S = 60
+"""Seconds in which a command of Slurm's must answer."""
+_MOST_REQUEUES = 50
+"""How often a piece goes back into the queue: one that is asked to end before its first cell would do so for ever."""
+_WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
+_ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
+}  # fmt: skip
+"""States of tasks that are over, which Slurm tells for some minutes more."""
+
+
+class SlurmConfig(Section):
+    """The file that says how jobs are submitted on a cluster."""
+
+    device: tuple[str, ...] = ("--gres=gpu:1", "--cpus-per-task=8", "--time=12:00:00")
+    """Options of `sbatch` for pieces that train or evaluate, each on a device of its own."""
+    cpu: tuple[str, ...] = ("--cpus-per-task=8", "--time=12:00:00")
+    """Options of `sbatch` for pieces that write shards, and for the report."""
+    before: tuple[str, ...] = ()
+    """Lines of shell before each piece, such as `module load cuda`."""
+    container: str = ""
+    """Command that runs another command in a container, such as `apptainer exec --nv image.sif`; empty: none."""
+    python: str = sys.executable
+    """Python with tta_pipeline on the nodes; in the container if there is one."""
+    warn_s: int = Field(default=120, ge=0, le=65_535)
+    """Seconds before a job's time is over at which its piece is asked to end after the cell that it is at; it is then
+    put into the queue again. 0: never."""
+    most_tasks: int = Field(default=1_000, ge=1)
+    """Tasks of an array at most, where a site limits the jobs of a user; Slurm's own limit, MaxArraySize, is asked for.
+    A task has several pieces where there are more."""
+
+
+def read_slurm_config(path: Path | None) -> SlurmConfig:
+    """Return what the YAML file *path* says; without a file, the defaults.
+
+    Raises:
+        SubmissionError: it cannot be read, or does not say what it should.
+    """
+    if path is None:
+        return SlurmConfig()
+    try:
+        return SlurmConfig.model_validate(read_document(path))
+    except BenchmarkFileError as error:
+        known = ", ".join(SlurmConfig.model_fields)
+        raise SubmissionError(
+            f"{path} has no settings of jobs ({error}); expected YAML with some of {known}"
+        ) from error
+    except ValidationError as error:
+        raise SubmissionError(f"{path}: {'; '.join(mistakes(error, ''))}: correct it") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """The engine `slurm`."""
+
+    config: SlurmConfig
+    data_root: Path
+    num_devices: int
+    """Pieces of a stage that run at a time, at most."""
+
+    def require_ready(self) -> None:
+        """Refuse to submit where no Slurm answers, or where it could not write its logs."""
+        if "\\" in str(self.data_root):
+            raise SubmissionError(
+                f"the data root is {str(self.data_root)!r}; expected no backslash, which Slurm misreads in names of "
+                "logs: rename it"
+            )
+        _answer("sbatch", "--version")
+        _answer("squeue", "--noheader", "--user", _user())
+
+    def owner(self) -> str:
+        """Return nothing: Slurm has what `start` gives it."""
+        return ""
+
+    def start(self, submission: Submission) -> None:
+        """Submit an array of jobs for each stage; if one is refused, or on Ctrl-C, none stays submitted."""
+        largest = min(self.config.most_tasks, _largest_array())
+        before = ""
+        try:
+            for stage in STAGES:
+                if numbers := submission.of_stage(stage):
+                    tasks = _tasks(numbers, largest)
+                    script = self._written_script(submission, stage, tasks)
+                    options = self._options(submission, stage, num_tasks=len(tasks))
+                    after = [f"--dependency=afterany:{before}"] if before else []
+                    before = _answer("sbatch", *options, *after, str(script)).strip().partition(";")[0]
+        except BaseException:
+            self.cancel(submission)
+            submission.note_ended()
+            raise
+
+    def states(self, submission: Submission) -> tuple[State, ...]:
+        """Return what Slurm says of each piece that is not over, and what each other one noted when it ended."""
+        queue = {(stage, task): state for _, stage, task, state in _queue(submission)}
+        found = {}
+        for stage in STAGES:
+            for task, numbers in enumerate(_listed(submission, stage)):
+                for number in numbers:
+                    found[number] = _state(submission, number, f"{stage}-{task}", queue.get((stage, task), ""))
+        return tuple(
+            found.get(number) or _state(submission, number, "", "") for number in range(len(submission.pieces))
+        )
+
+    def hindrances(self, submission: Submission) -> tuple[str, ...]:
+        """Return nothing: `squeue` explains why a job waits."""
+        del submission
+        return ()
+
+    def cancel(self, submission: Submission) -> None:
+        """Cancel all its jobs."""
+        submission.note_cancelled()
+        if jobs := {job for job, _, _, state in _queue(submission) if state not in _ENDED}:
+            _answer("scancel", *sorted(jobs))
+
+    def _written_script(self, submission: Submission, stage: Stage, tasks: Sequence[Sequence[int]]) -> Path:
+        """Write the script of *stage*, and beside it a line for each of its tasks with the numbers of its pieces."""
+        lines = "".join(" ".join(map(str, numbers)) + "\n" for numbers in tasks)
+        write_atomically(_list_path(submission, stage), lines.encode())
+        script = submission.folder / f"{stage}.sbatch"
+        write_atomically(script, self.script(submission, stage).encode())
+        submission.log_path(0).parent.mkdir(exist_ok=True)
+        return script
+
+    def _options(self, submission: Submission, stage: Stage, *, num_tasks: int) -> list[str]:
+        """Return the options that no other may replace: those of the command line hold against script and environment.
+
+        The name of a job is its submission's key, by which it is found again: its number may be another job's later.
+        """
+        warn = f"--signal={SIGNAL.name.removeprefix('SIG')}@{self.config.warn_s}"
+        logs = str(submission.log_path(0).parent).replace("%", "%%")
+        return [
+            "--parsable",
+            f"--job-name={submission.key}-{stage}",
+            f"--array=0-{num_tasks - 1}%{self.num_devices}",
+            f"--output={logs}/{stage}-%a.log",
+            "--open-mode=append",
+            "--requeue",
+            "--export=ALL",
+            *([warn] if self.config.warn_s else []),
+        ]
+
+    def script(self, submission: Submission, stage: Stage) -> str:
+        """Return the script that `sbatch` starts for each task of *stage*."""
+        config = self.config
+        module = f"{shlex.quote(config.python)} -m tta_pipeline.defs.piece"
+        return _SCRIPT.format(
+            options="\n".join(
+                f"#SBATCH {option}" for option in (config.device if stage in ON_A_DEVICE else config.cpu)
+            ),
+            before="\n".join(config.before),
+            project=shlex.quote(str(Path.cwd())),
+            data_root=shlex.quote(str(self.data_root)),
+            list=shlex.quote(str(_list_path(submission, stage))),
+            logs=shlex.quote(str(submission.log_path(0).parent)),
+            command=" ".join(filter(None, [config.container, module])),
+            folder=shlex.quote(str(submission.folder)),
+            key=shlex.quote(submission.key),
+            num_tries=NUM_TRIES,
+            ended_on_request=EXIT_STATUS,
+            ended_by_request=128 + SIGNAL,
+            most_requeues=_MOST_REQUEUES,
+        )
+
+
+_SCRIPT = """#!/bin/bash
+{options}
+cd {project} || exit 1
+export TTA_DATA_ROOT={data_root}
+# srun does not take over the number of cores by itself.
+[ -n "$SLURM_CPUS_PER_TASK" ] && export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+{before}
+numbers=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" {list}) && [ -n "$numbers" ] || exit 1
+status=0
+for number in $numbers; do
+  for try in $(seq {num_tries}); do
+    srun --nodes=1 --ntasks=1 --quit-on-interrupt \\
+      {command} {folder} {key} "$number" >>{logs}/"$number.log" 2>&1
+    ended=$?
+    [ "$ended" = 0 ] && break
+    # Its time is nearly over: what is left of it goes into the queue again. The signal ends a Python that still starts.
+    if [ "$ended" = {ended_on_request} ] || [ "$ended" = {ended_by_request} ]; then
+      [ "${{SLURM_RESTART_COUNT:-0}}" -ge {most_requeues} ] && exit 1
+      exec scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
+    fi
+  done
+  [ "$ended" = 0 ] || status=1
+done
+exit $status
+"""
+
+
+def _tasks(numbers: Sequence[int], largest: int) -> list[Sequence[int]]:
+    """Return which pieces each task has: one, or several where an array would have more than *largest* tasks."""
+    num_tasks = min(len(numbers), largest)
+    return [numbers[task::num_tasks] for task in range(num_tasks)]
+
+
+def _largest_array() -> int:
+    """Return how many tasks an array may have, as Slurm is configured."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _answer("scontrol", "show", "config"), re.MULTILINE)
+    return max(1, int(found[1]) if found else 1)
+
+
+def _list_path(submission: Submission, stage: Stage) -> Path:
+    return submission.folder / f"{stage}.txt"
+
+
+def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
+    """Return the numbers of the pieces of each task of *stage*; nothing if it was not submitted."""
+    try:
+        lines = read_file(_list_path(submission, stage), limit_bytes=2**24).decode().splitlines()
+    except FileNotFoundError:
+        return []
+    return [[int(number) for number in line.split()] for line in lines]
+
+
+def _queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
+    """Yield job, stage, task and Slurm's state of each task that Slurm knows of *submission*, whoever submitted it."""
+    stages = {f"{submission.key}-{stage}": stage for stage in STAGES}
+    answer = _answer(
+        "squeue", "--noheader", "--array", "--states=all", f"--name={','.join(stages)}", "--format=%F|%K|%T|%j",
+    )  # fmt: skip
+    for line in answer.splitlines():
+        job, task, state, name = line.split("|", 3)
+        if name in stages and task.isdecimal():
+            yield job, stages[name], int(task), state
+
+
+def _state(submission: Submission, number: int, task_name: str, in_queue: str) -> State:
+    logs = submission.log_path(number), submission.log_path(number).with_name(f"{task_name}.log")
+    return State(
+        condition=_condition(submission.outcome(number), in_queue, is_cancelled=submission.is_cancelled),
+        log=next((str(log) for log in logs if log.exists()), ""),
+    )
+
+
+def _condition(outcome: str, in_queue: str, *, is_cancelled: bool) -> Condition:
+    """Return the condition of a piece that noted *outcome*, and whose task is *in_queue*; either may be empty.
+
+    A task that is completed is done, also where another machine does not see yet what its pieces noted.
+    """
+    if outcome == "done" or in_queue == "COMPLETED":
+        return "done"
+    if in_queue and in_queue not in _ENDED:
+        return "waiting" if in_queue in _WAITING else "running"
+    if outcome == "failed":
+        return "failed"
+    return "cancelled" if is_cancelled else "lost"
+
+
+def _answer(*command: str) -> str:
+    """Return what a command of Slurm's prints.
+
+    Raises:
+        SubmissionError: there is no such command, it fails, or it does not answer in time.
+    """
+    called = shlex.join(command)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, check=False)  # noqa: S603 - a command of Slurm's
+    except FileNotFoundError:
+        raise SubmissionError(f"found no {command[0]}; expected Slurm's commands: submit from a login node") from None
+    except subprocess.TimeoutExpired:
+        raise SubmissionError(
+            f"`{called}` did not answer in {_ANSWER_S} s; expected an answer: ask again later"
+        ) from None
+    if done.returncode:
+        raise SubmissionError(
+            f"`{called}` ended with status {done.returncode}: {done.stderr.strip()}; expected 0: correct the "
+            "options in the file of --config if they are refused, or ask again later"
+        )
+    return done.stdout
+
+
+def _user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -1,0 +1,62 @@
+"""Which streams of an experiment are unfinished: those without a record, or with records of something else."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.util.partitions import PartitionKey
+
+if TYPE_CHECKING:
+    from tta_pipeline.evaluation.runner import ExperimentRunner, Known
+
+
+def unrecorded_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
+    """Yield the keys at which a cell has no record; what a record is of is not asked."""
+    recorded = results.recorded_keys()
+    return (key for key in results.keys if key not in recorded)
+
+
+class Standings:
+    """Compares the newest records of experiments of one benchmark with their present fingerprints.
+
+    A model is loaded once for experiments with it that come one after the other, and a manifest is read once.
+
+    Args:
+        device: Device that will evaluate, in the notation of `Machine`; it is part of what determines a result.
+    """
+
+    def __init__(self, *, device: str) -> None:
+        self._device = device
+
+    def unfinished_keys(self, results: ExperimentResults) -> Iterator[PartitionKey]:
+        """Yield the keys at which a stream is unfinished; nothing is written.
+
+        Raises:
+            EvaluationError: the model cannot be loaded: its weights are part of the fingerprint.
+        """
+        recorded = results.recorded_keys()
+        if not recorded:
+            yield from results.keys
+            return
+        # Imports torch.
+        from tta_pipeline.evaluation.machine import Machine
+        from tta_pipeline.evaluation.runner import ExperimentRunner
+
+        machine = Machine(device=self._device)
+        with ExperimentRunner(results, machine=machine, run_id="", tell=lambda _: None, known=self._known) as runner:
+            yield from (key for key in results.keys if key not in recorded or not _is_finished(runner, results, key))
+
+    @cached_property
+    def _known(self) -> "Known":
+        from tta_pipeline.evaluation.runner import Known
+
+        return Known()
+
+
+def _is_finished(runner: "ExperimentRunner", results: ExperimentResults, key: PartitionKey) -> bool:
+    try:
+        return all(standing.is_finished for plan in results.plans(key) for standing in runner.standings(plan))
+    except ManifestError:
+        return False

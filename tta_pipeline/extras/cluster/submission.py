@@ -1,0 +1,244 @@
+"""What the user submitted: a file with its pieces, which engines read, and what became of each piece."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.results.files import now
+from tta_pipeline.util.files import read_file, write_atomically, write_once
+from tta_pipeline.util.json_values import JsonObject
+from tta_pipeline.util.locations import Locations
+
+Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
+UNDER_WAY: frozenset[Condition] = frozenset({"waiting", "running"})
+"""Conditions of pieces that will still do something."""
+_FILE = "submission.json"
+_CANCELLED, _ENDED, _CLAIMED = "cancelled", "ended", "claimed.json"
+_MOST_BYTES, _MOST_NOTED_BYTES = 2**28, 2**20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What an engine says of a piece."""
+
+    condition: Condition
+    log: str = ""
+    """Where its log is; empty: it has none yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """Pieces of a benchmark that were given to an engine together."""
+
+    number: int
+    """Number among the submissions of the benchmark, from 1."""
+    benchmark: str
+    engine: str
+    pieces: tuple[Piece, ...]
+    """Pieces in the order of their stages; the position of a piece here is its number, from 0."""
+    compute: JsonObject
+    """Settings of the machine that the pieces are run with, by the names of the resource `compute`."""
+    submitted_at: str
+    """Time in UTC."""
+    folder: Path
+    owner: str = ""
+    """Dagster's history whose sensor alone launches the pieces; empty: the engine has no sensor."""
+
+    @property
+    def name(self) -> str:
+        """The name that engines show."""
+        return f"{self.benchmark.replace('/', '__')}-{self.number}"
+
+    @property
+    def key(self) -> str:
+        """A name that no other submission has, also not one under another data root."""
+        return f"{self.name}-{re.sub('[^0-9]', '', self.submitted_at)}"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the user cancelled it: no further stage begins."""
+        return (self.folder / _CANCELLED).exists()
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether somebody saw that no piece will still do something."""
+        return (self.folder / _ENDED).exists()
+
+    def note_cancelled(self) -> None:
+        """Let no further stage begin."""
+        self._mark(_CANCELLED)
+
+    def note_ended(self) -> None:
+        """Let nobody ask for it again: no piece will still do something."""
+        self._mark(_ENDED)
+
+    def claim(self, name: str) -> str:
+        """Let *name* alone launch the pieces unless another has claimed that; return the name that holds.
+
+        Raises:
+            SubmissionError: the claim cannot be read.
+        """
+        if not self.claimed_by:
+            write_once(self.folder / _CLAIMED, json.dumps({"by": name}).encode())
+        return self.claimed_by
+
+    @property
+    def claimed_by(self) -> str:
+        """Who launches the pieces; empty: nobody yet.
+
+        Raises:
+            SubmissionError: the claim cannot be read.
+        """
+        path = self.folder / _CLAIMED
+        try:
+            return str(json.loads(read_file(path, limit_bytes=_MOST_NOTED_BYTES))["by"])
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SubmissionError(
+                f"{path} cannot be read ({error!r}); expected who launches the pieces: remove that file"
+            ) from error
+
+    def of_stage(self, stage: str) -> tuple[int, ...]:
+        """Return the numbers of the pieces of *stage*."""
+        return tuple(number for number, piece in enumerate(self.pieces) if piece.stage == stage)
+
+    def note_outcome(self, number: int, condition: Condition) -> None:
+        """Note how a piece ended, where the engine does not remember it."""
+        noted = {"submission": self.key, "condition": condition}
+        write_atomically(self._outcome_path(number), json.dumps(noted).encode())
+
+    def outcome(self, number: int) -> str:
+        """Return how a piece ended; empty if it noted nothing, or an earlier submission of the same number did."""
+        try:
+            noted = json.loads(read_file(self._outcome_path(number), limit_bytes=_MOST_NOTED_BYTES))
+            return str(noted["condition"]) if noted["submission"] == self.key else ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
+
+    def log_path(self, number: int) -> Path:
+        """Return the log of the piece *number*, where the engine keeps none."""
+        return self.folder / "logs" / f"{number}.log"
+
+    @classmethod
+    def create(
+        cls,
+        locations: Locations,
+        *,
+        benchmark: str,
+        engine: str,
+        pieces: Sequence[Piece],
+        compute: JsonObject,
+        owner: str = "",
+    ) -> Self:
+        """Write a submission of *pieces*, with the next free number."""
+        folder = locations.submissions(benchmark)
+        # Also after a folder that has lost its file: what else lies in it is not of this one.
+        number = max(_taken(folder), default=0)
+        while True:
+            number += 1
+            made = cls(
+                number=number,
+                benchmark=benchmark,
+                engine=engine,
+                pieces=tuple(pieces),
+                compute=compute,
+                submitted_at=now(),
+                folder=folder / str(number),
+                owner=owner,
+            )
+            if write_once(made.folder / _FILE, made._encoded()):
+                return made
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Return the submission in *folder*.
+
+        Raises:
+            SubmissionError: it cannot be read.
+        """
+        path = folder / _FILE
+        try:
+            facts = json.loads(read_file(path, limit_bytes=_MOST_BYTES))
+            pieces = tuple(
+                Piece(**{**piece, "assets": tuple(piece["assets"]), "keys": tuple(piece["keys"])})
+                for piece in facts.pop("pieces")
+            )
+            return cls(**facts, pieces=pieces, number=int(folder.name), folder=folder)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SubmissionError(
+                f"{path} cannot be read ({error!r}); expected a submission: remove its folder, and submit again"
+            ) from error
+
+    def _mark(self, name: str) -> None:
+        """Write the mark *name*, unless the folder was removed: it would then be a mark of the next one there."""
+        try:
+            is_here = Submission.read(self.folder).key == self.key
+        except SubmissionError:
+            is_here = False
+        if is_here:
+            write_atomically(self.folder / name, b"")
+
+    def _outcome_path(self, number: int) -> Path:
+        return self.folder / "outcomes" / f"{number}.json"
+
+    def _encoded(self) -> bytes:
+        return json.dumps(
+            {
+                "benchmark": self.benchmark,
+                "engine": self.engine,
+                "compute": dict(self.compute),
+                "submitted_at": self.submitted_at,
+                "owner": self.owner,
+                "pieces": [asdict(piece) for piece in self.pieces],
+            }
+        ).encode()
+
+
+def open_submissions(locations: Locations, benchmark: str) -> Iterator[Submission]:
+    """Yield the submissions of *benchmark* that nobody saw end, in their order.
+
+    Raises:
+        SubmissionError: one cannot be read.
+    """
+    yield from map(Submission.read, open_folders(locations, benchmark))
+
+
+def open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
+    """Yield the folders of the submissions of *benchmark* that nobody saw end, in their order."""
+    folder = locations.submissions(benchmark)
+    paths = (folder / str(number) for number in _numbers(folder))
+    yield from (path for path in paths if not (path / _ENDED).exists())
+
+
+def find_submission(locations: Locations, benchmark: str, number: int | None = None) -> Submission:
+    """Return the submission of *benchmark* with *number*; None: the newest.
+
+    Raises:
+        SubmissionError: there is none, or it cannot be read.
+    """
+    folder = locations.submissions(benchmark)
+    numbers = _numbers(folder)
+    if not numbers:
+        raise SubmissionError(
+            f"found no submission of {benchmark} in {folder}; expected one: tta-pipeline submit {benchmark}"
+        )
+    if number is not None and number not in numbers:
+        raise SubmissionError(f"found no submission {number} of {benchmark}; expected one from 1 to {numbers[-1]}")
+    return Submission.read(folder / str(number or numbers[-1]))
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Return the numbers of the submissions in *folder*, ascending."""
+    return sorted(number for number in _taken(folder) if (folder / str(number) / _FILE).exists())
+
+
+def _taken(folder: Path) -> list[int]:
+    """Return the numbers that *folder* has something of, in no order."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return [int(path.name) for path in paths if path.name.isdecimal()]

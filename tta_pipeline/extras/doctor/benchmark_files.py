@@ -1,0 +1,127 @@
+"""Checks of benchmark files, and of the files that they name."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import ENDING, Loaded, load_all
+from tta_pipeline.benchmarks.models import HubModel, OpenClipModel, TimmModel
+from tta_pipeline.data.labels.label_files import is_shipped_list
+from tta_pipeline.errors import DataRootError
+from tta_pipeline.extras.doctor.checkpoints import checkpoints
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok, some
+from tta_pipeline.extras.doctor.machine import is_installed
+from tta_pipeline.util.files import advice
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.sections import Section
+
+
+def benchmark_files(locations: Locations) -> Iterator[Finding]:
+    """Check every benchmark file and the files that it names."""
+    for path in _not_read(locations.benchmark_files):
+        yield note("benchmarks", f"{path} is not read", f"rename it to end in {ENDING}")
+    yield from _of(_loaded(locations), locations)
+
+
+def named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
+    """Check the benchmark *name* and the files that it names; of a file with several shift sets, each of them.
+
+    Raises:
+        BenchmarkFileError: there is no such benchmark.
+    """
+    loaded = _loaded(locations)
+    found = {each: loaded.benchmarks[each] for each in loaded.benchmarks if name in (each, each.partition("/")[0])}
+    faults = tuple(each for each in loaded.faults if name in (each.benchmark, each.path.stem))
+    if not found and not faults:
+        loaded.benchmark(name)
+    yield from _of(Loaded(benchmarks=found, faults=faults), locations)
+
+
+def _loaded(locations: Locations) -> Loaded:
+    return load_all(locations)
+
+
+def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
+    for benchmark in loaded.benchmarks.values():
+        try:
+            yield from _looked_at(benchmark, locations)
+        except DataRootError as error:
+            yield fault(benchmark.name, str(error), "until then nothing of it can be evaluated")
+        except OSError as error:
+            yield fault(benchmark.name, f"{error.filename} cannot be looked at ({error.strerror})", advice(error))
+    for each in loaded.faults:
+        subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
+        which = "this experiment" if each.experiment else "what this file describes"
+        yield fault(subject, each.sentence, f"correct the file; until then {which} is left out, but nothing else")
+
+
+def _not_read(folder: Path) -> list[Path]:
+    """Return files that may be meant as benchmark files but have another ending."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        path for path in folder.iterdir() if path.suffix != ENDING and path.suffix.lower() in (ENDING, ".yml")
+    )
+
+
+def _looked_at(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+    name, num_cells = benchmark.name, len(benchmark.cells)
+    num_sharded = sum((locations.shards(name, cell) / "manifest.json").exists() for cell in benchmark.cells)
+    state = f"{num_cells} cells, {num_sharded} of them sharded, {len(benchmark.experiments)} experiments"
+    is_well = True
+    for field, path in _paths(benchmark, ""):
+        if path.exists() or is_shipped_list(path):
+            continue
+        is_well = False
+        found = f"{field} is {path}, which does not exist"
+        if field.startswith("source.") and num_sharded == num_cells:
+            yield note(name, f"{found}; {state}", "evaluations still work; to shard again, put it back")
+        else:
+            yield fault(name, found, "put it there, or correct the benchmark file")
+    if any(isinstance(model, TimmModel | HubModel) for model in benchmark.models.values()) and not is_installed("timm"):
+        is_well = False
+        yield fault(
+            name,
+            "it has models of kind timm or hf, for which timm is not installed",
+            "pip install 'tta_pipeline[timm]'",
+        )
+    if any(isinstance(model, OpenClipModel) for model in benchmark.models.values()) and not is_installed(
+        "open_clip_torch"
+    ):
+        is_well = False
+        yield fault(name, "it has models of kind open_clip, which is not installed", "pip install 'tta_pipeline[clip]'")
+    for finding in checkpoints(benchmark, locations):
+        is_well = False
+        yield finding
+    absent = [key for key, path in _source_of_cells(benchmark) if not path.exists()]
+    if is_well and absent and num_sharded < num_cells:
+        yield note(
+            name,
+            f"{state}; the source lacks {len(absent)} of {num_cells} cells: {some(absent)}",
+            "run the cells that are there, or name only those in corruptions and severities",
+        )
+    elif is_well:
+        yield ok(name, state)
+
+
+def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
+    """Yield every path that a benchmark file names, with the field that names it."""
+    if isinstance(value, Path):
+        yield field, value.expanduser()
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Section):
+        inner = value
+    elif isinstance(value, dict):
+        inner = value.items()
+    elif isinstance(value, tuple):
+        inner = enumerate(value)
+    for name, part in inner:
+        yield from _paths(part, f"{field}.{name}" if field else str(name))
+
+
+def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
+    """Yield each cell with the path where it must be; archives do not show which cells they hold."""
+    for cell in benchmark.cells:
+        if (place := benchmark.source.own_place(cell, benchmark.shift_set)) is not None:
+            yield cell.key, place

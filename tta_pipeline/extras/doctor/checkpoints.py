@@ -1,0 +1,63 @@
+"""Checks whether files of weights are what a benchmark file says of them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.models import CheckpointModel, PythonModel
+from tta_pipeline.data.labels.class_map import pinned_class_map
+from tta_pipeline.errors import PipelineError
+from tta_pipeline.extras.doctor.finding import Finding, fault
+from tta_pipeline.extras.doctor.machine import is_installed
+from tta_pipeline.util.locations import Locations
+
+
+def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
+    """Read every existing file of weights whole, and compare it with its sha256 and its architecture."""
+    for name, model in benchmark.models.items():
+        if not isinstance(model, CheckpointModel | PythonModel) or not _has_file(model):
+            continue  # a missing file is reported with the other missing ones
+        if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
+            yield fault(
+                benchmark.name, f"model {name} is of timm, which is not installed", "pip install 'tta_pipeline[timm]'"
+            )
+            continue
+        try:
+            _read(model, num_classes=_num_classes(model, benchmark, locations))
+        except PipelineError as error:
+            found = ", ".join(line.strip() for line in str(error).splitlines())
+            yield fault(benchmark.name, f"model {name}: {found}", "until then its experiments fail")
+
+
+def _has_file(model: CheckpointModel | PythonModel) -> bool:
+    path = model.path if isinstance(model, CheckpointModel) else model.weights
+    return path is not None and path.expanduser().exists()
+
+
+def _read(model: CheckpointModel | PythonModel, *, num_classes: int | None) -> None:
+    """Read the weights, and make the network that they must fit; this imports torch."""
+    from tta_pipeline.models.checkpoints import checkpoint_state
+    from tta_pipeline.models.python_models import python_state
+
+    if isinstance(model, CheckpointModel):
+        checkpoint_state(model, num_classes=num_classes)
+    else:
+        python_state(model, num_classes=num_classes)
+
+
+def _num_classes(model: CheckpointModel | PythonModel, benchmark: Benchmark, locations: Locations) -> int | None:
+    """Return how many outputs *model* must have; None if no class map says so yet."""
+    if (own := _num_listed(model.classes)) is not None:
+        return own
+    if pinned := pinned_class_map(locations.class_map(benchmark.name)):
+        return len(pinned.classes)
+    return _num_listed(benchmark.class_map if benchmark.names_classes else None)
+
+
+def _num_listed(path: Path | str | None) -> int | None:
+    """Return how many classes the list at *path* has; None if there is no such list."""
+    from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
+
+    if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):
+        return None
+    return len(read_classes(Path(path).expanduser()))

@@ -1,0 +1,185 @@
+"""Checks of what is in the data root and beside it: left-overs, records, Dagster's storage."""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok, some
+from tta_pipeline.extras.doctor.mounts import file_system_of
+from tta_pipeline.util.files import is_abandoned, read_file
+from tta_pipeline.util.locations import Locations
+
+if TYPE_CHECKING:
+    from tta_pipeline.results.database.listing import RecordListing
+
+_SETTLED_AFTER_S = 60.0  # such files are written in far less
+_UNPUBLISHED = ".unpublished-*"
+_WRITTEN_FOLDERS = (
+    ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
+    "transformed/*/*", "transformed/*/*/*", "transformed/*/*/*/*", "results/*/*", "results/*/*/*", "results/*/*/*/*",
+    "results/*/*/*/*/*", "states/*/*", "states/*/*/*",
+)  # fmt: skip
+"""Folders below a benchmark's folder in which runs write something beside its final place; with several shift sets,
+one level deeper."""
+_NUM_NAMED = 20
+_MOST_BYTES = 2**20
+
+
+def left_overs(locations: Locations) -> Iterator[Finding]:
+    """Look for what killed runs left behind, and distinguish it from what active runs are writing."""
+    subject, root = "left-overs", locations.root
+    globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in (".", *(f"*/{each}" for each in _WRITTEN_FOLDERS)))
+    found = list(dict.fromkeys(path for paths in globs for path in sorted(paths)))
+    folders = [path for path in found if path.is_dir()]
+    abandoned = [path for path in folders if is_abandoned(path)]
+    files = [path for path in found if not path.is_dir() and _is_settled(path)]
+    if abandoned:
+        yield note(
+            subject,
+            f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {some(abandoned)}",
+            "the next run that writes beside them removes them; or remove them now, with rm -r",
+        )
+    if files:
+        yield note(subject, f"{len(files)} files of killed runs, {_size(files)}: {some(files)}", "remove them, with rm")
+    if not abandoned and not files:
+        busy = len(folders) - len(abandoned)
+        yield ok(subject, f"none{f'; active runs hold {busy} temporary folders' if busy else ''}")
+
+
+def result_records(locations: Locations) -> Iterator[Finding]:
+    """Read every result record whole, and check whether the database has each as it is."""
+    from tta_pipeline.results.database.listing import list_records
+    from tta_pipeline.results.files import read_record
+
+    subject = "results"
+    for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
+        yield note(
+            subject,
+            f"{log} was left by a write session outside this project",
+            "what it wrote is in no result record; remove it when it is not needed",
+        )
+    listing, num_faults = list_records(locations.root), 0
+    for record in listing:
+        try:
+            read_record(locations.root / record.path)
+        except RecordError as error:
+            num_faults += 1
+            if num_faults <= _NUM_NAMED:
+                yield fault(subject, str(error), "until then it is set aside, and counts nowhere")
+    if num_faults > _NUM_NAMED:
+        yield fault(
+            subject,
+            f"{num_faults - _NUM_NAMED:,} more records are damaged or foreign",
+            "list them: tta-pipeline metrics --sql 'FROM set_aside'",
+        )
+    yield from _compared(locations, listing, num_faults)
+
+
+def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -> Iterator[Finding]:
+    """Compare the database with the records, of which *num_faults* are damaged or foreign."""
+    import duckdb
+
+    from tta_pipeline.results.database.changes import compared
+    from tta_pipeline.results.database.database import open_metrics
+    from tta_pipeline.results.database.schema import schema_version
+
+    subject, changes = "results", None
+    try:
+        with open_metrics(locations.metrics) as connection:
+            if connection.execute("SELECT version FROM schema_version").fetchall() == [(schema_version(),)]:
+                changes = compared(connection, listing, locations.root)
+    except (RecordError, duckdb.Error):
+        pass
+    if changes and changes.undone:
+        yield note(
+            subject,
+            f"of what is in metrics.duckdb {changes.undone}",
+            "put the records back; or the next run rebuilds the database from those that are there, as does: "
+            "tta-pipeline rebuild-metrics",
+        )
+    num_missing = len(listing) if changes is None else len(changes.fresh)
+    if num_missing:
+        state = "has another schema or cannot be read" if locations.metrics.exists() else "does not exist"
+        yield note(
+            subject,
+            f"{num_missing:,} of {len(listing):,} records are not in metrics.duckdb"
+            f"{f', which {state}' if changes is None else ''}",
+            "the next run adds them; or now: tta-pipeline rebuild-metrics",
+        )
+    elif not num_faults and not (changes and changes.undone):
+        yield ok(subject, f"{len(listing):,} records, all in metrics.duckdb" if len(listing) else "no records yet")
+
+
+def dagster_storage() -> Iterator[Finding]:
+    """Check where Dagster keeps the history of runs, which SQLite must be able to lock."""
+    subject = "Dagster"
+    home = dagster_home() if os.environ.get("DAGSTER_HOME") else None
+    if home and not (home.is_absolute() and home.is_dir()):
+        yield fault(
+            subject,
+            f"DAGSTER_HOME is {home}; expected the absolute path of an existing folder",
+            "create it, or unset DAGSTER_HOME and work in the project folder, whose dagster.yaml is then used",
+        )
+        return
+    settings_path = (home or Path.cwd()) / "dagster.yaml"
+    if not home and not settings_path.exists():
+        yield note(
+            subject,
+            f"neither DAGSTER_HOME nor {settings_path} exists, so the history of runs is not kept",
+            "work in the project folder, which has a dagster.yaml, or set DAGSTER_HOME; tta-pipeline init makes one",
+        )
+        return
+    try:
+        text = read_file(settings_path, limit_bytes=_MOST_BYTES).decode() if settings_path.exists() else "{}"
+        settings = yaml.safe_load(text)
+    except OSError as error:
+        yield fault(subject, f"{settings_path} cannot be read ({error.strerror})", "correct or remove it")
+        return
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        yield fault(subject, f"{settings_path} is not YAML ({error})", "correct it")
+        return
+    yield _history(settings if isinstance(settings, dict) else {}, home or Path.cwd(), settings_path)
+
+
+def dagster_home() -> Path:
+    """Return the folder in which Dagster looks for `dagster.yaml`."""
+    return Path(os.environ.get("DAGSTER_HOME") or Path.cwd()).expanduser()
+
+
+def _history(settings: dict[str, Any], home: Path, settings_path: Path) -> Finding:
+    storage = settings.get("storage") or {"sqlite": {"base_dir": str(home / "history")}}
+    if "sqlite" not in storage:
+        return ok("Dagster", f"the history of runs is in {', '.join(storage)}, as {settings_path} says")
+    base_dir = (storage["sqlite"] or {}).get("base_dir", home / "history")
+    if isinstance(base_dir, dict):
+        base_dir = os.environ.get(str(base_dir.get("env")), home / "history")
+    folder = Path(base_dir).absolute()
+    file_system = file_system_of(folder)
+    if file_system and file_system.is_network:
+        return fault(
+            "Dagster",
+            f"the history of runs is SQLite in {folder}, on {file_system.kind}, where SQLite loses data or locks up",
+            f"set storage.sqlite.base_dir in {settings_path} to a folder on a local disk, or storage to postgres",
+        )
+    made = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(made, os.W_OK | os.X_OK):
+        return fault(
+            "Dagster",
+            f"the history of runs is in {folder}, and {made} cannot be written to",
+            "make it writable, or set DAGSTER_HOME to a folder of yours",
+        )
+    return ok("Dagster", f"the history of runs is in {folder}{'' if folder.exists() else ', to be made'}")
+
+
+def _is_settled(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime > _SETTLED_AFTER_S
+
+
+def _size(paths: Iterable[Path]) -> str:
+    files = (file for path in paths for file in (path, *path.rglob("*")))
+    return f"{sum(file.lstat().st_size for file in files if not file.is_dir()) / 1e9:,.1f} GB"

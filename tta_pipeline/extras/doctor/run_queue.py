@@ -1,0 +1,53 @@
+"""Check of how many runs Dagster starts at once, which should be as many as there are devices."""
+
+from collections.abc import Iterator
+
+from tta_pipeline.errors import SettingsError
+from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
+from tta_pipeline.extras.doctor.project import dagster_home
+
+_SUBJECT = "runs at once"
+
+
+def runs_at_once() -> Iterator[Finding]:
+    """Compare the limit of Dagster's queue with the devices that torch finds."""
+    from tta_pipeline.defs.resources.run_queue import limit_of_queue
+
+    home = dagster_home()
+    if not (home.is_absolute() and home.is_dir()):
+        return  # reported with Dagster's storage
+    try:
+        limit = limit_of_queue(home)
+    except SettingsError as error:
+        yield fault(_SUBJECT, str(error), "until then no run starts from the web UI")
+        return
+    if limit is None:
+        return  # a user's own queue, of which we know nothing
+    try:
+        from tta_pipeline.evaluation.accelerator import device_facts
+    except (ImportError, OSError):
+        return  # reported with the devices
+    yield _compared(limit, num_devices=len(device_facts()))
+
+
+def _compared(limit: int, *, num_devices: int) -> Finding:
+    from tta_pipeline.defs.resources.run_queue import FEWEST, VARIABLE
+
+    runs = "any number of runs" if limit < 0 else f"at most {limit} run{'' if limit == 1 else 's'}"
+    devices = f"{num_devices} device{'' if num_devices == 1 else 's'}"
+    found = f"{runs} started from the web UI or by submit, {devices}"
+    if 0 <= limit < num_devices:
+        return note(
+            _SUBJECT,
+            f"{found}: the others stay idle",
+            f"export {VARIABLE}={num_devices} before make ui, and take max_concurrent_runs out of dagster.yaml",
+        )
+    if num_devices and (limit < 0 or limit > max(FEWEST, num_devices)):
+        return note(
+            _SUBJECT,
+            f"{found}: runs beyond {num_devices} wait for one, unless streams_per_device lets them share it",
+            f"set streams_per_device in the configuration of compute, or export {VARIABLE}={max(FEWEST, num_devices)} "
+            "before make ui",
+        )
+    how = "each leases one that no other run has" if num_devices else "they share the cores"
+    return ok(_SUBJECT, f"{found}; {how}")

@@ -1,0 +1,111 @@
+"""The data to read: a shard set, split for several processes if requested, in the form that each loader needs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.data.images import ARRAYS, read_image_header
+from tta_pipeline.errors import LoaderError, PipelineError
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, failure
+from tta_pipeline.extras.loader_bench.photographs import jpeg_tree
+from tta_pipeline.loading.baselines.baseline import stored_files
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.shards.splitting import split
+from tta_pipeline.util.files import scratch_folder
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.progress import Reporter, quiet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """A shard set ready to be read by loaders, in one part per process."""
+
+    shard_set: ShardSet
+    image_size: int
+    """Height and width of the images in pixels."""
+    folder: Path
+    """Temporary folder for parts and other forms."""
+    part_folders: tuple[Path, ...]
+    not_measured: Mapping[str, str]
+    """Why a loader cannot read it here, by the loader's name: half installed, or without a reader of this format."""
+
+    def prepared_folder(self, part: Path, loader: str) -> Path:
+        """Return the folder of the form in which *loader* reads *part*."""
+        return self.folder / loader / f"{self.part_folders.index(part):05d}"
+
+
+@contextmanager
+def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) -> Iterator[Data]:
+    """Yield the shard set in *folder*, ready to be read by *loaders*; other forms of it are removed afterwards.
+
+    Raises:
+        ManifestError: the shards are not what the manifest says.
+        LoaderError: no loader can read such a shard set here.
+    """
+    shard_set = ShardSet.open(folder)
+    # Raw samples are the source's files, which may be arrays too.
+    has_arrays = read_image_header(next(stored_files(shard_set))).encoding in ARRAYS
+    with scratch_folder("loader-bench-forms") as temporary:
+        parts: tuple[Path, ...] = (folder,)
+        if num_processes > 1:
+            parts = tuple(
+                step.done.shard_set.folder for step in split(folder, temporary / "parts", num_processes, quiet)
+            )
+        not_measured = dict[str, str]()
+        data = Data(
+            shard_set=shard_set,
+            image_size=_image_size(shard_set),
+            folder=temporary,
+            part_folders=parts,
+            not_measured=not_measured,
+        )
+        for name in loaders:
+            if problem := _problem(data, name, has_arrays=has_arrays):
+                not_measured[name] = problem
+        if not set(loaders) - not_measured.keys():
+            raise LoaderError(some(list(not_measured.values()), "; "))
+        yield data
+
+
+def _problem(data: Data, name: str, *, has_arrays: bool) -> str:
+    """Let the loader *name* write what it reads; return why it cannot, empty if it has."""
+    try:
+        loader = LOADERS[name].load()
+        if has_arrays and "tensor" not in loader.formats:
+            return (
+                f"{data.shard_set.folder} has arrays as samples; loader {name!r} reads {', '.join(loader.formats)}: "
+                "leave it out"
+            )
+        for part in data.part_folders:
+            target = data.prepared_folder(part, name)
+            target.mkdir(parents=True)
+            loader.prepare(ShardSet.open(part), target)
+    except PipelineError:
+        raise
+    except Exception as error:  # noqa: BLE001 - another library can raise anything, most of all where half of it is there
+        return f"loader {name!r} raised {failure(error)}; expected a whole installation: {LOADERS[name].needs}"
+    return ""
+
+
+def generated(
+    folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, progress: Reporter = quiet
+) -> Path:
+    """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made from them."""
+    tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, progress=progress)
+    shards = folder / "shards"
+    shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark_name=shards.name, progress=progress)
+    return shards
+
+
+def _image_size(shard_set: ShardSet) -> int:
+    header = read_image_header(next(stored_files(shard_set)))
+    if header.height != header.width:
+        raise LoaderError(
+            f"{shard_set.folder} has an image of {header.height}x{header.width} pixels; expected square images "
+            "of one size: make such a set with `tta-pipeline transform`"
+        )
+    return header.height

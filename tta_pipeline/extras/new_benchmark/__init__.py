@@ -1,0 +1,55 @@
+"""A commented benchmark file, written from what is found in a folder or in archives."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_pipeline import benchmarks
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.extras.new_benchmark.survey import survey
+from tta_pipeline.extras.new_benchmark.template import EXAMPLES, benchmark_text, next_commands
+from tta_pipeline.util.files import advice, write_once
+from tta_pipeline.util.naming import LONGEST_NAME, is_benchmark_name, name_problem
+
+__all__ = ["EXAMPLES", "new_benchmark", "write_new"]
+
+
+def new_benchmark(
+    name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
+) -> tuple[str, tuple[str, str]]:
+    """Return the text of a benchmark file for what lies at *paths*, and the two commands to run next.
+
+    Args:
+        name: Name of the benchmark.
+        paths: A folder, or one or more archives; if there is none, the file has placeholders.
+        like: Published benchmark, a key of `EXAMPLES`, for which a file with placeholders is written.
+        own_folder: Folder with shift sets of the user's own.
+
+    Raises:
+        BenchmarkFileError: *name* cannot be the name of a benchmark.
+        SourceError: see `survey`.
+    """
+    embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
+    if not is_benchmark_name(name) or name.lower() in embedded:
+        raise BenchmarkFileError(
+            name_problem(name)
+            or f"found the name {name!r}; expected letters, digits and underscores, a letter first, at most "
+            f"{LONGEST_NAME} in all, and none of {', '.join(sorted(embedded))}"
+        )
+    found = survey(paths, own_folder) if paths else EXAMPLES[like]
+    return benchmark_text(name, found), next_commands(name, found)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write *text* to *path*, which must not be there yet.
+
+    Raises:
+        BenchmarkFileError: the file exists, or cannot be written.
+    """
+    try:
+        was_written = write_once(path, text.encode())
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be written ({error.strerror}); expected a folder to write to: {advice(error)}"
+        ) from error
+    if not was_written:
+        raise BenchmarkFileError(f"{path} exists; expected a new name: choose another, or remove the file")

@@ -1,0 +1,55 @@
+"""Which cells are published: those of a benchmark, or those below a folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.extras.publishing.published_cell import PublishedCell, proven_cell
+from tta_pipeline.shards.belonging import Belonging, belonging_at, belonging_of
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet
+from tta_pipeline.shards.verification import find_shard_sets
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import TRAIN, Cell
+from tta_pipeline.util.progress import Reporter
+
+
+def cells_of_benchmark(
+    locations: Locations, benchmark_name: str, cells: Sequence[Cell], reporter: Reporter
+) -> tuple[PublishedCell, ...]:
+    """Return *cells* of a benchmark, each shard of them hashed.
+
+    Raises:
+        ManifestError: a cell has no shards, or see `proven_cell`.
+    """
+    folders = {cell: locations.shards(benchmark_name, cell) for cell in cells}
+    if missing := [cell.key for cell, folder in folders.items() if not (folder / MANIFEST_FILE).exists()]:
+        raise ManifestError(
+            f"found no shards of {len(missing)} of {len(cells)} cells of {benchmark_name}, such as {missing[0]}; "
+            "expected all: materialize tar_shards and shard_manifest first, or name those to publish with --cell"
+        )
+    return _proven(
+        [(folder, belonging_of(locations, benchmark_name, cell)) for cell, folder in folders.items()], reporter
+    )
+
+
+def cells_below(root: Path, keys: Sequence[str], reporter: Reporter) -> tuple[PublishedCell, ...]:
+    """Return the cells below *root* but those of training images, each shard of them hashed; only *keys*, if any.
+
+    Raises:
+        ManifestError: there is no shard set, none has one of *keys*, or see `proven_cell`.
+    """
+    stated = {folder: ShardSet.open(folder).manifest.cell for folder in find_shard_sets([root])}
+    chosen = {folder: cell for folder, cell in stated.items() if cell != TRAIN and (not keys or cell.key in keys)}
+    if unknown := sorted(set(keys) - {cell.key for cell in chosen.values()}):
+        there = ", ".join(sorted({cell.key for cell in stated.values()}))
+        raise ManifestError(f"found no cell {unknown[0]!r} below {root}; expected one of {there}")
+    return _proven([(folder, belonging_at(folder, cell)) for folder, cell in chosen.items()], reporter)
+
+
+def _proven(found: Sequence[tuple[Path, Belonging]], reporter: Reporter) -> tuple[PublishedCell, ...]:
+    progress = reporter("hashing", len(found), unit="cells")
+    proven = []
+    for folder, belonging in found:
+        proven.append(cell := proven_cell(folder, belonging))
+        progress.advance(1, cell.shard_set.manifest.shard_bytes)
+    return tuple(proven)

@@ -1,0 +1,83 @@
+"""A cell of a data set that is to be published: its shard set, proven intact, and what readers of it need to know."""
+
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tta_pipeline.errors import ManifestError
+from tta_pipeline.shards.belonging import ANYTHING, Belonging
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, ShardSet
+from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.util.names import some
+
+SHARDS = PurePosixPath("shards")
+_LABEL_TYPE = ".cls"
+_ARRAY_TYPE = ".npy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedCell:
+    """One cell: the shard set where it is now, and what is in its tars."""
+
+    shard_set: ShardSet
+    image_types: tuple[str, ...]
+    """Extensions of the images in the first shard, as they stand in the tar, such as `JPEG`."""
+    has_labels: bool
+    """Whether each sample has a member with its label."""
+
+    @property
+    def name(self) -> str:
+        """Name of the cell for the Hub and for Croissant, `<corruption>_<severity>`."""
+        manifest = self.shard_set.manifest
+        return f"{manifest.corruption}_{manifest.severity}"
+
+    @property
+    def place(self) -> PurePosixPath:
+        """Folder of the cell in the published folder."""
+        return SHARDS / self.shard_set.manifest.cell.path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The shards and the files that describe them; what was verified and how long it took stays on this machine."""
+        folder = self.shard_set.folder
+        described = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE))
+        shards = (folder / shard.name for shard in self.shard_set.manifest.shards)
+        return (*shards, *(path for path in described if path.is_file()))
+
+
+def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
+    """Return the cell in *folder*; every shard is hashed and compared with the manifest.
+
+    Raises:
+        ManifestError: the manifest is missing, shards and manifest disagree, the set does not fit *belonging*, its
+            shards are at URLs, or they hold arrays in place of images.
+    """
+    shard_set = ShardSet.open(folder, belonging)
+    if shard_set.remote is not None:
+        raise ManifestError(f"the shards of {folder} are at URLs; expected them here: fetch them first")
+    if shard_set.manifest.encoding.format != "raw":
+        raise ManifestError(
+            f"{folder} holds shards of format {shard_set.manifest.encoding.format}; expected raw, which other programs "
+            "read: publish the set that it was made from"
+        )
+    if problems := shard_problems(shard_set, belonging):
+        raise ManifestError(f"{some(problems, '; ')}; expected shards as the manifest says: make this cell again")
+    first = shard_set.manifest.shards[:1]
+    extensions = _extensions(folder / first[0].name) if first else frozenset[str]()
+    images = tuple(sorted(each for each in extensions if each.lower() not in (_LABEL_TYPE, ".json")))
+    if _ARRAY_TYPE in images:
+        raise ManifestError(
+            f"the shards of {folder} hold arrays ({_ARRAY_TYPE}); expected image files, which other programs show as "
+            "images: make shards of image files"
+        )
+    return PublishedCell(
+        shard_set=shard_set,
+        image_types=tuple(each.removeprefix(".") for each in images),
+        has_labels=_LABEL_TYPE in extensions,
+    )
+
+
+def _extensions(path: Path) -> frozenset[str]:
+    with tarfile.open(path) as archive:
+        return frozenset(PurePosixPath(name).suffix for name in archive.getnames())

@@ -1,0 +1,217 @@
+"""What `result.json` says of an experiment: enough to cite it, and to repeat it where the data is."""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import isclose
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.mistakes import mistakes
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline.util.sections import Section
+
+RESULT_FILE = "result.json"
+SAMPLE_LIST = "subset"
+"""Folder, beside the result, with the file that lists the samples of the subset, if a file does."""
+Facts = dict[str, JsonValue]
+_MOST_BYTES = 2**28
+
+
+class CellOutcome(Section):
+    """One cell in one stream."""
+
+    partition: str
+    """Key of the stream, such as `fog|5`, `5` or `all`."""
+    seed: int
+    position: int
+    """Position of the segment in the stream, from 0."""
+    corruption: str
+    severity: int
+    num_samples: int = Field(gt=0)
+    num_correct: int = Field(ge=0)
+    error: float = Field(ge=0, le=1)
+    """Top-1 error in [0, 1]."""
+    in_mean: bool | None = None
+    """Whether the cell enters the mean error; null in results that were published before this was said."""
+    top5_error: float | None
+    nll: float | None
+    ece: float
+    manifest_sha256: str
+    order_hash: str
+    """sha256 of the samples' keys in stream order."""
+    predictions_sha256: str
+    """sha256 of the predicted labels in stream order, int64 little-endian."""
+    record_sha256: str
+    """sha256 of the result record that this was taken from."""
+    fingerprint_parts: Facts | None
+    """Everything that determined the predictions, by part; null in records of older versions."""
+
+    @model_validator(mode="after")
+    def _counts_its_error(self) -> Self:
+        if not _same(counted := 1 - self.num_correct / self.num_samples, self.error):
+            raise ValueError(
+                f"{self.name} has error {self.error}; expected {counted}, as {self.num_correct} of {self.num_samples} "
+                "are correct"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """What the cell is called in messages."""
+        cell = f"{self.corruption}|{self.severity}"
+        where = [*([] if self.partition == cell else [f"of stream {self.partition}, segment {self.position}"])]
+        return " ".join([cell, *where, *([f"with seed {self.seed}"] if self.seed else [])])
+
+
+class PublishedModel(Section):
+    """The source model."""
+
+    name: str
+    architecture: str | None
+    weights: str
+    weights_sha256: str
+
+
+class PublishedMethod(Section):
+    """The adaptation method; its hyperparameters are in the settings."""
+
+    name: str
+    code_sha256: str | None
+    hyperparameters_origin: str | None
+    tuning: Facts | None
+
+
+class Preprocessing(Section):
+    """What is done to an image before the network sees it."""
+
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class Errors(Section):
+    """Means over cells, each of equal weight, then over seeds."""
+
+    mean_error: float | None
+    """Over the cells that enter the mean of the shift set; null without any."""
+    sd_error: float | None
+    """Sample standard deviation over the seeds; null with one."""
+    mean_error_at_5: float | None
+    clean_error: float | None
+
+
+class Cost(Section):
+    """What it took, over all cells."""
+
+    forwards_per_sample: float
+    backwards_per_sample: float
+    num_updates: int
+    wall_s: float
+    images_per_s: float
+    peak_cuda_gib: float | None
+    peak_rss_gib: float
+
+
+class ExperimentResult(Section):
+    """The content of `result.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1] = 1
+    benchmark: str
+    title: str
+    shift_set: str
+    generated: bool
+    """Whether the images were made by this project: then no published table compares."""
+    experiment: str
+    is_complete: bool
+    missing: tuple[str, ...]
+    """Partitions without a result."""
+    model: PublishedModel
+    method: PublishedMethod
+    protocol: str
+    subset: str
+    subset_sha256: str | None
+    seeds: tuple[int, ...]
+    preprocessing: Preprocessing
+    precision: str | None
+    compile: str | None
+    settings: Facts
+    """The experiment with all hyperparameters, as in a benchmark file; a list of samples is in the folder."""
+    errors: Errors
+    cost: Cost
+    machine: dict[str, str]
+    versions: dict[str, str]
+    command: str
+    """What evaluates it again in a project that has the benchmark."""
+    cells: tuple[CellOutcome, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _has_the_errors_of_its_cells(self) -> Self:
+        if any(cell.in_mean is None for cell in self.cells):
+            return self
+        counted = errors_of(self.cells).model_dump()
+        for name, value in self.errors.model_dump().items():
+            if not _same(value, counted[name]):
+                raise ValueError(f"errors.{name} is {value}; expected {counted[name]}, as its cells have it")
+        return self
+
+    @property
+    def sample_list(self) -> str | None:
+        """Path below the folder of the file that lists the samples of the subset; None: no file does."""
+        subset = self.settings.get("subset")
+        listed = subset.get("listed") if isinstance(subset, dict) else None
+        return None if listed is None else str(listed)
+
+    def encoded(self) -> bytes:
+        """Return the content of the file."""
+        return (json.dumps(self.model_dump(mode="json"), indent=1, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the result in *folder*.
+
+        Raises:
+            RecordError: the file is missing, or does not say what it should.
+        """
+        path = folder / RESULT_FILE
+        try:
+            return cls.model_validate_json(read_file(path, limit_bytes=_MOST_BYTES))
+        except OSError as error:
+            raise RecordError(
+                f"{path} cannot be read ({error.strerror}); expected a folder that publish-results wrote"
+            ) from error
+        except ValidationError as error:
+            raise RecordError(
+                f"{path}: " + "; ".join(str(each) for each in mistakes(error, "")) + ": publish the results again"
+            ) from error
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and isclose(one, other, abs_tol=1e-9))
+
+
+def errors_of(cells: Sequence[CellOutcome]) -> Errors:
+    """Return the mean errors of *cells*."""
+    shifted = [cell for cell in cells if cell.corruption != CLEAN.corruption and cell.in_mean is not False]
+    by_seed = [fmean(errors) for errors in _by_seed(shifted).values()]
+    at_5 = [fmean(errors) for errors in _by_seed([cell for cell in shifted if cell.severity == 5]).values()]
+    clean = [cell.error for cell in cells if cell.corruption == CLEAN.corruption]
+    return Errors(
+        mean_error=fmean(by_seed) if by_seed else None,
+        sd_error=stdev(by_seed) if len(by_seed) > 1 else None,
+        mean_error_at_5=fmean(at_5) if at_5 else None,
+        clean_error=fmean(clean) if clean else None,
+    )
+
+
+def _by_seed(cells: Sequence[CellOutcome]) -> Mapping[int, Sequence[float]]:
+    found: dict[int, list[float]] = {}
+    for cell in cells:
+        found.setdefault(cell.seed, []).append(cell.error)
+    return found

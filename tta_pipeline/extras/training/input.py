@@ -1,0 +1,179 @@
+"""The batches of a training: shuffled by epoch, augmented, cut exactly over processes, and resumed at any batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+import torch
+
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.errors import StreamError
+from tta_pipeline.extras.training.draws import Hashes, key_hashes
+from tta_pipeline.extras.training.epoch_order import by_key, cut_into_batches, epoch_order, epoch_samples
+from tta_pipeline.extras.training.listed_files import ListedFiles
+from tta_pipeline.extras.training.pixels import Augment, AugmentedPixels, Files
+from tta_pipeline.extras.training.webdataset_input import read_by_webdataset
+from tta_pipeline.extras.training.worker_processes import read_by_processes
+from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.reader import Batch, Stream
+from tta_pipeline.shards.manifest import ShardSet, keys_sha256
+from tta_pipeline.shards.ordering import Indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingInput:
+    """The samples of a shard set as one process of a training reads them.
+
+    The pixels of a sample follow from seed, epoch and its key alone: they are the same for any number of threads and
+    processes, any cut into shards, and any loader.
+    """
+
+    shard_set: ShardSet
+    settings: TrainingInputSettings
+    image_size: int
+    """Height and width of the augmented images in pixels; the stored ones may have any size."""
+    batch_size: int
+    """Samples in a batch, over all processes, at most."""
+    seed: int
+    num_threads: int = 2
+    """Threads that decode, or worker processes where torchvision draws the random numbers, or a loader has them."""
+    rank: int = 0
+    """Number of this process, from 0."""
+    num_ranks: int = 1
+    """Number of processes."""
+    pin_memory: bool = False
+    """Whether batches are in memory from which a CUDA device copies by itself."""
+    loose: LooseFiles | None = None
+    """The files that the shards were made of, for the loader `imagefolder`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be read, or cut over the processes."""
+        if self.settings.loader == "imagefolder" and self.loose is None:
+            raise StreamError(
+                f"{self.shard_set.folder} comes without loose files; the loader imagefolder expects those that it was "
+                "made of: choose another loader"
+            )
+        if self.settings.loader == "webdataset" and self.num_ranks > 1 and self.settings.shuffle != "resampled":
+            raise StreamError(
+                f"found loader webdataset with shuffle {self.settings.shuffle} for {self.num_ranks} processes, which "
+                "would get different numbers of samples; expected resampled, or the loader indexed"
+            )
+        if not 0 <= self.rank < self.num_ranks:
+            raise StreamError(f"rank is {self.rank} of {self.num_ranks}; expected 0 to {self.num_ranks - 1}")
+        smallest = epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
+        if smallest < self.num_ranks:
+            raise StreamError(
+                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected one for each at least: "
+                "raise batch_size, or start fewer processes"
+            )
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches in an epoch: each process takes its part of every one."""
+        return -(-epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
+
+    def sizes(self, number: int) -> tuple[int, ...]:
+        """Return the number of samples in each batch of epoch *number*, over all processes."""
+        del number  # the samples of every epoch are as many
+        count = epoch_samples(self.shard_set.index, self.settings)
+        return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
+
+    def epoch(self, number: int, *, skip_batches: int = 0) -> Iterator[Batch]:
+        """Yield this process's part of every batch of epoch *number*.
+
+        Images are uint8 (B, S, S, 3), overwritten once the next batch is requested.
+
+        Args:
+            number: Number of the epoch, from 0: every epoch has another order and other crops.
+            skip_batches: Batches at the beginning that an interrupted training has had; they are not decoded, except
+                by the loader webdataset, which cannot begin in the middle.
+
+        Raises:
+            StreamError: a sample cannot be read or decoded, or is not that of the manifest.
+        """
+        augment = Augment(settings=self.settings, hashes=self._hashes, seed=self.seed, epoch=number)
+        if self.settings.loader == "webdataset":
+            yield from islice(self._by_webdataset(augment), skip_batches, None)
+        elif parts := self._parts(number)[skip_batches:]:
+            if self.settings.loader == "imagefolder" or self.settings.draws_from_torch:
+                yield from self._by_processes(parts, augment)
+            else:
+                yield from self._stream(parts, augment)
+
+    @property
+    def num_inodes(self) -> int:
+        """Number of files that are read: shards, or loose files."""
+        if self.settings.loader == "imagefolder":
+            return len(self.shard_set.index)
+        return len(self.shard_set.manifest.shards)
+
+    @property
+    def num_readers(self) -> int | None:
+        """Number of processes that decide the order of an epoch with the seed; None: the seed decides alone."""
+        is_dealt = self.settings.loader == "webdataset" and self.settings.shuffle != "stored"
+        return max(1, self.num_threads) if is_dealt else None
+
+    def _by_webdataset(self, augment: Augment) -> Iterator[Batch]:
+        read = read_by_webdataset(
+            self.shard_set,
+            augment,
+            [len(range(self.rank, size, self.num_ranks)) for size in self.sizes(augment.epoch)],
+            settings=self.settings,
+            image_size=self.image_size,
+            num_workers=self.num_threads,
+            seed=(self.seed, augment.epoch, self.rank),
+        )
+        return (self._batch(images, indices) for images, indices in read)
+
+    def _by_processes(self, parts: list[Indices], augment: Augment) -> Iterator[Batch]:
+        images = read_by_processes(
+            AugmentedPixels(self._files(), augment),
+            parts,
+            image_size=self.image_size,
+            num_workers=self.num_threads,
+            pin_memory=self.pin_memory,
+        )
+        return (self._batch(*read) for read in zip(images, parts, strict=True))
+
+    def _files(self) -> Files:
+        if self.settings.loader == "indexed":
+            return StoredPixels(self.shard_set, self.image_size)
+        assert self.loose is not None
+        return ListedFiles(self.shard_set, self.loose)
+
+    def _batch(self, images: torch.Tensor, indices: Indices) -> Batch:
+        return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
+
+    def _stream(self, parts: list[Indices], augment: Augment) -> Stream:
+        indices, keys = np.concatenate(parts), self.shard_set.index.keys
+        return Stream(
+            shard_set=self.shard_set,
+            order=StreamOrder(
+                name=f"epoch {augment.epoch}",
+                indices=indices,
+                sha256=keys_sha256([keys[at] for at in indices.tolist()]),
+            ),
+            batch_size=max(map(len, parts)),
+            batch_sizes=tuple(map(len, parts)),
+            image_size=self.image_size,
+            num_threads=self.num_threads,
+            pin_memory=self.pin_memory,
+            open_pixels=lambda shard_set, image_size: AugmentedPixels(StoredPixels(shard_set, image_size), augment),
+        )
+
+    def _parts(self, number: int) -> list[Indices]:
+        """Return this process's samples of each batch of epoch *number*."""
+        order = epoch_order(self.shard_set.index, self._ranked, self.settings, seed=self.seed, epoch=number)
+        return [batch[self.rank :: self.num_ranks] for batch in cut_into_batches(order, self.batch_size)]
+
+    @cached_property
+    def _ranked(self) -> Indices:
+        return by_key(self.shard_set.index)
+
+    @cached_property
+    def _hashes(self) -> Hashes:
+        return key_hashes(self.shard_set.index.keys)

@@ -1,0 +1,58 @@
+"""The loose files that shards were made of, each compared with the manifest when it is read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.limits import MAX_FILE_BYTES
+
+
+class ListedFiles:
+    """Reads the samples of a shard set from the files that it was made of, one inode for each image."""
+
+    def __init__(self, shard_set: ShardSet, loose: LooseFiles) -> None:
+        self._shard_set = shard_set
+        self._check = shard_set.sample_check()
+        self._paths = [image.path for image in loose.images]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do nothing: no file stays open."""
+
+    def expect(self, indices: Indices) -> None:
+        """Do nothing: nobody knows where the files lie on the disk."""
+
+    def files(self, indices: Indices) -> Iterator[bytes]:
+        """Yield the files of the samples at *indices*.
+
+        Raises:
+            StreamError: a file cannot be read, or is not that of the manifest.
+        """
+        for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
+            try:
+                data = read_file(Path(self._paths[index]), limit_bytes=MAX_FILE_BYTES)
+            except OSError as error:
+                raise self.unreadable(index, f"a read error ({error.strerror})") from error
+            if (found := self._check.digest(data)) != expected:
+                raise self.unreadable(index, f"other bytes, of {self._check.name} {found.hex()}")
+            yield data
+
+    def require_unchanged(self) -> None:
+        """Do nothing: each file was compared when it was read."""
+
+    def unreadable(self, index: int, found: str) -> StreamError:
+        """Return the error that says that *found* is where the sample at *index* should be."""
+        return StreamError(
+            f"{self._paths[index]}: found {found}; expected the file from which sample "
+            f"{self._shard_set.index.keys[index]} was made: make the shards again"
+        )

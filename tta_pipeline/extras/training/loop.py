@@ -1,0 +1,371 @@
+"""The training itself: epochs, validation and checkpoints.
+
+Every random number of a batch is drawn after seeding with (seed, process, batch), and the images of an epoch are a
+function of (seed, epoch). So a training that goes on from a checkpoint does what it would have done.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tta_pipeline.benchmarks.training import Recipe
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.accelerator import (
+    arithmetic,
+    out_of_memory,
+    peak_gib,
+    reset_peak_memory,
+    seeded_devices,
+)
+from tta_pipeline.evaluation.ranks import ALONE, Ranks
+from tta_pipeline.evaluation.timing import peak_rss_gib, timed
+from tta_pipeline.extras.training.checkpoints import Checkpoints
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.extras.training.learner import Learner, Weights
+from tta_pipeline.extras.training.validation import Validated, validated
+from tta_pipeline.loading.device import DeviceBatch, on_device
+from tta_pipeline.results.training import TrainingEpoch
+from tta_pipeline.util.files import advice
+from tta_pipeline.util.progress import Progress
+
+_MIB_PER_GIB = 1024
+
+
+@dataclass(kw_only=True)
+class Totals:
+    """What is counted over the whole training, across interruptions."""
+
+    wall_s: float = 0.0
+    checkpoint_s: float = 0.0
+    num_checkpoints: int = 0
+    num_resumed: int = 0
+    time_to_first_batch_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """Weights and history of a training that has ended."""
+
+    last: Weights
+    """Weights after the last epoch; those of the moving average if there is one."""
+    best: Weights | None
+    """Weights of the epoch with the lowest validation error; None: nothing validated."""
+    best_epoch: int | None
+    epochs: tuple[TrainingEpoch, ...]
+    totals: Totals
+    stopped: str | None
+    """Why it ended before its last epoch: request or patience; None: it did not."""
+
+
+@dataclass(kw_only=True)
+class _Sums:
+    """What is counted over the present epoch: times of this process, the others of all."""
+
+    wall_s: float = 0.0
+    data_wait_s: float = 0.0
+    loss: float = 0.0
+    num_wrong: float = 0.0
+    lr: float = 0.0
+    """Learning rate of the newest step."""
+
+
+@dataclass(kw_only=True)
+class _Place:
+    """How far the training has come."""
+
+    epoch: int = 0
+    """Number of finished epochs."""
+    batch: int = 0
+    """Number of batches of the present epoch that are done."""
+    sums: _Sums = field(default_factory=_Sums)
+    totals: Totals = field(default_factory=Totals)
+    epochs: list[TrainingEpoch] = field(default_factory=list)
+    best: Weights | None = None
+    best_epoch: int | None = None
+
+
+class Training:
+    """A training in progress."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        settings: Recipe,
+        *,
+        num_classes: int,
+        images: TrainingInput,
+        validation: TrainingInput | None,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        checkpoints: Checkpoints,
+        must_stop: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare the training of *network*.
+
+        Args:
+            network: Classifier of images (B, 3, H, W) in [0, 1], with logits (B, num_classes).
+            settings: Recipe.
+            num_classes: Number of classes.
+            images: Training images.
+            validation: Images that validate each epoch; None: nothing does.
+            device: Device to train on.
+            ranks: Processes that train together.
+            checkpoints: Where the training is saved now and then.
+            must_stop: Called after each epoch: whether the user wants the training to end.
+            say: Called with progress.
+        """
+        self._settings = settings
+        self._images = images
+        self._validation = validation
+        self._device = device
+        self._ranks = ranks
+        self._checkpoints = checkpoints
+        self._must_stop = must_stop
+        self._say = say
+        steps_per_epoch = math.ceil(images.num_batches / settings.accumulate)
+        self._learner = Learner(
+            network,
+            settings,
+            num_classes=num_classes,
+            steps_per_epoch=steps_per_epoch,
+            device=device,
+            ranks=ranks,
+        )
+        self._place = _Place()
+        self._sizes: Sequence[int] = ()
+        """Samples in each batch of the present epoch."""
+        self._counted = torch.zeros(2, device=device)
+        self._of_epoch = torch.zeros(2, dtype=torch.float64, device=device)
+        self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
+
+    def run(self) -> Trained:
+        """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
+
+        Raises:
+            EvaluationError: the loss is no number, the device is out of memory, or the checkpoint is of another order.
+            StreamError: a sample cannot be read or decoded.
+        """
+        self._resume()
+        self._began = self._saved_at = self._counted_until = time.perf_counter()
+        stopped = None
+        with (
+            torch.random.fork_rng(devices=seeded_devices(self._device), device_type=self._device.type),
+            arithmetic(self._device.type, self._settings.precision),
+        ):
+            while self._place.epoch < self._settings.epochs and stopped is None:
+                self._train_epoch()
+                self._count_time()
+                stopped = self._reason_to_stop()
+        return Trained(
+            last=self._learner.weights(),
+            best=self._place.best,
+            best_epoch=self._place.best_epoch,
+            epochs=tuple(self._place.epochs),
+            totals=self._place.totals,
+            stopped=stopped,
+        )
+
+    def _train_epoch(self) -> None:
+        place, number = self._place, self._place.epoch
+        reset_peak_memory(self._device)
+        self._learner.train()
+        self._sizes = self._images.sizes(number)
+        progress = self._progress()
+        self._lap_began = time.perf_counter()
+        try:
+            for batch in on_device(self._images.epoch(number, skip_batches=place.batch), self._device):
+                place.sums.data_wait_s += batch.data_wait_s
+                if not place.totals.time_to_first_batch_s:
+                    place.totals.time_to_first_batch_s = time.perf_counter() - self._began
+                place.sums.lr = self._learner.lr
+                self._learn(batch)
+                progress.advance(len(batch.indices) * self._ranks.num_ranks)
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(error, self._device, batch_size=self._settings.batch_size) from None
+        self._end_epoch()
+
+    def _learn(self, batch: DeviceBatch) -> None:
+        """Learn from *batch*, and save the training if it is time to."""
+        place, each = self._place, self._settings.accumulate
+        first = place.batch - place.batch % each
+        of_step = self._sizes[first : first + each]
+        place.batch += 1
+        is_last = place.batch == first + len(of_step)
+        self._counted += self._learner.learn(
+            batch.images,
+            batch.labels,
+            seed=self._seed(place.epoch * self._images.num_batches + place.batch),
+            step_samples=int(sum(of_step)),
+            is_last=is_last,
+        )
+        if is_last:
+            self._count_step()
+        if is_last and time.perf_counter() - self._saved_at >= self._settings.checkpoint_s:
+            self._save()
+
+    def _count_step(self) -> None:
+        """Add what all processes counted in a step, so that the checkpoint of the first has all of it."""
+        if self._ranks.num_ranks > 1:
+            dist.all_reduce(self._counted)
+        self._of_epoch += self._counted
+        self._counted.zero_()
+
+    def _end_epoch(self) -> None:
+        place = self._place
+        self._end_lap()
+        loss, num_wrong = place.sums.loss, place.sums.num_wrong
+        (data_wait_s,) = self._of_all(place.sums.data_wait_s)
+        found = self._validated()
+        num_samples, wall_s = int(sum(self._sizes)), place.sums.wall_s
+        of_device_gib = peak_gib(self._device)
+        epoch = TrainingEpoch(
+            epoch=place.epoch + 1,
+            num_samples=num_samples,
+            train_loss=loss / num_samples,
+            train_error=None if self._settings.mixup or self._settings.cutmix else num_wrong / num_samples,
+            validation_loss=found.loss if found and math.isfinite(found.loss) else None,
+            validation_error=found.error if found else None,
+            lr=place.sums.lr,
+            wall_s=wall_s,
+            images_per_s=num_samples / wall_s,
+            data_wait_s=data_wait_s / self._ranks.num_ranks,
+            compute_s=max(wall_s - data_wait_s / self._ranks.num_ranks, 0.0),
+            validation_s=found.wall_s if found else 0.0,
+            peak_memory_mib=(peak_rss_gib() if of_device_gib is None else of_device_gib) * _MIB_PER_GIB,
+        )
+        if not math.isfinite(loss):
+            raise EvaluationError(
+                f"found a loss of {loss} in epoch {epoch.epoch}; expected a number: lower lr, set "
+                "clip_norm, or lengthen warmup_epochs"
+            )
+        self._remember(epoch)
+        place.epoch, place.batch, place.sums = epoch.epoch, 0, _Sums()
+
+    def _remember(self, epoch: TrainingEpoch) -> None:
+        place = self._place
+        lowest = min((each.validation_error for each in place.epochs if each.validation_error is not None), default=2.0)
+        place.epochs.append(epoch)
+        if epoch.validation_error is not None and epoch.validation_error < lowest:
+            place.best, place.best_epoch = self._learner.weights(), epoch.epoch
+        learnt = "" if epoch.train_error is None else f", training error {epoch.train_error:.1%}"
+        against = "" if epoch.validation_error is None else f", validation error {epoch.validation_error:.1%}"
+        spent_s = sum(each.wall_s + each.validation_s for each in place.epochs)
+        left_s = spent_s / len(place.epochs) * (self._settings.epochs - len(place.epochs))
+        self._say(
+            f"epoch {epoch.epoch} of {self._settings.epochs}: loss {epoch.train_loss:.4f}{learnt}{against}, "
+            f"{epoch.images_per_s:,.0f} images/s, {left_s:,.0f} s left"
+        )
+
+    def _reason_to_stop(self) -> str | None:
+        """Return why the training must end now; all processes agree."""
+        place, patience = self._place, self._settings.patience
+        if place.epoch == self._settings.epochs:
+            return None
+        (num_asking,) = self._of_all(float(self._must_stop()))
+        if num_asking:
+            return "request"
+        is_stuck = patience is not None and place.epoch - (place.best_epoch or 0) >= patience
+        return "patience" if is_stuck else None
+
+    def _validated(self) -> Validated | None:
+        if self._validation is None:
+            return None
+        with timed() as lap:
+            self._share_buffers()
+            loss, num_wrong, num_samples = self._of_all(*validated(self._learner.kept, self._validation, self._device))
+        return Validated(loss=loss / num_samples, error=num_wrong / num_samples, wall_s=lap.wall_s)
+
+    def _share_buffers(self) -> None:
+        """Give all processes the buffers that are kept: each has counted statistics of batch norm of its own."""
+        if self._ranks.num_ranks > 1:
+            for buffer in self._learner.kept.buffers():
+                dist.broadcast(buffer, src=0)
+
+    def _of_all(self, *values: float) -> list[float]:
+        """Return the sums of *values* over all processes."""
+        if self._ranks.num_ranks == 1:
+            return list(values)
+        sums = torch.tensor(values, dtype=torch.float64, device=self._device)
+        dist.all_reduce(sums)
+        return [float(value) for value in sums]
+
+    def _seed(self, batch: int) -> int:
+        """Return the seed of this process's batch number *batch*, counted over all epochs."""
+        sequence = np.random.SeedSequence([self._settings.seed, self._ranks.rank, batch])
+        return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+    def _progress(self) -> Progress:
+        what = f"epoch {self._place.epoch + 1} of {self._settings.epochs}"
+        return Progress(self._say, what=what, total=sum(self._sizes[self._place.batch :]), interval_s=10.0)
+
+    def _end_lap(self) -> None:
+        """Fetch what was counted on the device, which waits for it, and add the time to the epoch's."""
+        loss, num_wrong = self._of_epoch.tolist()
+        self._of_epoch.zero_()
+        sums, now = self._place.sums, time.perf_counter()
+        sums.loss += loss
+        sums.num_wrong += num_wrong
+        sums.wall_s += now - self._lap_began
+        self._lap_began = now
+
+    def _count_time(self) -> None:
+        """Add the time since the last call to that of the whole training."""
+        now = time.perf_counter()
+        self._place.totals.wall_s += now - self._counted_until
+        self._counted_until = now
+
+    def _save(self) -> None:
+        self._end_lap()
+        self._count_time()
+        if self._ranks.is_first:
+            with timed() as lap:
+                self._write_checkpoint()
+            self._place.totals.checkpoint_s += lap.wall_s
+        self._lap_began = self._saved_at = time.perf_counter()
+
+    def _write_checkpoint(self) -> None:
+        state = {
+            "place": asdict(self._place),
+            "learner": self._learner.state(),
+            "num_readers": self._images.num_readers,
+        }
+        steps = self._place.epoch * self._images.num_batches + self._place.batch
+        try:
+            self._checkpoints.save(state, steps=steps)
+        except OSError as error:  # such as a full disk: what is learnt so far is worth more than the checkpoint
+            self._say(
+                f"{self._checkpoints.folder} takes no checkpoint ({error.strerror}); expected room for one: "
+                f"{advice(error)}; training goes on, and tries again in {self._settings.checkpoint_s:,.0f} s"
+            )
+        else:
+            self._place.totals.num_checkpoints += 1
+
+    def _resume(self) -> None:
+        state = self._checkpoints.newest(self._say)
+        if state is None:
+            return
+        place, num_readers = state["place"], state.get("num_readers")
+        if place["batch"] and num_readers != self._images.num_readers:
+            raise EvaluationError(
+                f"found a checkpoint in the middle of an epoch that webdataset read with {num_readers} processes; "
+                f"expected {self._images.num_readers}, since the order depends on them: set num_threads to "
+                f"{num_readers}, or remove {self._checkpoints.folder} to begin anew"
+            )
+        self._place = _Place(
+            **{
+                **place,
+                "sums": _Sums(**place["sums"]),
+                "totals": Totals(**place["totals"]),
+                "epochs": [TrainingEpoch(**epoch) for epoch in place["epochs"]],
+            }
+        )
+        self._place.totals.num_resumed += 1
+        self._learner.load(state["learner"])
+        self._say(f"goes on after epoch {self._place.epoch} and {self._place.batch} batches, from a checkpoint")

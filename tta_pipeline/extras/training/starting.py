@@ -1,0 +1,80 @@
+"""A network as its training begins, with the normalisation that it keeps."""
+
+import torch
+
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.models.networks import (
+    architecture_of,
+    declared_normalisation,
+    network_with_weights,
+    untrained_network,
+)
+from tta_pipeline.models.normalized import Normalized
+from tta_pipeline.models.trial import outputs_of
+
+_NUM_MEASURED = 10_000
+"""Training images whose pixels give mean and standard deviation, or a few more to fill a batch."""
+
+_LEAST_STD = 1 / 255
+"""Standard deviation of a channel that is the same in all images, which would otherwise divide by zero."""
+
+
+def starting_network(settings: TrainedModel, images: TrainingInput, *, num_classes: int) -> Normalized:
+    """Return the network to train, a classifier of images (B, 3, H, W) in [0, 1].
+
+    Its normalisation is that of the weights to start from, or that which the benchmark file names for the network, or
+    that of *images*, which come in random order and as they are evaluated.
+
+    Raises:
+        EvaluationError: the network or its weights cannot be had, or it returns no logits of *num_classes* classes.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        if settings.fine_tune:
+            start = network_with_weights(settings.network, num_classes=num_classes)
+            network, mean, std = start.network, start.mean, start.std
+        else:
+            network = untrained_network(settings.network, num_classes=num_classes)
+            mean, std = declared_normalisation(settings.network) or _channel_statistics(images)
+    normalized = Normalized(network, mean=mean, std=std)
+    _require_logits(normalized, settings, image_size=images.image_size, num_classes=num_classes)
+    return normalized
+
+
+def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
+    """Check that *network* has a number for each class; a loss would not notice more of them.
+
+    Raises:
+        EvaluationError: it has not, or cannot take images of the benchmark's size.
+    """
+    called, shape = architecture_of(settings.network).called, (2, 3, image_size, image_size)
+    try:
+        logits = outputs_of(network, image_size=image_size)
+    except Exception as error:  # whatever a user's network raises
+        raise EvaluationError(
+            f"{called} raised {error!r} for images {shape}; expected logits (2, {num_classes}): choose a network for "
+            "the benchmark's image_size, or another image_size"
+        ) from error
+    found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if found != (2, num_classes):
+        raise EvaluationError(
+            f"{called} returned {found} for images {shape}; expected logits (2, {num_classes}), one for each class of "
+            "the benchmark: let the factory take num_classes, or correct its arguments"
+        )
+
+
+def _channel_statistics(images: TrainingInput) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of each channel in [0, 1], over the first of *images*."""
+    sums, squares = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    num_pixels = num_images = 0
+    for batch in images.epoch(0):
+        pixels = batch.images.reshape(-1, 3).double() / 255
+        sums, squares, num_pixels = sums + pixels.sum(0), squares + pixels.square().sum(0), num_pixels + len(pixels)
+        num_images += len(batch.images)
+        if num_images >= _NUM_MEASURED:
+            break
+    mean = sums / num_pixels
+    std = (squares / num_pixels - mean.square()).clamp(min=_LEAST_STD**2).sqrt()
+    return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,0 +1,154 @@
+"""Batches as `webdataset` reads them: shards from start to end, through its own shuffling.
+
+It hands over bytes. Its decoders, which would unpickle, are not used.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import webdataset
+from torch.utils.data import DataLoader, get_worker_info
+
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.errors import StreamError
+from tta_pipeline.extras.training.pixels import Augment
+from tta_pipeline.loading.baselines.webdataset_loader import shard_paths
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+
+_CHUNK = 16
+"""Images that a worker process hands over at a time."""
+
+
+class _Sample:
+    """Makes position and augmented image of what webdataset gives for a sample."""
+
+    def __init__(self, shard_set: ShardSet, augment: Augment, image_size: int) -> None:
+        self._shard_set = shard_set
+        self._augment = augment
+        self._image_size = image_size
+        self._check = shard_set.sample_check()
+        self._positions = {key: position for position, key in enumerate(shard_set.index.keys)}
+
+    def __call__(self, sample: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], int]:
+        """Return the image, uint8 (S, S, 3), and the position of the sample in the index.
+
+        Raises:
+            StreamError: the sample is not one of the manifest, or cannot be decoded.
+        """
+        place = f"{sample['__url__']}, sample {sample['__key__']}"
+        # Keys that begin anew in each shard have the shard's name before them in the index.
+        names = (sample["__key__"], f"{Path(sample['__url__']).stem}/{sample['__key__']}")
+        position = next((self._positions[name] for name in names if name in self._positions), None)
+        if position is None:
+            raise StreamError(f"{place}: found a key that the manifest lacks; expected one of its samples")
+        alone = np.array([position])
+        (expected,) = self._check.expected(alone)
+        members = (value for value in sample.values() if isinstance(value, bytes))
+        data = next((value for value in members if self._check.digest(value) == expected), None)
+        if data is None:
+            raise StreamError(
+                f"{place}: found other bytes; expected those of {self._check.name} {expected.hex()}, as when the "
+                "manifest was made: verify the shard set, and make it again"
+            )
+        image = np.empty((self._image_size, self._image_size, 3), np.uint8)
+        try:
+            ((numbers,), (torch_seed,)) = self._augment.draws(alone)
+            self._augment.apply(data, image, numbers, torch_seed)
+        except ValueError as error:
+            raise StreamError(f"{place}: found {error}; expected an image: verify the shard set") from error
+        return image, position
+
+
+def read_by_webdataset(
+    shard_set: ShardSet,
+    augment: Augment,
+    sizes: Sequence[int],
+    *,
+    settings: TrainingInputSettings,
+    image_size: int,
+    num_workers: int,
+    seed: tuple[int, ...],
+) -> Iterator[tuple[torch.Tensor, Indices]]:
+    """Yield images, uint8 (B, S, S, 3), and positions of the samples of each batch, in webdataset's order.
+
+    Args:
+        shard_set: Shards on a disk.
+        augment: What is done to each image.
+        sizes: Samples in each batch.
+        settings: Which order.
+        image_size: Height and width of the images in pixels.
+        num_workers: Number of processes, at least one; shards in stored order are read by one.
+        seed: Numbers that determine the order.
+
+    Raises:
+        StreamError: a sample is not that of the manifest, or there are too few.
+    """
+    number = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
+    stages: list[Any] = [*_shards(_urls(shard_set), settings, number), webdataset.tarfile_to_samples()]
+    if settings.shuffle != "stored":
+        size, rng = settings.buffer_samples, random.Random(number)  # noqa: S311 - a shuffle
+        stages.append(webdataset.shuffle(size, initial=size, rng=rng))
+    stages.append(webdataset.map(_Sample(shard_set, augment, image_size)))
+    stages.append(webdataset.batched(_CHUNK, collation_fn=_stacked))
+    loader = DataLoader(
+        webdataset.DataPipeline(*stages),
+        batch_size=None,
+        # In processes of their own always: webdataset leaves the file open that it is reading when the consumer stops.
+        num_workers=1 if settings.shuffle == "stored" else max(1, num_workers),
+        generator=torch.Generator().manual_seed(number),
+    )
+    chunks = iter(loader)
+    yield from _in_batches(chunks, sizes)
+    if settings.shuffle != "resampled" and next(chunks, None) is not None:
+        raise StreamError(f"webdataset gave more than {sum(sizes)} samples; expected those of {shard_set.folder}")
+
+
+def _urls(shard_set: ShardSet) -> list[str]:
+    if shard_set.remote is not None:
+        raise StreamError(
+            f"{shard_set.folder} has shards at URLs, for which webdataset starts a shell; expected shards on a disk: "
+            "choose the loader indexed, or download them"
+        )
+    return shard_paths(shard_set)
+
+
+def _shards(urls: list[str], settings: TrainingInputSettings, seed: int) -> list[Any]:
+    """Return the stages that give each worker process its shards."""
+    if settings.shuffle == "resampled":
+        return [webdataset.ResampledShards(urls, seed=seed, deterministic=True, worker_seed=_worker_number)]
+    is_shuffled = settings.shuffle == "buffer"
+    return [webdataset.SimpleShardList(urls, seed=seed if is_shuffled else None), webdataset.split_by_worker]
+
+
+def _worker_number() -> int:
+    worker = get_worker_info()
+    return 0 if worker is None else worker.id
+
+
+def _stacked(samples: Sequence[tuple[npt.NDArray[np.uint8], int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    images, positions = zip(*samples, strict=True)
+    return torch.from_numpy(np.stack(images)), torch.tensor(positions)
+
+
+def _in_batches(
+    chunks: Iterator[tuple[torch.Tensor, torch.Tensor]], sizes: Sequence[int]
+) -> Iterator[tuple[torch.Tensor, Indices]]:
+    images, positions = torch.empty((0,), dtype=torch.uint8), torch.empty((0,), dtype=torch.int64)
+    for number, size in enumerate(sizes):
+        while len(positions) < size:
+            try:
+                more_images, more_positions = next(chunks)
+            except StopIteration:
+                raise StreamError(
+                    f"webdataset ended at batch {number + 1} of {len(sizes)}; expected {sum(sizes)} samples"
+                ) from None
+            images = torch.cat([images, more_images]) if len(images) else more_images
+            positions = torch.cat([positions, more_positions])
+        yield images[:size], positions[:size].numpy()
+        images, positions = images[size:], positions[size:]

@@ -1,0 +1,59 @@
+"""Batches that torch's worker processes read: where torchvision draws random numbers, and for loose files."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tta_pipeline.loading.pixels import Pixels
+from tta_pipeline.shards.ordering import Indices
+
+
+class _Batches(Dataset[torch.Tensor]):
+    """Whole batches of pixels; each process opens the files itself."""
+
+    def __init__(self, pixels: Pixels, image_size: int) -> None:
+        self._pixels = pixels
+        self._image_size = image_size
+        self._opened: Pixels | None = None
+        self.files = ExitStack()
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        """Return the images of the samples at *indices*, uint8 (B, S, S, 3)."""
+        if self._opened is None:
+            self._opened = self.files.enter_context(self._pixels)
+        images = torch.empty((len(indices), self._image_size, self._image_size, 3), dtype=torch.uint8)
+        self._opened.fill(np.array(indices), images.numpy())
+        return images
+
+
+def read_by_processes(
+    pixels: Pixels, parts: Sequence[Indices], *, image_size: int, num_workers: int, pin_memory: bool
+) -> Iterator[torch.Tensor]:
+    """Yield the images of the samples of each of *parts*, uint8 (B, S, S, 3).
+
+    Args:
+        pixels: Gives the pixels; it is opened in every process.
+        parts: Samples of each batch.
+        image_size: Height and width of the images in pixels.
+        num_workers: Number of processes; 0: the consumer reads.
+        pin_memory: Whether batches are in memory from which a CUDA device copies by itself.
+    """
+    batches: Any = _Batches(pixels, image_size)
+    loader = DataLoader(
+        batches,
+        batch_sampler=[part.tolist() for part in parts],
+        num_workers=num_workers,
+        collate_fn=_as_it_is,
+        pin_memory=pin_memory,
+        generator=torch.Generator(),  # else it draws from the global one, and another loader gives other weights
+    )
+    with batches.files:
+        yield from loader
+
+
+def _as_it_is(images: Any) -> Any:
+    return images

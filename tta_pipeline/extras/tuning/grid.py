@@ -1,0 +1,118 @@
+"""A grid of hyperparameters: its texts, its combinations, and those that a budget leaves."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice, product
+from math import prod
+
+from pydantic import ValidationError
+
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.tuning import Value, grid_problems
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.util.mistakes import mistakes
+
+Grid = Mapping[str, tuple[Value, ...]]
+Combination = Mapping[str, Value]
+_MOST_COMBINATIONS = 1_000_000
+
+
+def parsed_grid(texts: Iterable[str]) -> Grid:
+    """Return the grid of *texts*, each as `lr=1e-4,1e-3`; values are JSON, or else text.
+
+    Raises:
+        EvaluationError: a text is no such list, or names a hyperparameter for the second time.
+    """
+    grid: dict[str, tuple[Value, ...]] = {}
+    for text in texts:
+        name, sign, values = text.partition("=")
+        found = tuple(dict.fromkeys(_value(each.strip()) for each in values.split(",")))
+        if not sign or not name.isidentifier() or name in grid or "" in found:
+            raise EvaluationError(
+                f"the grid has {text!r}; expected the values of a hyperparameter, each hyperparameter once, as "
+                "lr=1e-4,2.5e-4,1e-3"
+            )
+        grid[name] = found
+    return grid
+
+
+def require_fitting(grid: Grid, experiment: Experiment, experiment_name: str) -> None:
+    """Refuse a *grid* that is empty, or has values that are none of a hyperparameter of *experiment*.
+
+    Raises:
+        EvaluationError: the grid is refused; the message has each such value.
+    """
+    if not grid:
+        raise EvaluationError(
+            f"found no grid for {experiment_name}; expected tuning.{experiment_name}.grid in the benchmark file, or "
+            "--grid lr=1e-4,1e-3 on the command line"
+        )
+    if problems := "; ".join(grid_problems(dict(grid), experiment)):
+        raise EvaluationError(
+            f"the grid of {experiment_name} has {problems}: hyperparameters of {experiment.method} can be tuned, and "
+            "nothing else"
+        )
+
+
+def require_going_together(found: Iterable[Combination], experiment: Experiment) -> None:
+    """Refuse a combination whose values *experiment* takes one by one, but not together.
+
+    Raises:
+        EvaluationError: there is one; the message names it.
+    """
+    for each in found:
+        changed = {**experiment.hyperparameters, **each}
+        try:
+            experiment.entry.configure(experiment.preset, changed, batch_size=experiment.method_batch_size)
+        except ValidationError as error:
+            raise EvaluationError(
+                f"the grid has {in_words(each)}: {'; '.join(mistakes(error, experiment.method))}: leave out one of them"
+            ) from None
+
+
+def combinations(grid: Grid, budget: int) -> tuple[Combination, ...]:
+    """Return the combinations of *grid* in its order: all of them, or as many as *budget*, drawn at random.
+
+    What is drawn is a function of grid and budget, and a larger budget adds to a smaller one.
+
+    Raises:
+        EvaluationError: the grid has more than a million combinations.
+    """
+    number = num_combinations(grid)
+    if number > _MOST_COMBINATIONS:
+        raise EvaluationError(f"the grid has {number:,} combinations; expected at most {_MOST_COMBINATIONS:,}")
+    drawn = list(range(number))
+    random.Random(0).shuffle(drawn)  # noqa: S311 - not a secret
+    chosen = set(drawn[:budget])
+    every = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    return tuple(each for at, each in enumerate(islice(every, number)) if at in chosen)
+
+
+def num_combinations(grid: Grid) -> int:
+    """Return the number of combinations of *grid*."""
+    return prod(len(values) for values in grid.values())
+
+
+def as_json(combination: Combination | Mapping[str, Sequence[Value]]) -> str:
+    """Return *combination*, or a grid, as canonical JSON."""
+    return json.dumps(combination, sort_keys=True)
+
+
+def trial_name(combination: Combination) -> str:
+    """Return the name of the folder of a trial: a hash, since values can be any text."""
+    return hashlib.sha256(as_json(combination).encode()).hexdigest()[:16]
+
+
+def in_words(combination: Combination) -> str:
+    """Return *combination* for a log, as `lr 0.001, steps 2`."""
+    return ", ".join(f"{name} {value}" for name, value in combination.items())
+
+
+def _value(text: str) -> Value:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if isinstance(found, bool | int | float | str) else text

@@ -1,0 +1,101 @@
+"""What trials see: held-out shifts alone, of a benchmark that has no others."""
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.tuning import Tuning
+from tta_pipeline.errors import BenchmarkFileError, EvaluationError, ManifestError
+from tta_pipeline.extras.tuning.grid import Combination, trial_name
+from tta_pipeline.results.resolved import require_held_out
+from tta_pipeline.shards.expected import expected_of
+from tta_pipeline.shards.manifest import MANIFEST_FILE, Manifest, read_manifest
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.names import some
+from tta_pipeline.util.partitions import Cell
+
+
+def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
+    """Return how *experiment_name* is tuned.
+
+    Raises:
+        BenchmarkFileError: there are no held-out shifts, or the benchmark file does not name the experiment there.
+    """
+    if not benchmark.held_out:
+        raise BenchmarkFileError(benchmark.nothing_held_out)
+    if experiment_name not in benchmark.tuning or experiment_name not in benchmark.experiments:
+        known = ", ".join(name for name in benchmark.tuning if name in benchmark.experiments) or "none"
+        raise BenchmarkFileError(
+            f"found no tuning of {experiment_name!r} in the file of {benchmark.name}; expected one of {known}: name "
+            f"the experiment there, as tuning: {{{experiment_name}: {{grid: {{lr: [0.0001, 0.001]}}}}}}"
+        )
+    return benchmark.tuning[experiment_name]
+
+
+def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: Combination) -> tuple[Benchmark, str]:
+    """Return *benchmark* with nothing but its held-out shifts and one trial, and the name of the trial.
+
+    The trial is the experiment with the values of *combination*. It never returns to clean images, whose error is
+    reported too.
+    """
+    tuning, experiment = benchmark.tuning[experiment_name], benchmark.experiments[experiment_name]
+    trial = experiment.model_copy(
+        update={
+            "hyperparameters": {**experiment.hyperparameters, **combination},
+            "tuned": False,
+            "severities": None,
+            "subset": tuning.subset or experiment.subset,
+            "protocol": experiment.protocol.model_copy(update={"clean": "never"}),
+        }
+    )
+    name = f"{experiment_name}/{trial_name(combination)}"
+    severities = tuning.severities or benchmark.severities_of(experiment_name)
+    update = {"corruptions": benchmark.held_out, "severities": severities, "experiments": {name: trial}}
+    return benchmark.model_copy(update=update), name
+
+
+def require_other_images(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
+    """Refuse *cells* that are not held out, or whose shards hold what a reported cell holds under another name.
+
+    Raises:
+        EvaluationError: a cell is reported, or its images are those of a reported cell; or it has no shards.
+        ManifestError: the shards of a held-out cell are those of another cell, or their manifest is damaged.
+    """
+    require_held_out(benchmark, tuple(dict.fromkeys(cell.corruption for cell in cells)), "a trial would be evaluated")
+    _require_shards(benchmark, cells, locations)
+    reported: dict[str, Cell] = {}
+    for cell in benchmark.cells:
+        try:
+            manifest = _manifest(benchmark, cell, locations)
+        except ManifestError:
+            continue  # not there, or damaged: whoever evaluates it says so
+        reported |= dict.fromkeys(_contents(manifest), cell)
+    for cell in cells:
+        for content in _contents(_manifest(benchmark, cell, locations)):
+            if content in reported:
+                raise EvaluationError(
+                    f"{locations.shards(benchmark.name, cell)} has the images of {reported[content].key}, which "
+                    f"{benchmark.name} reports; expected those of {cell.key}: materialize held_out/tar_shards and "
+                    "held_out/shard_manifest again from the right images"
+                )
+
+
+def _require_shards(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
+    missing = [cell for cell in cells if not (locations.shards(benchmark.name, cell) / MANIFEST_FILE).exists()]
+    if not missing:
+        return
+    names = (*(["source_split"] if benchmark.is_drawn else []), "tar_shards", "shard_manifest")
+    first, last = benchmark.held_out_cells[0], benchmark.held_out_cells[-1]
+    raise EvaluationError(
+        f"found no shards of {some([cell.key for cell in missing])}, the first in "
+        f"{locations.shards(benchmark.name, missing[0])}; expected them: dg launch --assets "
+        f"'{','.join(f'{benchmark.name}/held_out/{name}' for name in names)}' "
+        f"--partition-range '{first.key}...{last.key}'"
+    )
+
+
+def _manifest(benchmark: Benchmark, cell: Cell, locations: Locations) -> Manifest:
+    folder = locations.shards(benchmark.name, cell)
+    return read_manifest(folder, expected_of(benchmark, locations, cell))
+
+
+def _contents(manifest: Manifest) -> tuple[str, ...]:
+    """Return a hash of each shard that *manifest* describes."""
+    return tuple(shard.sha256 for shard in manifest.shards)

@@ -1,0 +1,170 @@
+"""The search: every trial on every held-out cell, what is finished once only, and the choice."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.tuning import Tuning
+from tta_pipeline.errors import RecordError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.evaluation.runner import ExperimentRunner, Known
+from tta_pipeline.extras.tuning.grid import (
+    Combination,
+    Grid,
+    as_json,
+    combinations,
+    in_words,
+    num_combinations,
+    require_fitting,
+    require_going_together,
+    trial_name,
+)
+from tta_pipeline.extras.tuning.held_out import benchmark_of_trial, require_other_images, require_tunable
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import Record, latest_record, now, publish_record
+from tta_pipeline.results.tuning import Trial, TuningRun
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, Cell, PartitionKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """The search for the hyperparameters of one experiment.
+
+    Raises:
+        BenchmarkFileError: the benchmark has no held-out shifts, or does not name the experiment under `tuning`.
+        EvaluationError: the grid is empty, or has values that are none of a hyperparameter.
+    """
+
+    benchmark: Benchmark
+    experiment_name: str
+    locations: Locations
+    grid: Grid
+    """Values to try; empty: those in the benchmark file."""
+    budget: int | None = None
+    """Most trials; None: as many as the benchmark file says."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be searched, before anything is evaluated."""
+        require_tunable(self.benchmark, self.experiment_name)
+        require_fitting(self.values, self.benchmark.experiments[self.experiment_name], self.experiment_name)
+        require_going_together(self.combinations, self.benchmark.experiments[self.experiment_name])
+
+    @property
+    def settings(self) -> Tuning:
+        """Settings of the search in the benchmark file."""
+        return self.benchmark.tuning[self.experiment_name]
+
+    @property
+    def values(self) -> Grid:
+        """The grid that is searched."""
+        return self.grid or self.settings.grid
+
+    @cached_property
+    def combinations(self) -> tuple[Combination, ...]:
+        """What is tried, in the order of the grid."""
+        return combinations(self.values, self._budget)
+
+    def run(self, *, machine: Machine, run_id: str, tell: Callable[[str], None]) -> Record:
+        """Evaluate the trials that are not finished, and return the record of the choice.
+
+        Args:
+            machine: Settings of the machine.
+            run_id: Run ID of the records.
+            tell: Called with messages about progress.
+
+        Raises:
+            ManifestError, StreamError, EvaluationError: see `ExperimentRunner.evaluate`.
+            RecordError: a record cannot be written.
+            StoppedError: this process was asked to end; the evaluations before are recorded.
+        """
+        started_at, known, trials = now(), Known(), []
+        self.require_images()
+        for number, combination in enumerate(self.combinations, start=1):
+            trial = _trial_of(combination, self._evaluated(combination, known, machine, run_id, tell))
+            tell(f"trial {number} of {len(self.combinations)}, {in_words(combination)}: error {trial.error:.1%}")
+            trials.append(trial)
+        return self._published(self._run_of(trials), run_id=run_id, started_at=started_at)
+
+    def require_images(self) -> None:
+        """Refuse a search whose cells have no shards, or those of cells that are reported.
+
+        Raises:
+            EvaluationError, ManifestError: see `require_other_images`.
+        """
+        require_other_images(self.benchmark, self._cells, self.locations)
+
+    @property
+    def _budget(self) -> int:
+        return self.budget or self.settings.budget
+
+    @property
+    def _cells(self) -> tuple[Cell, ...]:
+        """Cells of every trial, which differ in hyperparameters only."""
+        results = self._results(self.combinations[0])
+        return tuple(dict.fromkeys(place.cell for key in _keys(results) for place in results.places(key)))
+
+    def _results(self, combination: Combination) -> ExperimentResults:
+        benchmark, name = benchmark_of_trial(self.benchmark, self.experiment_name, combination)
+        return ExperimentResults(benchmark=benchmark, experiment_name=name, locations=self.locations, kind="trials")
+
+    def _evaluated(
+        self, combination: Combination, known: Known, machine: Machine, run_id: str, tell: Callable[[str], None]
+    ) -> tuple[Evaluation, ...]:
+        """Return the evaluations of a trial; those that are finished are not evaluated again."""
+        results = self._results(combination)
+        with ExperimentRunner(
+            results, machine=machine, run_id=run_id, tell=tell, keeps_predictions=False, known=known
+        ) as runner:
+            for key in [key for key in _keys(results) if runner.plan(key)]:
+                runner.evaluate(key)
+            return tuple(row for key in _keys(results) for row in runner.rows(key))
+
+    def _run_of(self, trials: Sequence[Trial]) -> TuningRun:
+        benchmark, results = self.benchmark, self._results(self.combinations[0])
+        return TuningRun.of_trials(
+            tuple(trials),
+            benchmark=benchmark.file,
+            shift_set=benchmark.shift_set.name,
+            experiment=self.experiment_name,
+            model=results.spec.model,
+            method=results.spec.method,
+            protocol=results.spec.protocol.name,
+            subset=results.spec.subset.name if results.spec.subset else "all",
+            held_out=benchmark.held_out,
+            reported=benchmark.corruptions,
+            grid=as_json(self.values),
+            num_combinations=num_combinations(self.values),
+            budget=self._budget,
+        )
+
+    def _published(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
+        """Return the newest record if it says the same as *run*, else a new one of it."""
+        folder = self.locations.results(self.benchmark.name)
+        with suppress(RecordError):  # a damaged one is reported when records are published
+            newest = latest_record(folder, kind="tunings", name=self.experiment_name)
+            if newest is not None and newest.tuning == run:
+                return newest
+        return publish_record(
+            folder, kind="tunings", name=self.experiment_name, run_id=run_id, started_at=started_at, facts=run
+        )
+
+
+def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
+    """Return the keys of a trial's streams: clean images are reported too, so no trial sees their error."""
+    return tuple(key for key in results.keys if key != CLEAN)
+
+
+def _trial_of(combination: Combination, rows: Sequence[Evaluation]) -> Trial:
+    return Trial(
+        trial=trial_name(combination),
+        hyperparameters=as_json(combination),
+        error=sum(row.error for row in rows) / len(rows),
+        errors=tuple(row.error for row in rows),
+        cells=tuple(f"{row.corruption}|{row.severity}" for row in rows),
+        num_diverged=sum(row.diverged for row in rows),
+        wall_s=sum(row.wall_s for row in rows),
+    )

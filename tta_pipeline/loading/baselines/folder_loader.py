@@ -1,0 +1,40 @@
+"""Loose files, as most evaluation code reads them: torchvision's `ImageFolder`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from torchvision.datasets import ImageFolder
+
+from tta_pipeline.loading.baselines.baseline import Baseline, decode_image, stored_files, tensor_transform
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.limits import MAX_FILE_BYTES
+
+
+class FolderLoader(Baseline):
+    """DataLoader over `ImageFolder`; the scan of the folders is part of its construction."""
+
+    outputs = ("float32", "uint8")
+
+    @classmethod
+    def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
+        """Write every sample as a separate file, in a folder for each class."""
+        labels = shard_set.index.labels.tolist()
+        for position, (label, data) in enumerate(zip(labels, stored_files(shard_set), strict=True)):
+            path = folder / f"{label:05d}" / f"{position:08d}"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch."""
+        dataset = ImageFolder(
+            str(self.folder), tensor_transform(self.output), loader=_load, is_valid_file=lambda _: True
+        )
+        place_of = {int(Path(path).name): place for place, (path, _) in enumerate(dataset.samples)}
+        yield from self.map_style_batches(dataset, [place_of[position] for position in self.order.indices.tolist()])
+
+
+def _load(path: str) -> Any:
+    return decode_image(read_file(Path(path), limit_bytes=MAX_FILE_BYTES))

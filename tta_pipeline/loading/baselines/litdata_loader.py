@@ -1,0 +1,35 @@
+"""Lightning's litdata, over its own chunk files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from litdata import StreamingDataLoader, StreamingDataset
+from litdata.streaming.cache import Cache
+
+from tta_pipeline.loading.baselines.baseline import Baseline, stored_pictures
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.shards.manifest import ShardSet
+
+_CHUNK_BYTES = 64 * 2**20
+
+
+class LitdataLoader(Baseline):
+    """StreamingDataLoader over JPEG files, which litdata decodes with torchvision."""
+
+    outputs = ("uint8",)
+    formats = ("raw",)
+
+    @classmethod
+    def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
+        """Write chunks of image files, as they are, and their positions."""
+        cache = Cache(str(folder), chunk_bytes=_CHUNK_BYTES)
+        for position, picture in enumerate(stored_pictures(shard_set)):
+            cache[position] = {"image": picture, "position": position}
+        cache.done()
+        cache.merge()
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch, in litdata's own order."""
+        dataset = StreamingDataset(str(self.folder))
+        loader = StreamingDataLoader(dataset, batch_size=self.batch_size, num_workers=self.num_threads)
+        yield from self.rebatched((batch["image"].permute(0, 2, 3, 1), batch["position"]) for batch in loader)

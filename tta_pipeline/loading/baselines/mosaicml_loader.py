@@ -1,0 +1,39 @@
+"""MosaicML's streaming, over its own MDS files."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from streaming import MDSWriter, StreamingDataset
+from torch.utils.data import DataLoader
+
+from tta_pipeline.loading.baselines.baseline import Baseline, stored_pictures
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.shards.manifest import ShardSet
+
+
+class MosaicmlLoader(Baseline):
+    """DataLoader over StreamingDataset and JPEG files, which streaming decodes with Pillow."""
+
+    outputs = ("uint8",)
+    formats = ("raw",)
+
+    @classmethod
+    def prepare(cls, shard_set: ShardSet, folder: Path) -> None:
+        """Write MDS files of image files, as they are, and their positions."""
+        with MDSWriter(columns={"image": "jpeg", "position": "int"}, out=str(folder)) as writer:
+            for position, picture in enumerate(stored_pictures(shard_set)):
+                writer.write({"image": picture, "position": position})
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch, in streaming's own order."""
+        dataset = StreamingDataset(local=str(self.folder), batch_size=self.batch_size)
+        loader = DataLoader(dataset, batch_size=self.batch_size, num_workers=self.num_threads, collate_fn=_collated)
+        yield from self.rebatched(loader)
+
+
+def _collated(samples: Sequence[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+    images = np.stack([np.asarray(sample["image"]) for sample in samples])
+    return torch.from_numpy(images), torch.tensor([int(sample["position"]) for sample in samples])

@@ -1,0 +1,98 @@
+"""What loaders have in common that are not our own `Stream`: they give the same batches, made by a `DataLoader`."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.device import pins_memory
+from tta_pipeline.loading.joined import JoinedSets
+from tta_pipeline.loading.order import StreamOrder
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLoader(ABC):
+    """A way to read every sample of a stream once, in batches that are all full except the last."""
+
+    shard_set: ShardSet | JoinedSets
+    order: StreamOrder
+    """Order of all samples; a system with its own order ignores it."""
+    batch_size: int
+    image_size: int
+    """Height and width of every image in pixels."""
+    num_threads: int = 2
+    """Number of worker processes or threads, whichever the system has; 0: the consumer decodes, if the system can."""
+    pin_memory: bool = field(default_factory=pins_memory)
+    """Whether batches are in memory from which a device copies by itself."""
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.order) / self.batch_size)
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch."""
+
+    def batch(self, images: torch.Tensor, indices: Indices) -> Batch:
+        """Return *images* with the labels of the samples at *indices*."""
+        return Batch(images, torch.from_numpy(self.shard_set.index.labels[indices]), indices)
+
+    def batch_at(self, number: int, images: torch.Tensor) -> Batch:
+        """Return *images* as the batch *number*, from 0, of the order."""
+        start = number * self.batch_size
+        return self.batch(images, self.order.indices[start : start + len(images)])
+
+    def map_style(
+        self, dataset: Dataset[Any], positions: Sequence[int], collate: Callable[[Any], Any] | None = None
+    ) -> "DataLoader[Any]":
+        """Return a loader of the items of *dataset* at *positions*, in batches that *collate* makes."""
+        return DataLoader(
+            dataset,
+            batch_size=self.batch_size,
+            sampler=positions,
+            num_workers=self.num_threads,
+            pin_memory=self.pin_memory,
+            collate_fn=collate,
+        )
+
+
+def decoded(data: bytes, *, image_size: int, place: str) -> torch.Tensor | str:
+    """Return the image file *data* as Pillow decodes it, uint8 (H, W, 3), or why it is not an image of that size.
+
+    The reason is returned, since an error that is raised in a worker process arrives with that process's traceback.
+    """
+    expected = f"expected an image of {image_size}x{image_size} pixels, as the benchmark file says"
+    try:
+        is_array = read_image_header(data).encoding in ARRAYS
+        pixels = np.array(read_array(data) if is_array else decode_with_pillow(data))
+    except ValueError as error:
+        return f"{place}: found {error}; {expected}"
+    if pixels.shape != (image_size, image_size, 3):
+        return f"{place}: found pixels of shape {pixels.shape}; {expected}"
+    return torch.from_numpy(pixels)
+
+
+def collated(images: Sequence[torch.Tensor | str]) -> torch.Tensor | str:
+    """Return *images* as one tensor (B, H, W, 3), or why one of them is none."""
+    reasons = [image for image in images if isinstance(image, str)]
+    return reasons[0] if reasons else torch.stack([image for image in images if not isinstance(image, str)])
+
+
+def required(images: torch.Tensor | str) -> torch.Tensor:
+    """Return *images*.
+
+    Raises:
+        StreamError: they are the reason why there are none.
+    """
+    if isinstance(images, str):
+        raise StreamError(images)
+    return images

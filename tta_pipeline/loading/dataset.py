@@ -1,0 +1,166 @@
+"""A shard set for the user's own code: a torch `Dataset`, or an `IterableDataset` of whole batches."""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from tta_pipeline.data.images import ARRAYS, decode_with_pillow, read_array, read_image_header
+from tta_pipeline.loading.device import as_floats
+from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
+from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.shards.manifest import Manifest, ShardSet
+
+
+class Shards(Dataset[tuple[Any, int]]):
+    """The samples of one shard set, in stored order; each is compared with the manifest when it is read.
+
+    `shards[17]` is an image and its label, as in a torchvision `ImageFolder`, also in workers of a `DataLoader`.
+    Reading all samples is several times as fast with `stream` or `batches`.
+    """
+
+    def __init__(self, shard_set: ShardSet, *, transform: Callable[[Image.Image], Any] | None = None) -> None:
+        self.shard_set = shard_set
+        self.transform = transform
+        self._pixels: StoredPixels | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the shard set is: cell, classes, shards, and how it was made."""
+        return self.shard_set.manifest
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names in the order of their labels."""
+        return self.manifest.classes
+
+    def __len__(self) -> int:
+        return self.manifest.num_samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        """Return the image at *index*, a Pillow image in RGB or what the transform made of it, and its label.
+
+        Raises:
+            IndexError: *index* is out of range.
+            StreamError: the sample cannot be read or decoded, or is not what the manifest says; the message names it.
+        """
+        position = range(len(self))[index]
+        data = self._file(position)
+        try:
+            image = self._decoded(data)
+        except (OSError, ValueError, SyntaxError) as error:
+            raise self._opened().unreadable(position, str(error)) from error
+        label = int(self.shard_set.index.labels[position])
+        return (self.transform(image) if self.transform else image), label
+
+    def stream(
+        self,
+        *,
+        batch_size: int = 64,
+        image_size: int | None = None,
+        shuffle_seed: int | None = None,
+        num_threads: int = 2,
+    ) -> Stream:
+        """Return the samples in batches `(images, labels, indices)` of uint8 (B, H, W, 3), int64 (B,) and (B,).
+
+        Images are overwritten when the next batch is requested.
+
+        Args:
+            batch_size: Samples in a batch; the last may have fewer.
+            image_size: Height and width of every image in pixels; None: those of the first image.
+            shuffle_seed: Seed of a permutation of all samples; None: the stored order.
+            num_threads: Number of decoding threads; it changes only the speed.
+
+        Raises:
+            ManifestError: the shards are not those that the manifest describes.
+        """
+        self.shard_set.require_intact()
+        return Stream(
+            shard_set=self.shard_set,
+            order=self._order(shuffle_seed),
+            batch_size=batch_size,
+            image_size=image_size or self.image_size,
+            num_threads=num_threads,
+        )
+
+    def batches(self, *, batch_size: int = 64, shuffle_seed: int | None = None, num_threads: int = 2) -> "Batches":
+        """Return an `IterableDataset` of images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,).
+
+        Give it to `DataLoader(batches, batch_size=None)`, or iterate over it as it is, which is as fast. Workers of a
+        `DataLoader` share the batches; each batch comes once.
+        """
+        return Batches(self.stream(batch_size=batch_size, shuffle_seed=shuffle_seed, num_threads=num_threads))
+
+    @property
+    def image_size(self) -> int:
+        """Height of the first image in pixels; a stream needs all images to have this height and width."""
+        return read_image_header(self._file(0)).height
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pixels": None}  # another process opens the files itself
+
+    def _order(self, shuffle_seed: int | None) -> StreamOrder:
+        index = self.shard_set.index
+        return as_stored(index) if shuffle_seed is None else shuffled(index, seed=shuffle_seed)
+
+    def _file(self, position: int) -> bytes:
+        return self._opened().file(position)
+
+    def _opened(self) -> StoredPixels:
+        if self._pixels is None:
+            stack = ExitStack()
+            self._pixels = stack.enter_context(StoredPixels(self.shard_set, 0))
+            weakref.finalize(self, stack.close)
+        return self._pixels
+
+    def _decoded(self, data: bytes) -> Image.Image:
+        if read_image_header(data).encoding in ARRAYS:
+            return Image.fromarray(np.ascontiguousarray(read_array(data)))
+        return decode_with_pillow(data)
+
+
+class Batches(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
+    """The batches of a stream in the form that a model takes; see `Shards.batches`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield images, float32 (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
+        for batch in self._of_this_worker():
+            yield as_floats(batch.images), batch.labels
+
+    def _of_this_worker(self) -> Stream:
+        """Return the stream of every n-th batch in a worker of a `DataLoader`, otherwise of all batches."""
+        worker = get_worker_info()
+        if worker is None:
+            return self.stream
+        order, size = self.stream.order, self.stream.batch_size
+        starts = range(worker.id * size, len(order), worker.num_workers * size)
+        parts = [order.indices[start : start + size] for start in starts]
+        indices = np.concatenate(parts) if parts else order.indices[:0]
+        return replace(self.stream, order=replace(order, indices=indices))
+
+
+def open_shards(folder: Path | str, *, transform: Callable[[Image.Image], Any] | None = None) -> Shards:
+    """Open the shard set in *folder*: its length is known, but no image is read yet.
+
+    Args:
+        folder: Folder of `manifest.json`, such as `shards/fog/5`.
+        transform: Function applied to each Pillow image that `shards[17]` gives.
+
+    Raises:
+        ManifestError: there is no shard set, or manifest and index disagree.
+    """
+    return Shards(ShardSet.open(Path(folder)), transform=transform)

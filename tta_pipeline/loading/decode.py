@@ -1,0 +1,110 @@
+"""Image files to pixels. Nothing here, or anywhere in this project, executes what a shard contains."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from tta_pipeline.data.images import ARRAYS, ImageHeader, decode_with_pillow, read_array, read_image_header
+
+_CONVERTED = ("YCbCr", "Gray", "RGB")
+_REDUCTIONS = (8, 4, 2)
+"""Reductions for which libjpeg-turbo has vector code; those between take longer than decoding everything."""
+_ROWS_AROUND = 4
+"""Rows below the last one that is needed: colours are stored at half size, and interpolated between their rows."""
+_MARKER, _START_OF_SCAN, _SEQUENTIAL = 0xFF, 0xDA, (0xC0, 0xC1)
+_JFIF, _TABLES, _JPEG_END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"
+
+
+def decode_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
+    """Decode the image file *data* into *out*, uint8 (H, W, 3) RGB, contiguous.
+
+    JPEG is decoded by libjpeg-turbo with its default, exact settings: these are the pixels that Pillow gives.
+
+    Raises:
+        ValueError: *data* is not an image of *out*'s size, or is damaged.
+    """
+    # Nearly all files have a JFIF header, then tables, and an end mark. JFIF is grey or YCbCr by definition, so this
+    # check saves parsing the header: microseconds in which the other threads wait for this one.
+    is_plain = data.startswith(_JFIF) and data.startswith(_TABLES, 20) and data.endswith(_JPEG_END)
+    if not (is_plain and _decode_jpeg_into(data, out)):
+        _decode_any_into(data, out)
+
+
+def _decode_any_into(data: bytes, out: npt.NDArray[np.uint8]) -> None:
+    header = read_image_header(data)
+    if (header.height, header.width) != out.shape[:2]:
+        raise ValueError(f"an image of {header.height}x{header.width} pixels; expected {out.shape[0]}x{out.shape[1]}")
+    if header.encoding in ARRAYS:
+        out[...] = read_array(data)
+        return
+    if not (_is_converted(data, header) and _decode_jpeg_into(data, out)):
+        out[...] = np.asarray(decode_with_pillow(data))
+
+
+class Rows(NamedTuple):
+    """The upper rows of an image."""
+
+    pixels: npt.NDArray[np.uint8]
+    """Pixels, uint8 (H, W, 3) RGB."""
+    reduction: int
+    """By what both sides were divided, rounded up: 1, 2, 4 or 8."""
+
+
+def decode_rows(data: bytes, header: ImageHeader, *, end: int, most_reduction: float = 1) -> Rows:
+    """Decode the image file *data* down to row *end*; rows below may be there too.
+
+    What follows those rows in a JPEG file is not decoded. libjpeg-turbo also reduces such an image while it decodes, as
+    far as *most_reduction* allows, and then computes as many pixels only.
+
+    Args:
+        data: Image file.
+        header: What its header says.
+        end: Row, in the file's own size, that follows the last one that is needed.
+        most_reduction: Largest number by which both sides may be divided.
+
+    Raises:
+        ValueError: *data* is damaged.
+    """
+    if header.encoding in ARRAYS:
+        return Rows(read_array(data), 1)
+    if _is_converted(data, header):
+        reduction = next((number for number in _REDUCTIONS if number <= most_reduction), 1)
+        upper, height, width = data, header.height, header.width
+        needed = end + _ROWS_AROUND * reduction
+        if needed < height and (cut := _with_height(data, needed)) is not None:
+            upper, height = cut, needed
+        try:
+            pixels = simplejpeg.decode_jpeg(
+                upper, "rgb", min_height=-(-height // reduction), min_width=-(-width // reduction), strict=False
+            )
+        except ValueError:
+            pass
+        else:
+            return Rows(pixels, reduction)
+    return Rows(np.asarray(decode_with_pillow(data)), 1)
+
+
+def _with_height(data: bytes, height: int) -> bytes | None:
+    """Return the JPEG file *data* with another height in its header; None if it does not store row after row."""
+    start = 2
+    while start + 7 < len(data) and data[start] == _MARKER and data[start + 1] != _START_OF_SCAN:
+        if data[start + 1] in _SEQUENTIAL:
+            return data[: start + 5] + height.to_bytes(2, "big") + data[start + 7 :]
+        start += 2 + int.from_bytes(data[start + 2 : start + 4], "big")
+    return None
+
+
+def _is_converted(data: bytes, header: ImageHeader) -> bool:
+    """Return whether *data* is a JPEG file whose colours libjpeg-turbo converts to RGB as Pillow does."""
+    return header.encoding == "jpeg" and simplejpeg.decode_jpeg_header(data)[2] in _CONVERTED
+
+
+def _decode_jpeg_into(data: bytes, out: npt.NDArray[np.uint8]) -> bool:
+    """Return whether *data* is now in *out*: false if it has another size or libjpeg gives up on it."""
+    try:
+        # Not strict: a few published images have harmless faults that Pillow ignores, and hashes guard the rest.
+        return bool(simplejpeg.decode_jpeg(data, "rgb", buffer=out, strict=False).shape == out.shape)
+    except ValueError:
+        return False

@@ -1,0 +1,320 @@
+"""Cells kept as decoded pixels for the next experiment on them: reading them then costs one copy.
+
+They are on node-local disk, or in memory under /dev/shm, in our own folder below the given one. A file is named after
+everything that determines its pixels, `<64 hex digits>-<size>.pixels`:
+
+    uint8 (N, H, W, 3)   the pixels, in stored order
+    N x 8 bytes          the xxh3 of each sample's pixels, compared at every read
+    32 bytes             the hex digits of the name as bytes
+    32 bytes             the sha256 of the 8 N + 32 bytes before
+
+Features of a frozen model lie beside them (`evaluation.kept_features`). The least recently used files are removed when
+the limit would be exceeded. A damaged file is removed too, and the shards are read instead.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from xxhash import xxh3_64_digest
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.pixels import Pixels, StoredPixels
+from tta_pipeline.loading.remote_blocks import DEFAULT_CACHE, BlockCache
+from tta_pipeline.shards.checksums import CHECKSUM_BYTES, Digests
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.util.files import fsync_path, open_file, own_folder
+
+OWN_FOLDER = "tta_pipeline-decoded"
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9]+\.pixels")
+_FEATURES = re.compile(r"[0-9a-f]{64}-([0-9a-f]{64})\.features")
+_BEING_WRITTEN = re.compile(r"\.[0-9a-f]{32}-[0-9a-f]{64}-[0-9]+\.pixels")
+_HASH_BYTES = 32
+_FORMAT = 2
+_DECODERS = ("simplejpeg", "pillow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedCells:
+    """Decoded cells below a folder."""
+
+    folder: Path
+    limit_bytes: int
+    cache: BlockCache = DEFAULT_CACHE
+    """Where blocks of shards at URLs are kept while these are decoded."""
+
+    @property
+    def own_folder(self) -> Path:
+        """The folder below the given one that has these files and nothing else."""
+        return self.folder / OWN_FOLDER
+
+    def open_pixels(self, shard_set: ShardSet, image_size: int) -> Pixels:
+        """Return the pixels of *shard_set*: the kept ones, or those of the shards, which are kept while they are read.
+
+        Raises:
+            StreamError: the folder cannot be written to.
+        """
+        kind = _Kind.of(shard_set, image_size)
+        path = self.own_folder / _file_name(kind.identity, image_size)
+        stored = StoredPixels(shard_set, image_size, cache=self.cache)
+        if (checksums := kind.checksums_in(path)) is not None:
+            return KeptPixels(path, stored, image_size, checksums)
+        if kind.file_bytes > self.limit_bytes:
+            return stored
+        try:
+            own_folder(self.own_folder)
+            path.unlink(missing_ok=True)
+            self.make_room(kind.file_bytes)
+        except OSError as error:
+            raise StreamError(
+                f"{self.own_folder}: found {error.strerror}; expected a folder where decoded cells can be kept: give "
+                "another one, or none"
+            ) from error
+        return _KeepingPixels(stored, path, kind)
+
+    def unreferenced(self, manifests: Collection[str]) -> Iterator[Path]:
+        """Yield the files that belong to none of *manifests*, given by sha256, or that another decoder made.
+
+        So are those that a killed process left behind.
+        """
+        if not self.own_folder.is_dir():
+            return
+        for path in sorted(self.own_folder.iterdir()):
+            features = _FEATURES.fullmatch(path.name)
+            if features and features[1] not in manifests:
+                yield path
+            if _BEING_WRITTEN.fullmatch(path.name) and _is_left_behind(path):
+                yield path
+            if _NAME.fullmatch(path.name):
+                image_size = int(path.stem.rpartition("-")[2])
+                known = (_file_name(_identity(sha256, image_size), image_size) for sha256 in manifests)
+                if path.name not in known:
+                    yield path
+
+    def make_room(self, size_bytes: int) -> None:
+        """Remove the least recently used files; a process that reads one has it open and can read on."""
+        kept = sorted(self._files(), key=lambda each: each[1].st_atime_ns)
+        total_bytes = sum(facts.st_size for _, facts in kept) + size_bytes
+        for path, facts in kept:
+            if total_bytes <= self.limit_bytes:
+                return
+            if _BEING_WRITTEN.fullmatch(path.name) and not _is_left_behind(path):
+                continue
+            total_bytes -= facts.st_size
+            path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield what is here, also what is being written; another process may remove it at any moment."""
+        for path in self.own_folder.iterdir():
+            if any(name.fullmatch(path.name) for name in (_NAME, _FEATURES, _BEING_WRITTEN)):
+                with suppress(FileNotFoundError):
+                    facts = path.lstat()
+                    if stat.S_ISREG(facts.st_mode):
+                        yield path, facts
+
+
+def _is_left_behind(path: Path) -> bool:
+    """Tell whether nobody writes the file *path* any more: who does holds its lock."""
+    try:
+        with open_file(path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _file_name(identity: str, image_size: int) -> str:
+    return f"{identity}-{image_size}.pixels"
+
+
+def _identity(manifest_sha256: str, image_size: int) -> str:
+    decisive = [_FORMAT, manifest_sha256, image_size, _decoders()]
+    return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+
+
+class _Kind(NamedTuple):
+    """What a file of decoded pixels was made from."""
+
+    identity: str
+    """Hash of everything that determines the pixels: shard set, image size and decoders."""
+    num_samples: int
+    image_bytes: int
+
+    @classmethod
+    def of(cls, shard_set: ShardSet, image_size: int) -> Self:
+        identity = _identity(shard_set.manifest.sha256, image_size)
+        return cls(identity, shard_set.manifest.num_samples, image_size**2 * 3)
+
+    @property
+    def pixel_bytes(self) -> int:
+        return self.num_samples * self.image_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        return self.pixel_bytes + self.num_samples * CHECKSUM_BYTES + 2 * _HASH_BYTES
+
+    def trailer(self, checksums: Digests) -> bytes:
+        """Return the bytes after the pixels."""
+        body = checksums.tobytes() + bytes.fromhex(self.identity)
+        return body + hashlib.sha256(body).digest()
+
+    def checksums_in(self, path: Path) -> Digests | None:
+        """Return the checksums of the samples in the file *path*, or None if it is not a whole file of this kind."""
+        try:
+            with open_file(path) as file:
+                if os.fstat(file.fileno()).st_size != self.file_bytes:
+                    return None
+                file.seek(self.pixel_bytes)
+                trailer = file.read(self.file_bytes - self.pixel_bytes)
+        except OSError:
+            return None
+        body, digest = trailer[:-_HASH_BYTES], trailer[-_HASH_BYTES:]
+        is_ours = body.endswith(bytes.fromhex(self.identity)) and hashlib.sha256(body).digest() == digest
+        return np.frombuffer(body[:-_HASH_BYTES], f"V{CHECKSUM_BYTES}") if is_ours else None
+
+
+class KeptPixels:
+    """Reads a file of decoded pixels and compares each sample's pixels; if one is damaged, the shards are read."""
+
+    def __init__(self, path: Path, stored: StoredPixels, image_size: int, checksums: Digests) -> None:
+        self._path = path
+        self._image_bytes = image_size**2 * 3
+        self._checksums = checksums
+        self._stored = stored
+        self._is_damaged = False
+        self._lock = Lock()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._file: BinaryIO = self._stack.enter_context(self._path.open("rb", buffering=0))
+            os.utime(self._path)  # marks the file as just used, whether or not the file system does
+        except OSError:  # another process has just removed the file
+            self._read_shards()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Read nothing ahead: the pixels are here."""
+
+    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
+        """Copy the samples at *indices* into *out*, adjacent ones at once.
+
+        Raises:
+            StreamError: the file is damaged, and a shard cannot be read or is not that of the manifest.
+        """
+        if self._is_damaged or not self._copied(indices, out):
+            self._read_shards()
+            self._stored.fill(indices, out)
+
+    def require_unchanged(self) -> None:
+        """Make sure that the shards are unchanged, if they were read."""
+        if self._is_damaged:
+            self._stored.require_unchanged()
+
+    def _copied(self, indices: Indices, out: npt.NDArray[np.uint8]) -> bool:
+        """Return whether *out* now has the pixels of the samples at *indices*."""
+        edges = [0, *(np.flatnonzero(np.diff(indices) != 1) + 1).tolist(), len(indices)]
+        try:
+            for first, last in pairwise(edges):
+                start = int(indices[first]) * self._image_bytes
+                os.preadv(self._file.fileno(), [out[first:last].data], start)
+        except OSError:
+            return False
+        known: list[bytes] = self._checksums[indices].tolist()
+        return all(xxh3_64_digest(image.data) == expected for image, expected in zip(out, known, strict=True))
+
+    def _read_shards(self) -> None:
+        """Open the shards and remove the damaged file, once."""
+        with self._lock:
+            if not self._is_damaged:
+                self._stack.enter_context(self._stored)
+                with suppress(OSError):
+                    self._path.unlink(missing_ok=True)
+                self._is_damaged = True
+
+
+class _KeepingPixels:
+    """Reads the shards and stores every sample's pixels until all are there; if storing fails, reading goes on."""
+
+    def __init__(self, stored: StoredPixels, path: Path, kind: _Kind) -> None:
+        self._stored = stored
+        self._kind = kind
+        self._is_missing = np.ones(kind.num_samples, np.bool_)
+        self._checksums = np.zeros(kind.num_samples, f"V{CHECKSUM_BYTES}")
+        self._path = path
+        self._beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
+        self._keeps = True
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._stored)
+            self._file = stack.enter_context(self._beside.open("xb", buffering=0))
+            stack.callback(self._beside.unlink, missing_ok=True)
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(self._file, fcntl.LOCK_SH)  # tells others that it is not left behind
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Let shards at URLs be read ahead."""
+        self._stored.expect(indices)
+
+    def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
+        """Read and decode the samples at *indices* into *out*, and keep them."""
+        self._stored.fill(indices, out)
+        for index, image in zip(indices.tolist(), out, strict=True):
+            self._checksums[index] = np.void(xxh3_64_digest(image.data))
+            self._write(image, index * self._kind.image_bytes)
+        self._is_missing[indices] = False
+
+    def require_unchanged(self) -> None:
+        """Make sure that the shards are unchanged; then, if every sample was read, give the file its name."""
+        self._stored.require_unchanged()
+        if not self._is_missing.any():
+            trailer = np.frombuffer(self._kind.trailer(self._checksums), np.uint8)
+            self._write(trailer, self._kind.pixel_bytes)
+            if self._keeps:
+                with suppress(FileNotFoundError):  # another process has made room
+                    fsync_path(self._beside)
+                    self._beside.replace(self._path)
+
+    def _write(self, data: npt.NDArray[np.uint8], start: int) -> None:
+        """Write *data*, unless an earlier write found the disk full; what could not be written is not kept."""
+        try:
+            self._keeps = self._keeps and os.pwrite(self._file.fileno(), data.data, start) == data.nbytes
+        except OSError:
+            self._keeps = False
+
+
+@cache
+def _decoders() -> tuple[str, ...]:
+    """Return the decoding libraries with their versions: another version may give other pixels."""
+    return tuple(f"{name} {version(name)}" for name in _DECODERS)

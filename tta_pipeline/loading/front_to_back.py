@@ -1,0 +1,75 @@
+"""Shards read front to back by `webdataset`, in stored order: no index, and no sample out of turn."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import webdataset as wds
+from torch.utils.data import get_worker_info
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.baselines.webdataset_loader import IMAGES, shard_paths
+from tta_pipeline.loading.batch_loader import BatchLoader, collated, decoded, required
+from tta_pipeline.loading.reader import Batch
+from tta_pipeline.shards.manifest import ShardSet
+
+_Sample = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontToBackLoader(BatchLoader):
+    """webdataset over the shards of one set, for orders whose positions rise.
+
+    Each worker reads all shards and decodes every n-th batch, so that batches come whole and in order. webdataset by
+    itself gives each worker shards of its own: then the order depends on their number, and each ends with a part of a
+    batch. Nothing is compared while it reads but keys.
+    """
+
+    shard_set: ShardSet
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield every batch.
+
+        Raises:
+            LoaderError: webdataset cannot open files at such a path.
+            StreamError: the order goes back, or a sample cannot be decoded or has another key than in the manifest.
+        """
+        if (self.order.indices[1:] <= self.order.indices[:-1]).any():
+            raise StreamError(
+                f"{self.shard_set.folder}: found the order {self.order.name}; expected one that never goes back, since "
+                "webdataset reads shards front to back: set loader to indexed"
+            )
+        # The stages of `WebDataset` without those that deal shards to processes and workers.
+        dataset = wds.DataPipeline(
+            wds.SimpleShardList(shard_paths(self.shard_set)),
+            wds.tarfile_to_samples(),
+            self._of_this_worker,
+            wds.batched(self.batch_size, collation_fn=collated),
+        )
+        loader = wds.WebLoader(dataset, batch_size=None, num_workers=self.num_threads, pin_memory=self.pin_memory)
+        for number, images in enumerate(loader):
+            yield self.batch_at(number, required(images))
+
+    def _of_this_worker(self, samples: Iterable[_Sample]) -> Iterator[torch.Tensor | str]:
+        """Yield the images of every n-th batch in one of n workers, otherwise of all batches."""
+        worker = get_worker_info()
+        number, num_workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        places = enumerate(self.order.indices.tolist())
+        wanted = (position for place, position in places if place // self.batch_size % num_workers == number)
+        next_position = next(wanted, None)
+        for position, sample in enumerate(samples):
+            if next_position is None:
+                return
+            if position == next_position:
+                yield self._image(position, sample)
+                next_position = next(wanted, None)
+
+    def _image(self, position: int, sample: _Sample) -> torch.Tensor | str:
+        place, expected = f"{sample['__url__']}, sample {sample['__key__']}", self.shard_set.index.keys[position]
+        if sample["__key__"] != expected:
+            return f"{place}: expected {expected}, as in the manifest: set loader to indexed"
+        found = [extension for extension in (*IMAGES, "npy") if extension in sample]
+        if len(found) != 1:
+            return f"{place}: found {len(found)} images; expected one: set loader to indexed"
+        return decoded(sample[found[0]], image_size=self.image_size, place=place)

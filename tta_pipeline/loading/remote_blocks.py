@@ -1,0 +1,288 @@
+"""Shards at URLs, read in blocks ahead of the stream; blocks that were read are kept on local disk, within a limit.
+
+<root>/tta_pipeline-remote/
+  <sha256 of the shard>-<number>-<size>.block   a block as the server sent it
+
+A block is named after the content that it is part of, so processes and benchmarks share it, and a shard that changes
+has other names. Nothing here is trusted: each sample is compared when it is read, and what is wrong is fetched again.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from tta_pipeline.data.remote_files import difference, file_facts, read_range, started, together, waited_for
+from tta_pipeline.data.sources.remote_shards import RemoteCell
+from tta_pipeline.errors import StreamError
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.util.files import advice, node_local_folder, own_folder
+
+OWN_FOLDER = "tta_pipeline-remote"
+BLOCK_BYTES = 2**21
+_NUM_AHEAD = 12
+"""Blocks of a set that are asked for before they are needed: 24 MiB fill a gigabit per second at 200 ms."""
+_FIRST_AHEAD = 2
+_NAME = re.compile(r"[0-9a-f]{64}-[0-9]+-[0-9]+\.block")
+_OLD_S = 60.0
+_SHARE = 16
+
+
+class Block(NamedTuple):
+    """A part of a shard: shard and number of the block in it."""
+
+    shard: int
+    number: int
+
+
+class BlockCache:
+    """Blocks of remote shards on local disk; the least recently read make room, and a full disk keeps fewer.
+
+    Args:
+        root: Folder on local disk; None: this user's folder in $TMPDIR.
+        limit_bytes: Most bytes of all blocks; for a short while, there may be a sixteenth more for each process.
+    """
+
+    def __init__(self, *, root: Path | None = None, limit_bytes: int = 16 * 2**30) -> None:
+        self.root = root
+        self.limit_bytes = limit_bytes
+        self._num_new_bytes = limit_bytes  # so that the first block has the folder looked at
+        self._lock, self._process_id = Lock(), os.getpid()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(BlockCache, root=self.root, limit_bytes=self.limit_bytes), ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder below the root that has the blocks and nothing else."""
+        return (self.root or node_local_folder()) / OWN_FOLDER
+
+    def read(self, path: Path, size_bytes: int, start: int, end: int) -> bytes | None:
+        """Return the bytes from *start* to *end* of the block *path*; None if it is not there, or not whole."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(descriptor)
+            if status.st_size != size_bytes:
+                return None
+            if time.time() - status.st_mtime > _OLD_S:
+                os.utime(descriptor)
+            return os.pread(descriptor, end - start, start)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def keep(self, path: Path, data: bytes) -> None:
+        """Write the block *path*.
+
+        Raises:
+            StreamError: it cannot be written.
+        """
+        try:
+            if not path.parent.is_dir():
+                own_folder(path.parent)
+            with self._lock_of_this_process():
+                self._num_new_bytes += len(data)
+                if self._num_new_bytes >= self.limit_bytes // _SHARE:
+                    self._make_room(path.parent)
+            beside = path.with_name(f".{uuid.uuid4().hex}-{path.name}")
+            try:
+                beside.write_bytes(data)
+                beside.replace(path)
+            finally:
+                beside.unlink(missing_ok=True)
+        except OSError as error:
+            raise StreamError(
+                f"{path.parent}: found {error.strerror}; expected a folder with room for {self.limit_bytes} bytes of "
+                f"remote shards: {advice(error)}, or set stage_folder to another one, or a lower remote_limit_gib"
+            ) from error
+
+    def _lock_of_this_process(self) -> Lock:
+        """Return the lock; a fork copies one that a thread of the parent may hold for ever."""
+        if self._process_id != os.getpid():
+            self._lock, self._process_id = Lock(), os.getpid()
+        return self._lock
+
+    def _make_room(self, folder: Path) -> None:
+        """Remove the blocks that were read longest ago, until the next look at the folder has to come."""
+        self._num_new_bytes = 0
+        blocks = []
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if _NAME.fullmatch(path.name):
+                    blocks.append((status.st_mtime_ns, status.st_size, path))
+                elif path.suffix == ".block" and time.time() - status.st_mtime > _OLD_S:
+                    path.unlink()  # a killed process was writing it
+        total_bytes = sum(size_bytes for _, size_bytes, _ in blocks)
+        room_bytes = min(self.limit_bytes, total_bytes + shutil.disk_usage(folder).free * 9 // 10)
+        for _, size_bytes, path in sorted(blocks):
+            if total_bytes <= room_bytes - room_bytes // _SHARE:
+                return
+            path.unlink(missing_ok=True)
+            total_bytes -= size_bytes
+
+
+DEFAULT_CACHE = BlockCache()
+
+
+class RemoteBlocks:
+    """Ranges of shards at URLs. The blocks that the stream needs next are read before it asks."""
+
+    def __init__(self, shard_set: ShardSet, remote: RemoteCell, cache: BlockCache) -> None:
+        located = {shard.name: shard for shard in remote.shards}
+        self._index = shard_set.index
+        self._facts = shard_set.manifest.shards
+        self._remote = [located[shard.name] for shard in shard_set.manifest.shards]
+        self._cache = cache
+        self._folder = cache.folder
+        self._lock = Lock()
+        self._arriving: dict[Block, Any] = {}
+        self._plan: list[Block] = []
+        self._position: dict[Block, int] = {}
+        self._next = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop what is arriving."""
+        with self._lock:
+            self._plan = []
+            for arriving in self._arriving.values():
+                arriving.cancel()
+            self._arriving.clear()
+
+    def expect(self, indices: Indices) -> None:
+        """Plan to read the blocks of the samples at *indices* in the order in which they are first needed.
+
+        Raises:
+            StreamError: the order needs more blocks at a time than the cache may keep.
+        """
+        if not len(indices):
+            return
+        index = self._index
+        starts, ends = index.offsets[indices], index.offsets[indices] + index.sizes[indices] - 1
+        most = 1 + max(shard.shard_bytes for shard in self._facts) // BLOCK_BYTES
+        numbers = index.shards[indices] * most
+        both = np.stack([numbers + starts // BLOCK_BYTES, numbers + ends // BLOCK_BYTES], axis=1).ravel()
+        blocks, first = np.unique(both, return_index=True)
+        last = len(both) - 1 - np.unique(both[::-1], return_index=True)[1]
+        self._require_room(first, last, len(both))
+        with self._lock:
+            self._plan = [Block(*divmod(block, most)) for block in blocks[np.argsort(first)].tolist()]
+            self._position = {block: position for position, block in enumerate(self._plan)}
+            self._next = 0
+            self._read_ahead(0)
+
+    def read(self, shard: int, start: int, end: int) -> bytes:
+        """Return the bytes from *start* to *end*.
+
+        Raises:
+            StreamError: they cannot be read, or the server has another file now.
+        """
+        blocks = [Block(shard, number) for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1)]
+        with self._lock:
+            self._read_ahead(max(self._position.get(block, -1) for block in blocks) + 1)
+        return b"".join(self._part(block, start, end) for block in blocks)
+
+    def read_anew(self, shard: int, start: int, end: int) -> bytes:
+        """Return the bytes from *start* to *end* as the server has them, and forget the blocks of them.
+
+        Raises:
+            StreamError: they cannot be read, or the server has another file now.
+        """
+        for number in range(start // BLOCK_BYTES, (end - 1) // BLOCK_BYTES + 1):
+            self._path(Block(shard, number)).unlink(missing_ok=True)
+        remote = self._remote[shard]
+        return waited_for(read_range(remote.url, start, end, facts=remote.facts))
+
+    def changed(self) -> Iterator[int]:
+        """Yield the shards of which the server says something else than before.
+
+        Raises:
+            StreamError: the server cannot be asked.
+        """
+        found = waited_for(together([file_facts(remote.url) for remote in self._remote]))
+        for number, (now, remote) in enumerate(zip(found, self._remote, strict=True)):
+            if difference(now, remote.facts):
+                yield number
+
+    def place(self, shard: int) -> str:
+        """Return the URL of the shard."""
+        return self._remote[shard].url
+
+    def _part(self, block: Block, start: int, end: int) -> bytes:
+        """Return the bytes of *block* that lie between *start* and *end* of its shard."""
+        first = block.number * BLOCK_BYTES
+        begin, stop = max(start - first, 0), min(end - first, self._size(block))
+        with self._lock:
+            arriving = self._arriving.get(block)
+        if arriving is None:
+            kept = self._cache.read(self._path(block), self._size(block), begin, stop)
+            if kept is not None:
+                return kept
+            with self._lock:
+                arriving = self._ask(block)
+        data: bytes = arriving.result()
+        return data[begin:stop]
+
+    def _read_ahead(self, position: int) -> None:
+        """Ask for the blocks of the plan up to some way after *position*; the caller has the lock."""
+        # Few at first: what is asked for at once shares the link, and the first block would wait for all of them.
+        ahead = min(_NUM_AHEAD, _FIRST_AHEAD + position)
+        while self._next < min(position + ahead, len(self._plan)):
+            block = self._plan[self._next]
+            self._next += 1
+            if not self._path(block).exists():
+                self._ask(block)
+
+    def _ask(self, block: Block) -> Any:
+        if block not in self._arriving:
+            self._arriving[block] = started(self._fetched(block))
+        return self._arriving[block]
+
+    async def _fetched(self, block: Block) -> bytes:
+        """Fetch a block and keep it; from then on it is read from disk."""
+        remote, first = self._remote[block.shard], block.number * BLOCK_BYTES
+        data = await read_range(remote.url, first, first + self._size(block), facts=remote.facts)
+        await asyncio.to_thread(self._cache.keep, self._path(block), data)
+        with self._lock:
+            self._arriving.pop(block, None)
+        return data
+
+    def _require_room(self, first: Indices, last: Indices, count: int) -> None:
+        """Refuse an order that returns to more blocks than the cache keeps: each would be fetched again and again."""
+        living = np.zeros(count + 1, np.int64)
+        np.add.at(living, first, 1)
+        np.add.at(living, last + 1, -1)
+        needed = (int(np.cumsum(living).max()) + _NUM_AHEAD) * BLOCK_BYTES
+        if needed > self._cache.limit_bytes:
+            raise StreamError(
+                f"{self._remote[0].url} and others: found an order that jumps between {needed} bytes of shards; "
+                f"expected at most the {self._cache.limit_bytes} bytes of them that {self._folder} may keep: raise "
+                "remote_limit_gib, or stream in stored order"
+            )
+
+    def _size(self, block: Block) -> int:
+        return min(BLOCK_BYTES, self._facts[block.shard].shard_bytes - block.number * BLOCK_BYTES)
+
+    def _path(self, block: Block) -> Path:
+        return self._folder / f"{self._facts[block.shard].sha256}-{block.number}-{BLOCK_BYTES}.block"

@@ -1,0 +1,111 @@
+"""Ranges of the shards of a set, wherever they are: the one place that knows whether that is a disk or a server."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.remote_blocks import BlockCache, RemoteBlocks
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.ordering import Indices
+
+
+class ShardBytes(Protocol):
+    """Gives ranges of shards, numbered as in the manifest, to several threads at a time."""
+
+    def __enter__(self) -> Self:
+        """Open the shards."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the shards."""
+        ...
+
+    def expect(self, indices: Indices) -> None:
+        """Take note of the samples that will be read, shape (M,), in about the order in which they will be."""
+        ...
+
+    def read(self, shard: int, start: int, end: int) -> bytes:
+        """Return the bytes from *start* to *end*; fewer where the shard ends."""
+        ...
+
+    def read_anew(self, shard: int, start: int, end: int) -> bytes:
+        """Return the same bytes from where the shard comes from, without what was kept of it."""
+        ...
+
+    def changed(self) -> Iterator[int]:
+        """Yield the shards that are no longer as they were when they were opened."""
+        ...
+
+    def place(self, shard: int) -> str:
+        """Return where the shard is, for messages."""
+        ...
+
+
+def opened_shards(shard_set: ShardSet, cache: BlockCache) -> ShardBytes:
+    """Return the bytes of *shard_set*; of shards at URLs, what was read is kept in *cache*."""
+    return LocalShards(shard_set) if shard_set.remote is None else RemoteBlocks(shard_set, shard_set.remote, cache)
+
+
+class LocalShards:
+    """Shards on a file system."""
+
+    def __init__(self, shard_set: ShardSet) -> None:
+        self._paths = [shard_set.folder / shard.name for shard in shard_set.manifest.shards]
+        self._files: list[BinaryIO] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for number in range(len(self._paths)):
+                self._files.append(stack.enter_context(self._open(number)))
+            self._descriptors = [file.fileno() for file in self._files]
+            self._stamps = [_stamp(file) for file in self._files]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def expect(self, indices: Indices) -> None:
+        """Do nothing: the kernel reads ahead."""
+
+    def read(self, shard: int, start: int, end: int) -> bytes:
+        """Return the bytes from *start* to *end*; fewer where the shard ends.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return os.pread(self._descriptors[shard], end - start, start)
+
+    read_anew = read
+
+    def changed(self) -> Iterator[int]:
+        """Yield the shards that were written to since they were opened."""
+        for number, file in enumerate(self._files):
+            if _stamp(file) != self._stamps[number]:
+                yield number
+
+    def place(self, shard: int) -> str:
+        """Return the path of the shard."""
+        return str(self._paths[shard])
+
+    def _open(self, number: int) -> BinaryIO:
+        path = self._paths[number]
+        try:
+            return path.open("rb", buffering=0)
+        except OSError as error:
+            raise StreamError(
+                f"{path} cannot be opened ({error.strerror}); expected a shard of the manifest: verify the shard set"
+            ) from error
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns

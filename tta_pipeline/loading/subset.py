@@ -1,0 +1,84 @@
+"""A subset of the samples of a shard set, chosen by name or number and never by shard or machine."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.order import shuffled
+from tta_pipeline.shards.manifest import SampleIndex, ShardSet
+from tta_pipeline.shards.ordering import Indices
+from tta_pipeline.util.files import read_file
+from tta_pipeline.util.limits import MOST_LISTED_BYTES
+from tta_pipeline.util.names import repeated
+
+_MAX_NAMED = 5
+
+
+def first(index: SampleIndex, count: int) -> Indices:
+    """Return the positions of the first *count* stored samples, or of all if there are fewer, shape (M,)."""
+    return np.arange(min(count, len(index)))
+
+
+def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
+    """Return the positions of *count* samples drawn with *seed*, or of all if fewer, in stored order, shape (M,)."""
+    return np.sort(shuffled(index, seed=seed).indices[:count])
+
+
+def over_classes(index: SampleIndex, count: int, *, seed: int) -> Indices:
+    """Return the positions of *count* samples drawn with *seed*, equally many of each class but for one.
+
+    A class with fewer leaves its share to the others. All samples if there are fewer; in stored order, shape (M,).
+    """
+    drawn_order = shuffled(index, seed=seed).indices
+    labels = index.labels[drawn_order]
+    by_class = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[by_class], return_index=True, return_counts=True)
+    rank_in_class = np.empty(len(labels), np.int64)
+    rank_in_class[by_class] = np.arange(len(labels)) - np.repeat(starts, sizes)
+    return np.sort(drawn_order[np.argsort(rank_in_class, kind="stable")[:count]])
+
+
+def listed(shard_set: ShardSet, path: Path) -> Indices:
+    """Return the positions of the samples that *path* names, one source name per line, in stored order, shape (M,).
+
+    Raises:
+        StreamError: the file cannot be read, or names a sample twice or one that the set does not have.
+    """
+    names = _names(path)
+    position_of = {name: position for position, name in enumerate(_source_names(shard_set.index))}
+    if unknown := [name for name in names if name not in position_of]:
+        raise StreamError(
+            f"{path}: found {len(unknown)} names of no sample in {shard_set.folder} ({_shown(unknown)}); "
+            f"expected source names such as {next(iter(position_of))}: correct the list"
+        )
+    return np.array(sorted(position_of[name] for name in names), np.int64)
+
+
+def subset_sha256(index: SampleIndex, positions: Indices) -> str:
+    """Return the hash of the chosen samples' sorted source names, one per line: the same for every cell and machine."""
+    names = _source_names(index)
+    chosen = sorted(names[position] for position in positions.tolist())
+    return hashlib.sha256("\n".join(chosen).encode()).hexdigest()
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    try:
+        lines = read_file(path, limit_bytes=MOST_LISTED_BYTES).decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StreamError(f"{path} cannot be read ({error}); expected a text file with one sample per line") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    doubled = sorted(repeated(names))
+    if doubled or not names:
+        raise StreamError(f"{path}: found {_shown(doubled) or 'no name'}; expected names, each once: correct the list")
+    return names
+
+
+def _source_names(index: SampleIndex) -> list[str]:
+    return list(index.table["source_name"].to_pylist())
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")

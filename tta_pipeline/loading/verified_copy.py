@@ -1,0 +1,160 @@
+"""Shard sets copied from a folder or a URL: every byte is checked against the manifest's hashes during the copy.
+
+Files are read in pieces, several files and pieces at a time, so that a distant origin still fills the connection.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+from collections import deque
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.data.remote_files import waited_for
+from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.loading.remote import Folder, folder_at
+from tta_pipeline.shards.belonging import Belonging, cell_at
+from tta_pipeline.shards.checksums import CHECKSUMS_FILE, checksums_bytes, decoded_checksums
+from tta_pipeline.shards.completion import completed
+from tta_pipeline.shards.manifest import MANIFEST_FILE, SAMPLES_FILE, Manifest, ShardSet
+from tta_pipeline.shards.replacing import require_replaceable
+from tta_pipeline.util.files import published_folder
+from tta_pipeline.util.progress import Progress, Reporter
+
+_PIECE_BYTES = 2**22
+_NUM_FILES_AT_ONCE = 4
+_NUM_PIECES_AHEAD = 4
+"""Pieces of each file that are read ahead, so that about 64 MiB are in transit."""
+_NUM_TRIES = 2
+"""Attempts to copy a file, since it may be replaced meanwhile."""
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+def fetch_shard_set(location: str, root: Path, progress: Reporter) -> tuple[ShardSet, bool]:
+    """Copy the shard set at *location* to `<root>/<corruption>/<severity>` unless it exists.
+
+    Returns:
+        The set, and whether it was copied.
+
+    Raises:
+        ManifestError, StreamError: the set cannot be read, or is not what its manifest says.
+    """
+    origin = folder_at(location)
+    manifest = origin.manifest()
+    if not _NAME.fullmatch(manifest.corruption):
+        raise StreamError(f"{origin}: found a manifest of corruption {manifest.corruption!r}; expected a plain name")
+    stated = Belonging(cell=cell_at(Path(str(origin)), manifest.cell))
+    if problems := stated.problems(manifest):
+        raise StreamError(f"{origin}: {'; '.join(problems)} by its location: put the right shard set there")
+    target = root / manifest.cell.path
+    with suppress(ManifestError):
+        present = ShardSet.open(target)
+        present.require_intact()
+        if present.manifest.sha256 == manifest.sha256:
+            return present, False
+    require_replaceable(target, {shard.name for shard in manifest.shards})
+    with published_folder(target) as folder:
+        copy_shard_set(origin, manifest, folder, progress(manifest.cell.key, manifest.num_samples))
+    return ShardSet.open(target), True
+
+
+def copy_shard_set(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> None:
+    """Copy a shard set into the empty *folder*, verifying every byte.
+
+    The samples' checksums are copied too, or computed if the origin has none.
+
+    Raises:
+        ManifestError, StreamError: a file cannot be read or is not what the manifest says.
+    """
+    (folder / MANIFEST_FILE).write_bytes(manifest.encoded())
+    checksums = waited_for(_copy_files(origin, manifest, folder, progress))
+    shard_set = ShardSet.open(folder)
+    shard_set.remember_verified()
+    # The origin's checksums count only if they are complete and belong to this index.
+    known = decoded_checksums(checksums, manifest.samples_sha256, manifest.num_samples)
+    if known is not None:
+        shard_set.with_checksums(known)
+    else:
+        completed(shard_set)
+
+
+class _File(NamedTuple):
+    """A file to copy, with its expected size and hash."""
+
+    name: str
+    size_bytes: int | None
+    """Size of the file; None if the manifest gives only the hash."""
+    sha256: str
+    num_samples: int = 0
+
+
+async def _copy_files(origin: Folder, manifest: Manifest, folder: Path, progress: Progress) -> bytes:
+    """Copy index and shards into *folder*, several at a time; return the file of checksums, empty if there is none.
+
+    Raises:
+        StreamError: a file cannot be read or is not what the manifest says.
+    """
+    places = asyncio.Semaphore(_NUM_FILES_AT_ONCE)
+    files = [_File(SAMPLES_FILE, None, manifest.samples_sha256)]
+    files += [_File(shard.name, shard.shard_bytes, shard.sha256, shard.num_samples) for shard in manifest.shards]
+
+    async def copy(file: _File) -> None:
+        await _copy_file(origin, file, folder / file.name, group, places)
+        progress.advance(file.num_samples, file.size_bytes or 0)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for file in files:
+                group.create_task(copy(file))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    try:
+        return await origin.read(CHECKSUMS_FILE, 0, checksums_bytes(manifest.num_samples))
+    except StreamError:
+        return b""
+
+
+async def _copy_file(
+    origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup, places: asyncio.Semaphore
+) -> None:
+    async with places:
+        for _ in range(_NUM_TRIES):
+            found = await _copied_sha256(origin, file, target, group)
+            if found == file.sha256:
+                return
+    raise StreamError(
+        f"{origin}/{file.name}: found sha256 {found}; expected {file.sha256}, as in the manifest: it was damaged or "
+        "replaced: put the file there that the manifest describes"
+    )
+
+
+async def _copied_sha256(origin: Folder, file: _File, target: Path, group: asyncio.TaskGroup) -> str:
+    """Copy a file piece by piece while the next pieces are read; return the hash of what was written."""
+    digest = hashlib.sha256()
+    spans = iter(_spans(file.size_bytes))
+    reading: deque[asyncio.Task[bytes]] = deque()
+
+    def take(data: bytes) -> None:
+        digest.update(data)
+        out.write(data)
+
+    def read_ahead(num_pieces: int) -> None:
+        reading.extend(group.create_task(origin.read(file.name, *span)) for span in islice(spans, num_pieces))
+
+    with target.open("wb") as out:
+        read_ahead(_NUM_PIECES_AHEAD)
+        while reading:
+            await asyncio.to_thread(take, await reading.popleft())
+            read_ahead(1)
+        out.flush()
+        await asyncio.to_thread(os.fsync, out.fileno())
+    return digest.hexdigest()
+
+
+def _spans(size_bytes: int | None) -> list[tuple[int, int | None]]:
+    if size_bytes is None:
+        return [(0, None)]
+    return [(start, min(start + _PIECE_BYTES, size_bytes)) for start in range(0, size_bytes, _PIECE_BYTES)]

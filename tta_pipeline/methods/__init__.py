@@ -1,0 +1,79 @@
+"""Test-time adaptation: one file for each method, behind one small interface."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods.catalogue import METHODS, PRESETS, MethodEntry, find_method
+
+if TYPE_CHECKING:
+    import torch
+
+    from tta_pipeline.methods.method import Method, SourceData
+
+__all__ = ["METHODS", "build"]
+
+
+def build(
+    method: str,
+    model: "torch.nn.Module",
+    *,
+    num_classes: int,
+    preset: str = "imagenet",
+    source_data: "SourceData | None" = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    **hyperparameters: Any,
+) -> "Method":
+    """Return *method* applied to *model*, ready to predict and adapt.
+
+    Args:
+        method: A name in `METHODS`, or the import path `<module>:<name>` of a `MethodEntry`.
+        model: Maps float images (B, 3, H, W) in [0, 1] to logits (B, *num_classes*); its first layer normalises. The
+            method owns it from here on.
+        num_classes: Number of classes.
+        preset: The benchmark family whose settings the method's authors published: "imagenet", "cifar", or for a ViT-B
+            on ImageNet "imagenet_vit", whose learning rates are in proportion to *batch_size* (None: as for 64).
+        source_data: Batches of clean images and their labels, for methods that need some; see `method`.
+        seed: Seed of all random draws of the method.
+        batch_size: Images in a batch of the stream, if known; a method that needs larger batches is refused.
+        hyperparameters: Hyperparameters that replace those of the preset.
+
+    Raises:
+        AdaptationError: the method or the preset is unknown, a hyperparameter is invalid, or the method cannot
+            use the model, the source data or the batch size.
+    """
+    if preset not in PRESETS:
+        raise AdaptationError(f"found preset {preset!r}; expected one of {', '.join(PRESETS)}")
+    try:
+        entry = find_method(method)
+        settings = entry.configure(preset, hyperparameters, batch_size=batch_size)
+        entry.require_batch_size(batch_size)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"])) or "a hyperparameter"
+        raise AdaptationError(f"{method}: {name} is {problem['input']!r:.60}; {problem['msg']}") from None
+    except ValueError as error:
+        raise AdaptationError(f"{method}: {error}") from error
+    built = implementation_of(entry)(model, settings, num_classes=num_classes, source_data=source_data, seed=seed)
+    if method in METHODS:
+        built.name = entry.named(method, preset, settings)
+    return built
+
+
+def implementation_of(entry: MethodEntry) -> "type[Method]":
+    """Import the class that *entry* names.
+
+    Raises:
+        AdaptationError: the module of the class raised on import, or lacks the class.
+    """
+    module, _, name = entry.implementation.partition(":")
+    try:
+        implementation: type[Method] = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:  # a user's module can raise anything on import
+        raise AdaptationError(
+            f"importing {entry.implementation!r} raised {error!r}; expected the class of a method: correct it"
+        ) from error
+    return implementation

@@ -1,0 +1,64 @@
+"""BCA: class embeddings, and the prior of the classes given each of them, follow the stream.
+
+Zhou et al. 2025, "Bayesian test-time adaptation for vision-language models", section 3: the prediction is
+P(y|x) = sum over m of P(y|m) P(m|x). P(m|x) is the softmax of the scaled cosines with class embeddings m, which begin
+as the text features (the likelihood); P(y|m), the prior, begins as one-hot. Where the nearest embedding is probable
+enough, the image enters its running mean, and the prediction enters the running mean of its prior.
+
+The paper was not at hand: this follows what public summaries and an implementation by others agree on, and has the
+values of the latter. Images are processed in their order, so that the size of the batch changes nothing.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from tta_pipeline.methods.catalogue import BcaHyperparameters
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.two_towers import TwoTowers
+
+
+class Bca(Method):
+    """Predicts by class embeddings and their priors, then updates both; logits are logarithms of probabilities."""
+
+    name = "bca"
+    keeps = ("_embeddings", "_embedding_counts", "_priors", "_prior_counts")
+
+    def __init__(self, model: nn.Module, hyperparameters: BcaHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+        self._towers = TwoTowers(model, self.name, num_classes=self.num_classes)
+        self._embeddings = self._towers.text_features.clone()
+        num_embeddings = len(self._embeddings)
+        self._embedding_counts = self._embeddings.new_full((num_embeddings,), hyperparameters.embedding_count)
+        self._priors = torch.eye(num_embeddings, device=self.device)
+        self._prior_counts = self._embeddings.new_full((num_embeddings,), hyperparameters.prior_count)
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            self._forward(images)
+            return torch.stack([self._predict_one(feature) for feature in self._towers.take_image_features()])
+
+    def _predict_one(self, feature: torch.Tensor) -> torch.Tensor:
+        """Return the logits (K,) for the image with *feature* (D,), and learn from it; the host waits for nothing."""
+        settings = self._settings
+        likelihoods = (self._towers.scale * self._embeddings @ feature).softmax(0)
+        posterior = likelihoods @ self._priors
+        sureness, nearest = likelihoods.max(0, keepdim=True)
+        is_moved, is_changed = sureness > settings.embedding_threshold, sureness > settings.prior_threshold
+        _enter(self._embeddings, self._embedding_counts, nearest, feature, is_moved)
+        _enter(self._priors, self._prior_counts, nearest, posterior, is_changed)
+        moved = self._embeddings.index_select(0, nearest)
+        self._embeddings.index_copy_(0, nearest, normalize(moved, dim=1))
+        return posterior.clamp(min=torch.finfo(posterior.dtype).eps).log()
+
+
+def _enter(
+    means: torch.Tensor, counts: torch.Tensor, row: torch.Tensor, value: torch.Tensor, enters: torch.Tensor
+) -> None:
+    """Take *value* (N,) into the running mean in *row* (1,) of *means* (K, N), where *enters* (1,) says so."""
+    mean, count = means.index_select(0, row), counts.index_select(0, row).unsqueeze(1)
+    means.index_copy_(0, row, ((count * mean + value) / (count + 1)).where(enters, mean))
+    counts.index_add_(0, row, enters.to(counts.dtype))

@@ -1,0 +1,51 @@
+"""CMF: ROID's losses, but weights are averaged with a filtered model instead of the source model.
+
+Lee and Chang 2024, "Continual momentum filtering on parameter space for online test-time adaptation", section 3: a
+hidden model is estimated over the stream by a Kalman filter whose state decays towards the source model and whose
+observations are the adapted models. After each step, with v the variance of the hidden model (0 at first):
+
+- predict: hidden = alpha hidden + (1 - alpha) source, v = alpha^2 v + q;
+- update: beta = r / (v + r) with r = 1 - q, hidden = beta hidden + (1 - beta) theta, v = beta v;
+- ensemble: theta = gamma theta + (1 - gamma) hidden.
+
+Constants from the authors' code: alpha and gamma 0.99; q 0.005 for 38400 adapted parameters (those of a ViT-B), in
+proportion for others; beta at least 0.89, and 1 from 0.9999 on. Losses, weights and prior correction are ROID's.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.methods.catalogue import CmfHyperparameters
+from tta_pipeline.methods.roid import CertaintyMethod
+
+
+class Cmf(CertaintyMethod):
+    """ROID with a Kalman-filtered hidden model."""
+
+    name = "cmf"
+    keeps = ("_hidden", "_variance")
+
+    def __init__(self, model: nn.Module, hyperparameters: CmfHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._filter = hyperparameters
+        self._q = hyperparameters.q * sum(parameter.numel() for parameter in self._adapted) / 38400
+        self._hidden = [parameter.clone() for parameter in self._source]
+        self._variance = 0.0
+
+    @torch.no_grad()
+    def _ensemble(self) -> None:
+        """Filter the hidden model, and move the adapted parameters a little towards it."""
+        torch._foreach_lerp_(self._hidden, self._source, 1 - self._filter.alpha)
+        torch._foreach_lerp_(self._hidden, self._adapted, 1 - self._gain())
+        torch._foreach_lerp_(self._adapted, self._hidden, 1 - self._filter.gamma)
+
+    def _gain(self) -> float:
+        """Return beta, and advance the filter's variance by one step."""
+        self._variance = self._filter.alpha**2 * self._variance + self._q
+        noise = 1 - self._q
+        beta = max(noise / (self._variance + noise), 0.89)
+        beta = beta if beta < 0.9999 else 1.0
+        self._variance *= beta
+        return beta

@@ -1,0 +1,26 @@
+"""COME: the entropy of an opinion, which knows that it may be uncertain, in place of that of the softmax.
+
+Zhang et al. 2025, "COME: Test-time adaption by conservatively minimizing entropy": the logits z are the evidence exp(z)
+of a Dirichlet distribution; of its strength S = sum_k (exp(z_k) + 1), class k has the belief b_k = exp(z_k) / S, and
+u = K / S is the uncertainty. The loss is the entropy of the opinion (b_1, ..., b_K, u). What holds u near the source
+model's is that the length of z is a constant (p = 2, tau = 1): z / ||z|| times ||z|| without a gradient, so that only
+the direction of z is learned.
+
+It takes the place of the entropy in Tent, EATA and SAR, also where these choose samples by it, weight them with it and
+notice a collapse by it, as in the authors' code; the thresholds stay those of the softmax.
+"""
+
+import math
+
+import torch
+
+from tta_pipeline.methods.losses import entropy
+
+
+def opinion_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy in nats of the opinion of each of *logits* (B, K), shape (B,); at most ln(K + 1)."""
+    length = logits.norm(dim=1, keepdim=True).clamp(min=torch.finfo(logits.dtype).tiny)
+    directed = logits * (length.detach() / length)
+    # K is exp(ln K): belief and uncertainty are the softmax of K + 1 logits.
+    uncertainty = torch.full_like(directed[:, :1], math.log(logits.shape[1]))
+    return entropy(torch.cat([directed, uncertainty], 1))

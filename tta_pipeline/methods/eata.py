@@ -1,0 +1,41 @@
+"""EATA: ETA with a penalty on forgetting.
+
+Niu et al. 2022, "Efficient test-time model adaptation without forgetting", on Fisher regularisation: ETA's loss plus
+fisher_alpha * sum over parameters of F * (theta - theta_0)^2, F being the diagonal Fisher information of the source
+model on `fisher_size` clean samples, with batch statistics. Without source data there is no F, and EATA becomes ETA, as
+its authors call it. The constants for ImageNet are theirs, fisher_alpha for CIFAR is that of the benchmark of Doebler
+et al.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from tta_pipeline.methods.catalogue import EataHyperparameters
+from tta_pipeline.methods.eta import Eta
+from tta_pipeline.methods.fisher import diagonal_fisher
+
+
+class Eata(Eta):
+    """Adapts as ETA, with a penalty on changes of parameters that matter to the source model's predictions."""
+
+    name = "eata"
+
+    def __init__(self, model: nn.Module, hyperparameters: EataHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self._source = parameters_to_vector(self._parameters).detach()
+        self._importance: torch.Tensor | None = None
+        if self.source_data is not None:
+            clean = self._first_images(self.source_data, hyperparameters.fisher_size)
+            fisher = diagonal_fisher(self.model, self._parameters, clean)
+            self._importance = hyperparameters.fisher_alpha * fisher
+
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        loss = super()._loss(logits)
+        if self._importance is None:
+            return loss
+        moved = parameters_to_vector(self._parameters) - self._source
+        return loss + (self._importance * moved**2).sum()

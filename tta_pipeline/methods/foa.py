@@ -1,0 +1,149 @@
+"""FOA: prompts for a ViT, found without gradients, and features moved back to where those of the source were.
+
+Niu et al. 2024, "Test-time model adaptation with only forward passes", section 3:
+
+- Forward-only prompt adaptation: prompts, tokens beside those of an image, are the only thing that is learned, by
+  CMA-ES (`cma_es`). K candidates predict each batch once: those that the search proposes, and the best of the batch
+  before, of which the search is told too. The fitness (equation 5), which is to be small, is the sum of the entropies
+  of the predictions, and lambda B / 64 times the discrepancy: the squared differences of mean and standard deviation
+  of the class token over the batch from those over source images, without prompts, summed over features and layers.
+- Back-to-source activation shifting (equations 7 to 9): the features, those of the class token that the classifier
+  reads, move by gamma (mu_S - mu(t - 1)), where mu(t) = alpha mu(batch) + (1 - alpha) mu(t - 1), and mu(batch) is the
+  mean over the images and over all candidates.
+
+The prediction is that of the best candidate, shifted. Fitness is of features and predictions before the shift. No
+weight of the model changes. Where the paper leaves it open, this is what the authors' program did that gave the
+published numbers (mr-eggplant/FOA, facts only, since its code is not free):
+
+- The class token is taken where it enters the attention of the next block, behind that block's first norm, and for the
+  last layer where it enters the classifier, behind the last norm. Standard deviations are unbiased.
+- The search begins at prompts of zero with step size 1. The first batch has no batch before it: its best prompts so
+  far are uniform, within Xavier's bound for a linear layer from a patch's pixels to a token; it is not shifted; and
+  mu(1) is its mean.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from tta_pipeline.methods.augmentations import sent
+from tta_pipeline.methods.catalogue import FoaHyperparameters
+from tta_pipeline.methods.cma_es import CmaEs
+from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.losses import entropy
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.tokens import ClassTokens, Tokens
+
+_BATCH_SIZE_OF_LAMBDA = 64
+
+
+class Foa(Method):
+    """Adapts prompts of a ViT by the fitness of candidates, and shifts its features towards the source's."""
+
+    name = "foa"
+    keeps = ("_search", "_best", "_mean", "_num_batches")
+
+    def __init__(self, model: nn.Module, hyperparameters: FoaHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+        self.generator = torch.Generator().manual_seed(self.seed)  # CMA-ES draws on the host.
+        self._tokens = Tokens(model, self.name)
+        self._class_tokens = ClassTokens(self._tokens.attentions[1:])
+        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._features = Features(self._classifier)
+        self._source = self._of_source()
+        self._best = torch.zeros(hyperparameters.num_prompts * self._tokens.width, dtype=torch.float64)
+        self._search = CmaEs(
+            torch.zeros_like(self._best),
+            step_size=hyperparameters.step_size,
+            population_size=hyperparameters.population_size - 1,
+        )
+        self._mean = torch.zeros(self._classifier.in_features, device=self.device)
+        self._num_batches = 0
+
+    @torch.no_grad()
+    def _of_source(self) -> "_Moments":
+        """Return the moments of each activation over the first source images."""
+        source = self._require_source_data("the statistics of its activations")
+        # Compiled code is for images with prompts, and takes long to make.
+        with torch.compiler.set_stance("force_eager"):
+            return reduce(_joined, map(self._passed, self._first_images(source, self._settings.source_size)))
+
+    def _passed(self, images: torch.Tensor) -> "_Moments":
+        """Return the moments of each activation over source *images*."""
+        self.model(images)
+        return _moments(self._activations())
+
+    def _activations(self) -> torch.Tensor:
+        """Return those of all layers in the latest forward pass, float32 (B, A), the features being the last."""
+        # This copies them, since a CUDA graph overwrites them when it runs again.
+        return torch.cat([each.float() for each in (*self._class_tokens.latest(), self._features.take())], 1)
+
+    @torch.no_grad()
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        if not self._num_batches:
+            # Xavier's bound for a linear layer from the pixels of a patch, of three colours, to a token.
+            bound = math.sqrt(6 / (3 * self._tokens.patch_area + self._tokens.width))
+            self._best.uniform_(-bound, bound, generator=self.generator)
+        candidates = torch.cat([self._search.ask(self.generator), self._best.unsqueeze(0)])
+        (prompts,) = sent([candidates.view(len(candidates), -1, self._tokens.width).float()], self.device)
+        found = [self._try(images, each) for each in prompts]
+        # The host waits for the device: the values decide the next candidates, and the prediction.
+        values = torch.stack([value for value, _ in found]).cpu().double()
+        self._search.tell(candidates, values)
+        # To `argmin` a NaN is the least of all numbers.
+        best = int(values.nan_to_num(torch.inf).argmin())
+        self._best.copy_(candidates[best])
+        return self._shifted([features for _, features in found], best)
+
+    def _try(self, images: torch.Tensor, prompts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the fitness of *prompts* (N, D), a scalar, and the features (B, D) that they give."""
+        with self._tokens.prompted(prompts):
+            logits = self._forward(images)
+        activations = self._activations()
+        own, source = _moments(activations), self._source
+        discrepancy = ((own.mean - source.mean) ** 2 + (own.deviation - source.deviation) ** 2).sum()
+        weight = self._settings.fitness_lambda * len(images) / _BATCH_SIZE_OF_LAMBDA
+        return entropy(logits).sum().float() + weight * discrepancy, activations[:, -len(self._mean) :]
+
+    def _shifted(self, features: Sequence[torch.Tensor], best: int) -> torch.Tensor:
+        """Return the logits of the *best* of *features*, (B, D) each, after the shift, and take them all into mu."""
+        shifted = features[best]
+        if self._num_batches:
+            shifted = shifted + self._settings.shift_weight * (self._source.mean[-len(self._mean) :] - self._mean)
+        own = torch.stack([each.mean(0) for each in features]).mean(0)
+        self._mean.lerp_(own, self._settings.shift_momentum if self._num_batches else 1.0)
+        self._num_batches += 1
+        return linear(shifted, self._classifier.weight, self._classifier.bias)
+
+
+class _Moments(NamedTuple):
+    """Of *num_rows* rows (A,): their mean, and the sum of the squared distances from it."""
+
+    num_rows: int
+    mean: torch.Tensor
+    squares: torch.Tensor
+
+    @property
+    def deviation(self) -> torch.Tensor:
+        """The unbiased standard deviation; of one row 0."""
+        return (self.squares / max(1, self.num_rows - 1)).sqrt()
+
+
+def _moments(rows: torch.Tensor) -> _Moments:
+    """Return the moments of *rows* (B, A)."""
+    mean = rows.mean(0)
+    return _Moments(len(rows), mean, ((rows - mean) ** 2).sum(0))
+
+
+def _joined(first: _Moments, second: _Moments) -> _Moments:
+    """Return the moments of the rows of both (Chan et al. 1979), exact in float32 over any number of rows."""
+    count = first.num_rows + second.num_rows
+    gap = second.mean - first.mean
+    mean = first.mean + gap * (second.num_rows / count)
+    return _Moments(count, mean, first.squares + second.squares + gap**2 * (first.num_rows * second.num_rows / count))

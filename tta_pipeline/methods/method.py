@@ -1,0 +1,301 @@
+"""Interface of every method: predictions for a stream of batches, counters, and a reset to the source model.
+
+What all methods share:
+
+- **Building.** `Method.__init__` takes the arguments of `adaptation.build`. A method that does not fit the model, or
+  lacks source data that it needs, raises `AdaptationError` while it is built, before any image is read.
+- **Model.** It is put into evaluation mode (no dropout, no stochastic depth) and stays there; `norm_layers` sets what
+  batch norm normalises with. It belongs to the method: a second model is a `frozen_copy` (`ema`).
+- **Source data.** `source_data` gives clean batches `(images, labels)`, float (B, 3, H, W) in [0, 1] and int64 (B,), on
+  any device, and can be iterated again, in the same order. `MethodEntry.source_data` in the catalogue says whether a
+  method uses it.
+- **Randomness.** Only `self.generator`, which is on the model's device, or on the host for MEMO, TTAug and FOA, and
+  starts from the seed; never the global generator.
+- **State.** A method that keeps state between batches names it once, in `keeps` (`snapshot`). From this follow
+  `state_dict()` and `load_state_dict()`, with which a killed run continues where it was, and `reset()`, which restores
+  model, optimiser, memory and generator to the moment after building. A reset by the method itself (episodic, RDumb,
+  SAR) is `_start_over()`: it is counted, but the generator continues, so that no two batches share their draws.
+- **Gradient steps.** A `GradientMethod` defines the loss (`_loss`), and the parameters (`_select`) if not those of all
+  norm layers; one that adapts only on some samples selects them (`SelectiveMethod._reliable`); one with another kind of
+  step overrides `_adapt` and uses `_forward` and `_step`, which count. The prediction is the one before the update.
+- **Elsewhere.** `losses`: entropies and cross entropies; `selection`: which parameters and samples; `features`: input
+  of the last linear layer; `predictor`: a learned layer before it; `ema`: teacher; `memory_bank`: memories of the
+  stream.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods.catalogue import GradientHyperparameters, Hyperparameters
+from tta_pipeline.methods.compiled_update import compiled_update
+from tta_pipeline.methods.norm_layers import use_batch_statistics
+from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.snapshot import Keeper, StateDict
+
+SourceData = Iterable[tuple[torch.Tensor, torch.Tensor]]
+"""Clean batches: images, float (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
+
+
+class Method(Keeper, ABC):
+    """A model that may change while it predicts.
+
+    Counters start with the first prediction and continue over resets. `num_forwards` and `num_backwards` count samples
+    in forward and backward passes, `num_adapted_samples` those that entered a loss, which papers call
+    backwards; `num_updates`, `num_resets` and `num_nonfinite_batches` are events.
+    """
+
+    is_stateless: ClassVar[bool] = False
+    """Whether each batch is treated independently, so that several processes can share a stream; random draws, which
+    depend on earlier ones, count as state."""
+
+    reads_only_features: ClassVar[bool] = False
+    """Whether nothing before the classifier is changed or read, so that kept features can take the place of images."""
+
+    keeps: ClassVar[tuple[str, ...]] = (
+        "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",
+        "_num_nonfinite_batches",
+    )  # fmt: skip
+
+    name: str
+    """Name of the method in the catalogue; for messages."""
+
+    frozen_layers: tuple[str, ...] | None = None
+    """Names of the norm layers at the top of the model that stay as they are; None: the method knows no top."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hyperparameters: Hyperparameters,
+        *,
+        num_classes: int,
+        source_data: SourceData | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model = model.eval()
+        self.hyperparameters = hyperparameters
+        self.num_classes = num_classes
+        self.source_data = source_data
+        self.device = next(model.parameters()).device
+        self.seed = seed
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.num_forwards = 0
+        self.num_backwards = 0
+        self.num_adapted_samples = 0
+        self.num_updates = 0
+        self.num_resets = 0
+        # Summed on the device: fetching each batch's count would make the device wait for the host.
+        self._num_nonfinite_batches = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._start: StateDict | None = None
+
+    @property
+    def num_nonfinite_batches(self) -> int:
+        """Number of batches with a non-finite logit; reading it waits for the device."""
+        return int(self._num_nonfinite_batches)
+
+    def predict(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for *images*, float (B, 3, H, W) in [0, 1], and adapt if the method does."""
+        self._remember_start()
+        return self._checked(self._predict(images))
+
+    def predict_unadapted(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (B, K) for *images* by the network as it is now, without adaptation; counted as `predict` is.
+
+        A teacher, prototypes or other things that a method keeps beside the network have no part in it.
+        """
+        self._remember_start()
+        with torch.inference_mode():
+            return self._checked(self._forward(images))
+
+    def compile_step(self) -> None:
+        """Compile what a step does outside the network; call it before the first prediction.
+
+        Raises:
+            AdaptationError: the method takes no gradient step.
+        """
+        raise AdaptationError(f"{self.name} takes no gradient step that could be compiled; expected a GradientMethod")
+
+    def reset(self) -> None:
+        """Return to the moment after building: parameters, buffers, optimiser, memory and random state."""
+        self._start_over()
+        self.generator.manual_seed(self.seed)
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore *state* from `state_dict`: later logits and counters are the same, bit for bit.
+
+        *state* must come from a method with the same model, source data in the same order, seed and settings. It is the
+        result of `torch.load(path, map_location="cpu", weights_only=True)`; tensors are moved to the model's device.
+
+        Raises:
+            AdaptationError: *state* belongs to another method or model.
+        """
+        if set(state) != set(self.all_kept()):
+            raise AdaptationError(
+                f"found the state {sorted(state)}; expected {sorted(self.all_kept())}: it is another method's"
+            )
+        self._remember_start()
+        try:
+            super().load_state_dict(state)
+        except ValueError as error:
+            raise AdaptationError(f"the state does not fit {self.name} on this model: {error}") from error
+
+    def _remember_start(self) -> None:
+        """Copy the kept state for resets, after all constructors and before any change."""
+        if self._start is None:
+            self._start = {name: value for name, value in self.state_dict().items() if name not in Method.keeps}
+
+    def _start_over(self) -> None:
+        """Reset to the source model at the method's own request; random draws and counters continue."""
+        self.num_resets += 1
+        if self._start is not None:  # otherwise nothing was predicted yet
+            Keeper.load_state_dict(self, self._start)
+
+    @abstractmethod
+    def _predict(self, images: torch.Tensor) -> torch.Tensor: ...
+
+    def _checked(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return *logits* (B, K), and count their batch if one is not finite."""
+        self._num_nonfinite_batches += ~torch.isfinite(logits).all()
+        return logits
+
+    def _forward(self, images: torch.Tensor, model: nn.Module | None = None) -> torch.Tensor:
+        """Return the logits of *model*, by default the method's own, and count the samples."""
+        self.num_forwards += len(images)
+        logits: torch.Tensor = (model or self.model)(images)
+        return logits.clone()  # a CUDA graph overwrites its output when it runs again
+
+    def _forward_some(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits of a number of images that changes from batch to batch.
+
+        They are not computed by compiled code, which would be compiled for each number anew, and would take the place
+        of the code for whole batches.
+        """
+        with torch.compiler.set_stance("force_eager"):
+            return self._forward(images)
+
+    def _require_source_data(self, purpose: str) -> SourceData:
+        """Return the source data.
+
+        Raises:
+            AdaptationError: there is none, and the method needs it for *purpose*.
+        """
+        if self.source_data is None:
+            raise AdaptationError(
+                f"{self.name} was given no source_data; expected clean batches (images, labels) for {purpose}: "
+                "use a benchmark with a clean split, or another method"
+            )
+        return self.source_data
+
+    def _first_images(self, source_data: SourceData, num_samples: int) -> Iterator[torch.Tensor]:
+        """Yield batches of the first *num_samples* images, or of all if there are fewer, on the model's device.
+
+        Raises:
+            AdaptationError: there is none.
+        """
+        missing = num_samples
+        for images, _ in source_data:
+            yield images[:missing].to(self.device)
+            missing -= len(images)
+            if missing <= 0:
+                return
+        if missing == num_samples:
+            raise AdaptationError(f"source_data gave {self.name} no image; expected clean batches: use a clean split")
+
+
+class GradientMethod(Method):
+    """A method that takes gradient steps on some of the model's parameters."""
+
+    keeps: ClassVar[tuple[str, ...]] = ("model", "_optimizer")
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hyperparameters: GradientHyperparameters,
+        *,
+        num_classes: int,
+        source_data: SourceData | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, hyperparameters, num_classes=num_classes, source_data=source_data, seed=seed)
+        self._episodic = hyperparameters.episodic
+        self._steps = hyperparameters.steps
+        self._optimizer = _optimizer(self._select(self.model), hyperparameters)
+        self._move: Callable[[], object] = self._optimizer.step
+
+    def compile_step(self) -> None:
+        """Compile what a step does outside the network: the loss, and the update; the network is not touched."""
+        self._move = compiled_update(self._optimizer)
+        for owner, name in self._compiled():
+            setattr(owner, name, torch.compile(getattr(owner, name)))
+
+    def _compiled(self) -> list[tuple[object, str]]:
+        """Return the functions that `compile_step` compiles besides the update, each by its owner and its name."""
+        return [(self, "_loss")]
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        """Prepare *model* for adaptation, freeze the other parameters, and return those to adapt.
+
+        The default is Tent's: batch statistics, and the affine parameters of all norm layers.
+        """
+        use_batch_statistics(model)
+        return affine_parameters(model, self.name)
+
+    def _loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the loss, a scalar, of *logits* (B, K); a method with its own `_adapt` needs none."""
+        raise NotImplementedError
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        if self._episodic:
+            self._start_over()
+        with torch.enable_grad():
+            for _ in range(self._steps):
+                logits = self._adapt(images)
+        return logits.detach()
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits for *images* from before the update, and take one step; gradients are enabled."""
+        logits = self._forward(images)
+        self._step(self._loss(logits), num_samples=len(images))
+        return logits
+
+    def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
+        """Take a step on *loss* over a forward pass of *num_samples*; *num_adapted* of them (None: all) entered it."""
+        self._backward(loss, num_samples=num_samples, num_adapted=num_adapted)
+        self._update()
+
+    def _backward(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.num_backwards += num_samples
+        self.num_adapted_samples += num_samples if num_adapted is None else num_adapted
+
+    def _update(self) -> None:
+        self._move()
+        self._optimizer.zero_grad()
+        self.num_updates += 1
+
+
+class SelectiveMethod(GradientMethod):
+    """A gradient method that adapts only on some samples of each batch; a batch without any causes no step."""
+
+    @abstractmethod
+    def _reliable(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the indices, int64 (M,) with M <= B, of the samples to adapt on, given their *logits* (B, K)."""
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self._forward(images)
+        # The host waits for the indices: the step, including momentum, and the counters depend on them.
+        kept = self._reliable(logits.detach())
+        if len(kept):
+            self._step(self._loss(logits[kept]), num_samples=len(images), num_adapted=len(kept))
+        return logits
+
+
+def _optimizer(parameters: list[nn.Parameter], settings: GradientHyperparameters) -> torch.optim.Optimizer:
+    options: StateDict = {"lr": settings.lr, "weight_decay": settings.weight_decay}
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(parameters, betas=(settings.momentum, 0.999), **options)
+    return torch.optim.SGD(parameters, momentum=settings.momentum, nesterov=settings.nesterov, **options)

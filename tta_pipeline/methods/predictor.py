@@ -1,0 +1,35 @@
+"""A learned predictor between features and classifier, for a branch that the prediction does not use.
+
+It is linear, without bias, starts as the identity, and belongs to the optimiser of the method.
+"""
+
+import torch
+from torch import nn
+from torch.nn.functional import linear
+
+from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.snapshot import Keeper
+
+
+class Predictor(Keeper):
+    """The predictor in front of the classifier of *model*, which *optimizer* adapts from now on with the rate *lr*.
+
+    Raises:
+        AdaptationError: *model* has no classifier with *num_classes* outputs, or two.
+    """
+
+    keeps = ("_layer",)
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, *, num_classes: int, lr: float, method: str
+    ) -> None:
+        self._classifier = classifier(model, num_classes=num_classes, method=method)
+        self._features = Features(self._classifier)
+        size, device = self._classifier.in_features, self._classifier.weight.device
+        self._layer = nn.Linear(size, size, bias=False, device="meta").to_empty(device=device)
+        nn.init.eye_(self._layer.weight)
+        optimizer.add_param_group({"params": list(self._layer.parameters()), "lr": lr})
+
+    def logits(self) -> torch.Tensor:
+        """Return the logits (B, K) of the latest forward pass, its features having passed the predictor."""
+        return linear(self._layer(self._features.take()), self._classifier.weight, self._classifier.bias)

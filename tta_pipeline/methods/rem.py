@@ -1,0 +1,68 @@
+"""REM: predictions without the patches that matter most, which may not be surer than those with them.
+
+Han et al. 2025, "Ranked entropy minimization for continual test-time adaptation", section 3:
+
+- Explicit mask chaining: the patches that the class token attends to most in the last block, the mean over its heads,
+  are left out, in a share of 0, m, 2 m, ... (n predictions of each image, harder and harder); the others pass through
+  all blocks.
+- Masked consistency loss: the cross entropy of each prediction with every one of a smaller share, which is a constant,
+  summed over the pairs.
+- Entropy ranking loss, weighted by lambda: for each such pair max(0, H(smaller) - H(larger) + margin), with the entropy
+  of the larger share a constant, so that nothing is surer with less to see.
+
+The norm layers below the top adapt, as in SAR. Constants are the authors', for a ViT-B. The prediction is that of the
+whole image, before the update.
+"""
+
+from itertools import combinations
+from math import log
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.methods.catalogue import RemHyperparameters
+from tta_pipeline.methods.losses import entropy, soft_cross_entropy
+from tta_pipeline.methods.method import GradientMethod
+from tta_pipeline.methods.selection import affine_parameters
+from tta_pipeline.methods.tokens import Tokens
+from tta_pipeline.methods.top import top_layers
+
+
+class Rem(GradientMethod):
+    """Adapts the norm layers of a ViT below its top, to predictions that stay the same and get less sure."""
+
+    name = "rem"
+
+    def __init__(self, model: nn.Module, hyperparameters: RemHyperparameters, **kwargs: Any) -> None:
+        self._tokens = Tokens(model, self.name)
+        self._named = hyperparameters.frozen_layers
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        self.frozen_layers = top_layers(model, self.name, named=self._named)
+        return affine_parameters(model, self.name, frozen=self.frozen_layers)
+
+    def _compiled(self) -> list[tuple[object, str]]:
+        return [(self, "_ranked")]
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self._forward(images)
+        attention = self._tokens.class_attention()
+        chain = [logits]
+        for number in range(1, self._settings.num_predictions):
+            kept = int(attention.shape[1] * (1 - number * self._settings.mask_ratio))
+            with self._tokens.only(attention.topk(kept, largest=False).indices):
+                chain.append(self._forward_some(images))
+        self._step(self._ranked(chain), num_samples=len(chain) * len(images), num_adapted=len(images))
+        return logits
+
+    def _ranked(self, chain: list[torch.Tensor]) -> torch.Tensor:
+        """Return the loss of the logits of one batch, each (B, K), from the whole images to the fewest patches."""
+        margin = self._settings.margin * log(self.num_classes)
+        loss = torch.zeros((), device=self.device)
+        for seen, hidden in combinations(chain, 2):
+            inversion = (entropy(seen) - entropy(hidden).detach() + margin).relu()
+            loss = loss + (soft_cross_entropy(hidden, seen.detach()) + self._settings.lambda_rank * inversion).mean()
+        return loss

@@ -1,0 +1,156 @@
+"""RMT: a robust mean teacher with contrastive learning towards source prototypes, and source replay.
+
+Doebler et al. 2023, "Robust mean teacher for continual and gradual test-time adaptation", section 3:
+
+- Mean teacher: symmetric cross entropy of the student's predictions, for the images and for a random view of them, with
+  the teacher's (equations 3 to 5); the teacher follows with momentum 0.999.
+- Contrastive loss (equation 6): each image, its view and the source prototype nearest to its features are positives of
+  each other, everything else in the batch is negative; through a projector of two linear layers, at temperature 0.1.
+- Source replay: cross entropy of one labelled source batch in each step.
+- Warm-up: before the stream, the mean teacher is trained on 50,000 source samples, the learning rate rising linearly.
+
+The prediction is the sum of the student's and teacher's logits before the update. Source batches with labels are
+always needed; the authors have no variant without them. Batch norm uses batch statistics; constants are the authors'.
+"""
+
+from copy import deepcopy
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize
+
+from tta_pipeline.methods.catalogue import RmtHyperparameters
+from tta_pipeline.methods.ema import follow
+from tta_pipeline.methods.features import Features, class_moments, classifier
+from tta_pipeline.methods.losses import symmetric_cross_entropy
+from tta_pipeline.methods.method import SourceData
+from tta_pipeline.methods.norm_layers import use_batch_statistics
+from tta_pipeline.methods.snapshot import Keeper, StateDict
+from tta_pipeline.methods.view_method import ViewMethod
+
+
+class Rmt(ViewMethod):
+    """Adapts all parameters to a teacher, to source prototypes and to source images."""
+
+    name = "rmt"
+    keeps = ("_teacher", "_projector", "_replay")
+
+    def __init__(self, model: nn.Module, hyperparameters: RmtHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._settings = hyperparameters
+        self._source = self._require_source_data("its prototypes, its warm-up and the replay")
+        self._teacher = deepcopy(self.model)
+        layer = classifier(self.model, num_classes=self.num_classes, method=self.name)
+        self._features = Features(layer)
+        self._prototypes, _ = class_moments(self.model, layer, self._features, self._source, method=self.name)
+        self._directions = normalize(self._prototypes, dim=1)
+        self._projector = _projector(layer.in_features, hyperparameters.projection_dim, self.seed, self.device)
+        self._optimizer.add_param_group({"params": list(self._projector.parameters())})
+        self._warm_up()
+        self._replay = _Replay(self._source, self.device)
+
+    def _select(self, model: nn.Module) -> list[nn.Parameter]:
+        use_batch_statistics(model)
+        return list(model.requires_grad_(True).parameters())
+
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
+        logits, features = self._seen(images)
+        of_view, features_of_view = self._seen(self._view(images))
+        with torch.no_grad():
+            target = self._forward(images, self._teacher)
+        taught = (symmetric_cross_entropy(logits, target) + symmetric_cross_entropy(of_view, target)).mean() / 2
+        alike = self._contrastive_loss(features, features_of_view)
+        source_images, labels = self._replay.take()
+        replayed = cross_entropy(self._seen(source_images)[0], labels)
+        self._step(
+            self._settings.lambda_ce_trg * taught
+            + self._settings.lambda_cont * alike
+            + self._settings.lambda_ce_src * replayed,
+            num_samples=2 * len(images) + len(source_images),
+            num_adapted=len(images),
+        )
+        follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        return logits.detach() + target
+
+    def _seen(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the student's logits (B, K) and features (B, D)."""
+        return self._forward(images), self._features.take().float()
+
+    def _contrastive_loss(self, features: torch.Tensor, features_of_view: torch.Tensor) -> torch.Tensor:
+        """Return the mean over 3 B anchors of -log(probability) of each anchor's two positives."""
+        with torch.no_grad():
+            nearest = (normalize(features, dim=1) @ self._directions.T).argmax(1)
+        projected = self._projector(torch.cat([self._prototypes[nearest], features, features_of_view]))
+        projected = normalize(projected, dim=1)
+        similarity = projected @ projected.T / self._settings.temperature
+        itself = torch.eye(len(similarity), dtype=torch.bool, device=similarity.device)
+        log_probability = similarity.masked_fill(itself, float("-inf")).log_softmax(1)
+        sample = torch.arange(len(features), device=similarity.device).repeat(3)
+        positive = (sample == sample.unsqueeze(1)) & ~itself
+        return -log_probability[positive].mean()  # every anchor has two
+
+    def _warm_up(self) -> None:
+        """Train the mean teacher on source samples; this precedes the stream and is not counted."""
+        planned, seen = self._settings.num_samples_warm_up, 0
+        groups = self._optimizer.param_groups
+        batches = _Replay(self._source, self.device)
+        while seen < planned:
+            images, _ = batches.take()
+            seen += len(images)
+            for group in groups:
+                group["lr"] = self._settings.lr * min(seen / planned, 1)
+            with torch.no_grad():
+                target = self._teacher(images)
+            with torch.enable_grad():
+                symmetric_cross_entropy(self.model(images), target).mean().backward()  # type: ignore[no-untyped-call]
+            self._features.take()
+            self._optimizer.step()
+            self._optimizer.zero_grad()
+            follow(self._teacher, self.model, momentum=self._settings.teacher_momentum)
+        for group in groups:
+            group["lr"] = self._settings.lr
+
+
+class _Replay(Keeper):
+    """Source batches on *device*, repeated endlessly; its state is the position in the source data."""
+
+    def __init__(self, source: SourceData, device: torch.device) -> None:
+        self._source = source
+        self._device = device
+        self._go_to(0)
+
+    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the next batch: images (B, 3, H, W) and labels (B,)."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._go_to(0)
+            batch = next(self._batches)
+        self._place += 1
+        images, labels = batch
+        return images.to(self._device), labels.to(self._device)
+
+    def state_dict(self) -> StateDict:
+        """Return the number of batches taken since the source data last started over."""
+        return {"place": self._place}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the position by reading the batches before it."""
+        self._go_to(state["place"])
+
+    def _go_to(self, place: int) -> None:
+        self._batches = islice(self._source, place, None)
+        self._place = place
+
+
+def _projector(num_features: int, size: int, seed: int, device: torch.device) -> nn.Sequential:
+    """Return two linear layers with PyTorch's default initialisation, drawn from *seed*."""
+    generator = torch.Generator(device).manual_seed(seed)
+    layers = []
+    for inputs in (num_features, size):
+        layer = nn.Linear(inputs, size, device="meta").to_empty(device=device)
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5, generator=generator)
+        layers.append(layer)
+    return nn.Sequential(layers[0], nn.ReLU(), layers[1])

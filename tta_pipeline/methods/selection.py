@@ -1,0 +1,61 @@
+"""Selection of what to adapt: affine parameters of norm layers, and diverse samples."""
+
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods.norm_layers import NORM_LAYERS
+from tta_pipeline.methods.snapshot import Keeper
+
+
+def affine_parameters(model: nn.Module, method: str, *, frozen: Collection[str] = ()) -> list[nn.Parameter]:
+    """Freeze *model* except weight and bias of its norm layers that are not *frozen*, and return these.
+
+    Raises:
+        AdaptationError: *model* has no such parameters.
+    """
+    model.requires_grad_(False)
+    parameters = [
+        parameter
+        for name, layer in model.named_modules()
+        if isinstance(layer, NORM_LAYERS) and name not in frozen
+        for parameter in layer.parameters(recurse=False)
+    ]
+    if not parameters:
+        raise AdaptationError(
+            f"{type(model).__name__} has no norm layer with weight and bias"
+            f"{f' but the {len(frozen)} that stay as they are' if frozen else ''}; {method} adapts nothing else: use a "
+            f"model with batch, layer or group norm{', or name fewer frozen_layers' if frozen else ''}"
+        )
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+    return parameters
+
+
+class DiverseSamples(Keeper):
+    """Chooses samples that are unlike those seen: EATA's redundancy filter.
+
+    Niu et al. 2022, "Efficient test-time model adaptation without forgetting": a sample is kept if
+    the absolute cosine of its probabilities and the moving average m of the kept samples' probabilities is below
+    *d_margin*; then m = 0.9 m + 0.1 mean(kept). The first samples are kept, and initialise m.
+    """
+
+    keeps = ("_mean", "_is_empty")
+
+    def __init__(self, *, num_classes: int, d_margin: float, device: torch.device) -> None:
+        self._d_margin = d_margin
+        # Zeros have cosine 0 with everything, so the first samples are not redundant.
+        self._mean = torch.zeros(num_classes, device=device)
+        self._is_empty = True
+
+    def choose(self, probabilities: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """Return indices (M,) of the kept among *candidates*, bool (B,), and add their *probabilities* (B, K) to m."""
+        cosines = torch.cosine_similarity(self._mean, probabilities, dim=1)
+        kept = (candidates & (cosines.abs() < self._d_margin)).nonzero().squeeze(1)
+        if len(kept):
+            momentum = 0.0 if self._is_empty else 0.9
+            self._mean.lerp_(probabilities[kept].mean(0).to(self._mean.dtype), 1 - momentum)
+            self._is_empty = False
+        return kept

@@ -1,0 +1,17 @@
+"""The unchanged source model (BN-0)."""
+
+import torch
+
+from tta_pipeline.methods.method import Method
+
+
+class Source(Method):
+    """Predicts with the source model in evaluation mode; the lower bound that every method is compared with."""
+
+    is_stateless = True
+    reads_only_features = True
+    name = "source"
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return self._forward(images)

@@ -1,0 +1,65 @@
+"""T3A: the classifier's weights are replaced by means of the stream's features.
+
+Iwasawa and Matsuo 2021, "Test-time classifier adjustment module for model-agnostic domain generalization", section 4:
+the support set of class k begins with the classifier's weight for k (equation 3) and takes each feature that is
+predicted as k (equation 4); only the M of least entropy stay (equation 6); the logit of a class is the product of the
+feature with the mean of its support (equation 5), so that a batch is predicted after it was added. All members have
+length 1, and so does the mean, as in the authors' code.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from tta_pipeline.methods.catalogue import T3aHyperparameters
+from tta_pipeline.methods.features import Features, classifier
+from tta_pipeline.methods.losses import entropy
+from tta_pipeline.methods.method import Method
+
+
+class T3a(Method):
+    """Predicts by the nearest of the classes' mean features, which follow the stream."""
+
+    name = "t3a"
+    reads_only_features = True
+    keeps = ("_supports", "_entropies")
+
+    def __init__(self, model: nn.Module, hyperparameters: T3aHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._size = hyperparameters.filter_k
+        self._classifier = classifier(model, num_classes=self.num_classes, method=self.name)
+        self._features = Features(self._classifier)
+        self._supports, self._entropies = self._first_supports()
+
+    @torch.no_grad()
+    def _first_supports(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the supports (K, M, D), starting with each class's weight, and their entropies (K, M)."""
+        weight, bias = self._classifier.weight, self._classifier.bias
+        # Free places have infinite entropy, so that any feature is preferred to them.
+        entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
+        entropies[:, 0] = entropy(weight @ weight.T + (0 if bias is None else bias))
+        supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
+        supports[:, 0] = normalize(weight, dim=1)
+        return supports, entropies
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            logits = self._forward(images).float()
+            features = self._features.take().float()
+            self._take_in(normalize(features, dim=1), logits)
+            kept = torch.isfinite(self._entropies).unsqueeze(2)
+            centroids = normalize(self._supports.where(kept, 0.0).sum(1), dim=1)
+            return features @ centroids.T
+
+    def _take_in(self, features: torch.Tensor, logits: torch.Tensor) -> None:
+        """Add *features* (B, D) to the supports of their classes, and keep those of lowest entropy."""
+        classes = torch.arange(self.num_classes, device=self.device).unsqueeze(1)
+        candidates = entropy(logits).where(logits.argmax(1) == classes, float("inf"))
+        entropies, chosen = torch.cat([self._entropies, candidates], 1).topk(self._size, largest=False)
+        # Kept supports have indices within their class; new features come after the supports of all classes.
+        rows = torch.where(chosen < self._size, chosen + classes * self._size, chosen + (len(classes) - 1) * self._size)
+        supports = torch.cat([self._supports.flatten(0, 1), features])
+        torch.index_select(supports, 0, rows.flatten(), out=self._supports.flatten(0, 1))
+        self._entropies.copy_(entropies)

@@ -1,0 +1,36 @@
+"""The common part of methods that learn from one random view, or several, of a batch.
+
+Who draws is a hyperparameter: by default each image has its own draws; with "batch", one draw holds for all images of a
+view, as in the authors' code (`batch_views`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from tta_pipeline.methods.augmentations import cotta_view
+from tta_pipeline.methods.batch_views import cotta_batch_view
+from tta_pipeline.methods.catalogue import ViewHyperparameters
+from tta_pipeline.methods.method import GradientMethod
+
+
+class ViewMethod(GradientMethod):
+    """A gradient method with random views."""
+
+    views: ClassVar[Mapping[str, Callable[[torch.Tensor, torch.Generator], torch.Tensor]]] = {
+        "image": cotta_view,
+        "batch": cotta_batch_view,
+    }
+    """The view of the method by `draws`: from images, float (B, 3, H, W) in [0, 1], to as many."""
+
+    def __init__(self, model: nn.Module, hyperparameters: ViewHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._draws = hyperparameters.draws
+        if self._draws == "batch":
+            self.generator = torch.Generator().manual_seed(self.seed)  # The host needs to know what was drawn.
+
+    def _view(self, images: torch.Tensor) -> torch.Tensor:
+        """Return a random view of *images*, float32 of the same shape."""
+        return self.views[self._draws](images, self.generator)

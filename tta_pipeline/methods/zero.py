@@ -1,0 +1,65 @@
+"""ZERO: the surest views of an image vote for its class.
+
+Farina et al. 2024, "Frustratingly easy test-time adaptation of vision-language models", algorithm 1: an image and
+random crops of it are predicted; of these views those of least entropy are kept; at a temperature of zero each kept
+view has a vote, and the class with most votes wins. Where several have most, the surest of the other views that votes
+for one of them decides.
+
+Views of many images are drawn at once, by a generator on the host.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tta_pipeline.methods.augmentations import crop_views
+from tta_pipeline.methods.catalogue import ZeroHyperparameters
+from tta_pipeline.methods.losses import entropy
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.two_towers import TwoTowers
+
+
+class Zero(Method):
+    """Predicts by a vote of the surest views; the logits are logarithms of the shares of votes."""
+
+    name = "zero"
+
+    def __init__(self, model: nn.Module, hyperparameters: ZeroHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        TwoTowers(model, self.name, num_classes=self.num_classes)
+        self._num_crops = hyperparameters.num_views - 1
+        self._num_kept = max(1, int(hyperparameters.num_views * hyperparameters.kept_share))
+        self.generator = torch.Generator().manual_seed(self.seed)  # views are drawn on the host
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            views = crop_views(images, self.generator, num_views=self._num_crops)
+            pairs = zip(images, views, strict=True)
+            return torch.stack([self._voted(self._forward(torch.cat([image[None], of_it]))) for image, of_it in pairs])
+
+    def _voted(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logarithms (K,) of the shares of votes of views with *logits* (V, K)."""
+        logits = logits.float()
+        logits = logits[entropy(logits).argsort(stable=True)]
+        kept, others = logits.argmax(1).tensor_split((self._num_kept,))
+        votes = logits.new_zeros(logits.shape[1])
+        votes.index_add_(0, kept, torch.ones_like(kept, dtype=votes.dtype))
+        is_tied = votes == votes.max()
+        winner = _first_of(is_tied, logits[self._num_kept :], others)
+        votes.index_add_(0, winner, (is_tied.sum(0, keepdim=True) > 1).to(votes.dtype))
+        shares = (votes / votes.sum()).clamp(min=torch.finfo(votes.dtype).eps)
+        return shares.log().where(logits.isfinite().all(), torch.nan)  # a vote would hide it
+
+
+def _first_of(is_tied: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the class, as (1,), of the first of some views whose label is one of those tied (K,).
+
+    Where none is, the first view says which of them is likeliest. The host waits for nothing.
+    """
+    if not len(labels):
+        return is_tied.float().argmax(0, keepdim=True)
+    decides = is_tied[labels]
+    first = labels[decides.float().argmax(0, keepdim=True)]  # of equals, the first
+    likeliest = logits[0].where(is_tied, -torch.inf).argmax(0, keepdim=True)
+    return first.where(decides.any(), likeliest)

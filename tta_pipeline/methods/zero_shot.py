@@ -1,0 +1,20 @@
+"""The unchanged zero-shot classifier, the control of the methods for CLIP."""
+
+from typing import Any
+
+from torch import nn
+
+from tta_pipeline.methods.catalogue import Hyperparameters
+from tta_pipeline.methods.source import Source
+from tta_pipeline.methods.two_towers import TwoTowers
+
+
+class ZeroShot(Source):
+    """Predicts as `source` does, and refuses a model that is no CLIP."""
+
+    name = "zero_shot"
+    reads_only_features = False  # what takes the place of images has no towers
+
+    def __init__(self, model: nn.Module, hyperparameters: Hyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        TwoTowers(model, self.name, num_classes=self.num_classes)

@@ -1,0 +1,126 @@
+"""Queries to the database and their answers, which are streamed so that any length fits in memory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cached_property
+from itertools import islice
+from typing import Any, Self, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from tta_pipeline.errors import QuestionError
+from tta_pipeline.report.tables import Table
+from tta_pipeline.results.database.database import OF_STATEMENTS
+
+Result = TypeVar("Result")
+_ROWS_AT_ONCE = 10_000
+_ROWS_OF_A_BATCH = 122_880  # each batch is a row group of a Parquet file; this is DuckDB's size of row groups
+_QUESTIONS = frozenset(
+    {
+        duckdb.StatementType.SELECT,
+        duckdb.StatementType.EXPLAIN,
+        duckdb.StatementType.PRAGMA,
+        duckdb.StatementType.CALL,
+        duckdb.StatementType.MULTI,  # PIVOT
+    }
+)
+
+
+class Answer:
+    """The answer of the database to one query; use it as a context manager, and read it once.
+
+    DuckDB runs in its own thread, since it ignores Ctrl-C while it computes: the main thread receives it and interrupts
+    the computation.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> None:
+        """Prepare to run *sql* with *parameters* bound; it runs when the answer is first read.
+
+        Raises:
+            QuestionError: *sql* is not exactly one query.
+        """
+        _require_one_question(connection, sql)
+        self._connection, self._sql, self._parameters = connection, sql, list(parameters)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="question")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.interrupt()
+        self._thread.shutdown()
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns; raises QuestionError if the database cannot answer."""
+        self._asked(lambda: self._connection.execute(self._sql, self._parameters))
+        return tuple(column[0] for column in self._connection.description or ())
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield every row.
+
+        Raises:
+            QuestionError: a row cannot be computed, or holds a value that Python cannot represent.
+        """
+        assert self.columns  # runs the query
+        while rows := self._asked(lambda: self._connection.fetchmany(_ROWS_AT_ONCE)):
+            yield from rows
+
+    def table(self, limit: int | None) -> tuple[Table, bool]:
+        """Return the first *limit* rows, or all, and whether there are more."""
+        columns, rows = self.columns, self.rows()
+        table = Table(columns=columns, rows=tuple(islice(rows, limit)))
+        return table, limit is not None and next(rows, None) is not None
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the Arrow schema, and an iterator over all rows in batches.
+
+        Raises:
+            QuestionError: see `rows`.
+        """
+        reader: Any = self._asked(
+            lambda: self._connection.sql(self._sql, params=self._parameters).to_arrow_reader(_ROWS_OF_A_BATCH)
+        )
+        return reader.schema, iter(lambda: self._asked(lambda: next(reader, None)), None)
+
+    def _asked(self, work: Callable[[], Result]) -> Result:
+        """Return the result of *work* in DuckDB; interrupt DuckDB if this thread is interrupted."""
+        future = self._thread.submit(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            while not future.done():  # work may not have begun at the first interrupt
+                self._connection.interrupt()
+                wait([future], timeout=0.05)
+            raise
+        except (*OF_STATEMENTS, pa.ArrowException) as error:
+            raise QuestionError(_one_line(error)) from error
+        except (OverflowError, ValueError) as error:
+            raise QuestionError(
+                f"a value cannot be represented ({error}); cast it to another type, as in x::VARCHAR"
+            ) from error
+        finally:
+            del future  # its error refers to this frame: a cycle would keep both, and the connection, alive
+
+
+def _require_one_question(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    try:
+        sql.encode()
+        statements = connection.extract_statements(sql)
+    except UnicodeEncodeError:
+        raise QuestionError("the query is not valid UTF-8; type it again") from None
+    except OF_STATEMENTS as error:
+        raise QuestionError(_one_line(error)) from error
+    if len(statements) != 1:
+        found = f"found {len(statements)} statements" if statements else "found no query"
+        raise QuestionError(f"{found}; expected one, such as FROM leaderboard")
+    (statement,) = statements
+    if statement.type not in _QUESTIONS:
+        raise QuestionError(f"found a statement of kind {statement.type.name}; expected a query, such as SELECT")
+
+
+def _one_line(error: Exception) -> str:
+    """Return the message of DuckDB on one line, without the excerpt that points at the place."""
+    return " ".join(str(error).partition("\nLINE ")[0].split())

@@ -1,0 +1,203 @@
+"""Tables as files and text: for readers with the best in bold, for programs with every value in full."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, BinaryIO, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from tta_pipeline.errors import QuestionError
+from tta_pipeline.report.tables import Table, as_markdown, best_cells, formatted
+from tta_pipeline.util.names import repeated
+
+_WIDE = 10_000  # wide enough that no line is wrapped
+_BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def as_terminal(table: Table, *, width: int | None = None) -> str:
+    """Return *table* in aligned columns, for a terminal of *width* characters with the best of each column in bold.
+
+    Headings that do not fit side by side are split into words. Without a width the text is plain.
+    """
+    lines = _aligned(table, " ", is_styled=width is not None)
+    if width is not None and _aligned(table, " ", is_styled=False).find("\n") > width:
+        lines = _aligned(table, "\n", is_styled=True)
+    return lines
+
+
+def _aligned(table: Table, between_words: str, *, is_styled: bool) -> str:
+    best = best_cells(table)
+    shown = RichTable(box=None, pad_edge=False)
+    for name in table.columns:
+        heading = name.replace("_", between_words)
+        shown.add_column(heading, justify="right" if _is_numeric(table, name) else "left", vertical="bottom")
+    for number, row in enumerate(table.rows):
+        shown.add_row(
+            *(  # Text: brackets in a name are not markup
+                Text(formatted(name, value), style="bold" if (number, name) in best else "")
+                for name, value in zip(table.columns, row, strict=True)
+            )
+        )
+    buffer = io.StringIO()
+    Console(file=buffer, width=_WIDE, force_terminal=is_styled, no_color=True).print(shown)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def as_latex(table: Table, *, leading: Collection[int] = (), note: str = "") -> str:
+    r"""Return *table* as a LaTeX tabular with the rules of booktabs, with the best of each column in bold.
+
+    Args:
+        table: The table.
+        leading: Numbers of rows whose mean error gets a dagger.
+        note: What the dagger means, for a comment above the table.
+    """
+    best = best_cells(table)
+
+    def cell(number: int, name: str, value: object) -> str:
+        text = _latex(formatted(name, value))
+        text = rf"\textbf{{{text}}}" if (number, name) in best else text
+        return rf"{text}$^\dagger$" if number in leading and name == "mean_error" else text
+
+    alignment = "".join("r" if _is_numeric(table, name) else "l" for name in table.columns)
+    rows = [
+        [cell(number, name, value) for name, value in zip(table.columns, row, strict=True)]
+        for number, row in enumerate(table.rows)
+    ]
+    head = [_latex(name.replace("_", " ")) for name in table.columns]
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            *([f"% {note}"] if note else []),
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+            rf"{' & '.join(head)} \\",
+            r"\midrule",
+            *(rf"{' & '.join(row)} \\" for row in rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+    )
+
+
+def as_csv(table: Table) -> str:
+    """Return *table* as `write_csv` writes it, without a trailing newline."""
+    return _written(write_csv, table)
+
+
+def as_json(table: Table) -> str:
+    """Return *table* as `write_json` writes it, without a trailing newline."""
+    return _written(write_json, table)
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    """Write CSV to *file*: numbers in full, missing values empty, and no text that is a formula.
+
+    A spreadsheet evaluates a cell that begins with one of = + - @, a tab or an end of line; such a text gets an
+    apostrophe in front. Numbers stay unchanged.
+    """
+    writer = csv.writer(file, lineterminator="\n")
+    # A carriage return ends a row for CSV readers, and Python's writer does not quote it by default.
+    quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    for row in chain([columns], rows):
+        cells = [_no_formula(value) if isinstance(value, str) else value for value in row]
+        has_returns = any(isinstance(value, str) and "\r" in value for value in cells)
+        (quoting if has_returns else writer).writerow(cells)
+
+
+def write_json(columns: Sequence[str], rows: Iterable[Sequence[Any]], file: TextIO) -> None:
+    """Write a JSON array of objects to *file*; values that JSON cannot represent become null or text.
+
+    Raises:
+        QuestionError: two columns have the same name.
+    """
+    require_different(columns)
+    before = "["
+    for row in rows:
+        text = json.dumps({name: _plain(value) for name, value in zip(columns, row, strict=True)}, indent=1)
+        file.write(f"{before}\n {text.replace(chr(10), chr(10) + ' ')}")
+        before = ","
+    file.write("[]\n" if before == "[" else "\n]\n")
+
+
+def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: BinaryIO) -> None:
+    """Write *batches*, which have *schema*, to *file* as Parquet.
+
+    Raises:
+        QuestionError: two columns have the same name, or Parquet lacks the type of a column.
+    """
+    require_different(schema.names)
+    try:
+        with pq.ParquetWriter(file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    except pa.ArrowException as error:
+        first, *_ = str(error).splitlines()
+        raise QuestionError(f"Parquet cannot hold the answer ({first}); cast the column, as in x::VARCHAR") from error
+
+
+def require_different(columns: Sequence[str]) -> None:
+    """Refuse two columns with the same name, since some formats would keep only one.
+
+    Raises:
+        QuestionError: two columns have the same name.
+    """
+    if twice := sorted(repeated(columns)):
+        raise QuestionError(f"two columns are called {twice[0]}; expected different names: rename one with AS")
+
+
+FOR_PEOPLE: Mapping[str, Callable[[Table], str]] = {
+    "table": as_terminal,
+    "latex": as_latex,
+    "markdown": as_markdown,
+}
+"""Formats for reading, which leave out obvious columns and hold a whole table in memory."""
+Write = Callable[[Sequence[str], Iterable[Sequence[Any]], TextIO], None]
+FOR_PROGRAMS: Mapping[str, Write] = {"csv": write_csv, "json": write_json}
+"""Text formats that are written row by row; Parquet has its own types and batches."""
+
+
+def _written(write: Write, table: Table) -> str:
+    buffer = io.StringIO()
+    write(table.columns, table.rows, buffer)
+    return buffer.getvalue().rstrip("\n")
+
+
+def _no_formula(text: str) -> str:
+    return f"'{text}" if text.startswith(_BEGINS_A_FORMULA) else text
+
+
+def _is_numeric(table: Table, name: str) -> bool:
+    return any(isinstance(value, int | float) and not isinstance(value, bool) for value in table.column(name))
+
+
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* in JSON types: NaN and infinity become None, keys become text, other types become text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,30 @@
+"""Queries to the database from Python."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from tta_pipeline.report.answers import Answer
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.util.locations import Locations
+
+
+def query(sql: str, parameters: Sequence[object] = (), *, data_root: Path | str | None = None) -> pa.Table:
+    """Return the answer of the results database as an Arrow table, for `.to_pandas()`, `.to_pylist()` or polars.
+
+    The database is opened read-only; the query does not wait for results that a run publishes meanwhile.
+
+    Args:
+        sql: One query to `metrics.duckdb`; tables and views are in docs/metrics.md, examples in docs/queries.md.
+        parameters: The values for each `?` in *sql*.
+        data_root: Folder of `metrics.duckdb`; None: `$TTA_DATA_ROOT`, by default `data/` in the working directory.
+
+    Raises:
+        RecordError: there is no database, or it cannot be read.
+        QuestionError: the database cannot answer.
+    """
+    locations = Locations(root=Path(data_root).absolute()) if data_root else Locations.from_environment()
+    with open_metrics(locations.metrics) as connection, Answer(connection, sql, parameters) as answer:
+        schema, batches = answer.batches()
+        return pa.Table.from_batches(batches, schema)

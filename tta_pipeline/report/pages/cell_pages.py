@@ -1,0 +1,118 @@
+"""The page of each cell: every experiment on it, the samples they disagree about, and where each number comes from."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from markupsafe import Markup
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.report.pages.cells import CellResults, Entry, cells_of, class_errors, confusions, curves
+from tta_pipeline.report.pages.gathered import Gathered
+from tta_pipeline.report.pages.photographs import TILE, Photograph, write_photographs
+from tta_pipeline.report.pages.rendering import rendered
+from tta_pipeline.report.tables import GENERATED_NOTE, Table, as_html, without_obvious
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, WHOLE
+from tta_pipeline.util.progress import Reporter
+
+_COLUMNS = (
+    "error", "top5_error", "nll", "ece", "images_per_s", "num_samples", "diverged", "subset",
+)  # fmt: skip
+_FACTS = (
+    "model", "weights", "method", "protocol", "hyperparameters_origin", "seed", "batch_size", "precision", "device",
+    "num_forwards", "num_backwards", "num_updates", "num_resets", "wall_s", "data_wait_s", "compute_s",
+    "predictions_sha256", "order_hash", "manifest_sha256", "weights_sha256", "fingerprint",
+)  # fmt: skip
+
+
+def write_cells(locations: Locations, benchmark: Benchmark, folder: Path, reporter: Reporter) -> Gathered:
+    """Write the page of each cell with results into *folder*, and return what the other pages compare."""
+    gathered, progress = Gathered(), reporter("writing pages", len(benchmark.cells) + benchmark.has_clean, unit="cells")
+    for results in cells_of(benchmark, locations):
+        if not results.entries:
+            continue
+        first = next(iter(results.first))
+        photographs = write_photographs(
+            results, folder / f"{results.name}.webp", image_size=benchmark.image_size_of(first)
+        )
+        (folder / f"{results.name}.html").write_text(_page(benchmark, results, photographs))
+        gathered.add(results, photographs)
+        progress.advance(1)
+    return gathered
+
+
+def _page(benchmark: Benchmark, results: CellResults, photographs: Sequence[Photograph]) -> str:
+    common = _common(results)
+    drawn = {name: asdict(curves(entry.row)) for name, entry in results.first.items()}
+    return rendered(
+        "cell.html.j2",
+        benchmark=benchmark,
+        results=results,
+        severities=results.severities,
+        generated_note=GENERATED_NOTE,
+        table=_table(results),
+        photographs=photographs,
+        tile=TILE,
+        class_errors=class_errors(results),
+        common=common,
+        facts=_differing(results, common),
+        sections=[_section(benchmark, results, entry) for entry in results.first.values()],
+        # Inside <script> nothing is escaped for us, and "</script>" may be the name of an experiment.
+        curves=Markup(json.dumps(drawn, separators=(",", ":")).replace("<", "\\u003c")),  # noqa: S704 - escaped here
+    )
+
+
+def _table(results: CellResults) -> Markup:
+    rows = tuple(
+        (entry.experiment, _stream(results, entry), *(getattr(entry.row, name) for name in _COLUMNS))
+        for entry in sorted(results.entries, key=lambda entry: entry.row.error)
+    )
+    table = without_obvious(Table(columns=("experiment", "stream", *_COLUMNS), rows=rows))
+    caption = f"Experiments on {results.title}, from the lowest error on"
+    return as_html(table, name="experiments", caption=caption, is_whole=False)
+
+
+def _stream(results: CellResults, entry: Entry) -> str | None:
+    """Return the stream that *entry* is part of, if it is more than this cell."""
+    stream, seed, position, _ = entry.unit
+    parts = [*([] if stream == results.cell.key else [f"stream {stream}, segment {position}"])]
+    return ", ".join([*parts, *([f"seed {seed}"] if seed else [])]) or None
+
+
+def _section(benchmark: Benchmark, results: CellResults, entry: Entry) -> Mapping[str, object]:
+    return {
+        "entry": entry,
+        "num_entries": sum(each.experiment == entry.experiment for each in results.entries),
+        "confusions": confusions(entry, results.samples.get(entry.experiment), results.classes),
+        "command": _command(benchmark, entry),
+    }
+
+
+def _command(benchmark: Benchmark, entry: Entry) -> str:
+    """Return what evaluates *entry* again where it is not finished."""
+    if entry.stream == CLEAN.key:
+        return f"dg launch --assets '{benchmark.name}/clean/evaluation/{entry.experiment}'"
+    partition = "" if entry.stream == WHOLE.key else f" --partition '{entry.stream}'"
+    return f"dg launch --assets '{benchmark.name}/evaluation/{entry.experiment}'{partition}"
+
+
+def _facts(row: Evaluation) -> Mapping[str, object]:
+    return {name: value for name in _FACTS if (value := getattr(row, name)) is not None}
+
+
+def _differing(results: CellResults, common: Mapping[str, object]) -> Markup:
+    """Return a table of what is not in *common*."""
+    shown = [name for name in _FACTS if name not in common]
+    rows = tuple((name, *(getattr(entry.row, each) for each in shown)) for name, entry in results.first.items())
+    return as_html(
+        Table(columns=("experiment", *shown), rows=rows), name="facts_table", caption="What differs", is_whole=False
+    )
+
+
+def _common(results: CellResults) -> Mapping[str, object]:
+    """Return the facts that are the same for all experiments on the cell."""
+    first, *others = (_facts(entry.row) for entry in results.first.values())
+    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}

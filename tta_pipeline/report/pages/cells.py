@@ -1,0 +1,259 @@
+"""What each cell's page shows: what every experiment predicted there, read from records and kept predictions."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.places import Place
+from tta_pipeline.errors import ManifestError, RecordError
+from tta_pipeline.evaluation.experiment import ExperimentResults
+from tta_pipeline.report.significance.judged import CellSamples, JudgedCell, judged, recorded_places
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, Cell
+
+Unit = tuple[str, int, int, str]
+"""A cell in a stream: the stream's key, its seed, the position of the segment, and the cell's key."""
+MAX_CONFUSIONS = 4
+MAX_CLASSES = 12
+MAX_POINTS = 12
+"""Points of a line along the stream."""
+MAX_RESETS = 40
+"""Most resets that are drawn: a method may reset itself with every batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One experiment on a cell, in one of its streams."""
+
+    experiment: str
+    unit: Unit
+    row: Evaluation
+    judged: JudgedCell | None
+    """None where no predictions were kept, or the shards are gone or are others."""
+
+    @property
+    def stream(self) -> str:
+        """Key of the stream, which is the partition that evaluates it."""
+        return self.unit[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResults:
+    """A cell with what is recorded of it."""
+
+    cell: Cell
+    classes: Sequence[str]
+    """Names of the classes; empty without shards."""
+    samples: Mapping[str, CellSamples]
+    """The samples by experiment, where its shards are there; experiments that read the same share them."""
+    entries: Sequence[Entry]
+    """Every experiment in every stream, in the order of the benchmark file."""
+    severities: Sequence[int]
+    """The other severities of the same shift that are recorded."""
+
+    @property
+    def name(self) -> str:
+        """Name of the page, without its ending."""
+        return f"{self.cell.corruption}-{self.cell.severity}"
+
+    @property
+    def title(self) -> str:
+        """What the page is about."""
+        of_severity = f", severity {self.cell.severity}" if self.cell.severity else ""
+        return f"{self.cell.corruption}{of_severity}"
+
+    @property
+    def first(self) -> Mapping[str, Entry]:
+        """The first entry of each experiment, from the lowest error on."""
+        found: dict[str, Entry] = {}
+        for entry in self.entries:
+            found.setdefault(entry.experiment, entry)
+        return dict(sorted(found.items(), key=lambda each: each[1].row.error))
+
+
+def cells_of(benchmark: Benchmark, locations: Locations) -> Iterator[CellResults]:
+    """Yield each cell of *benchmark* that has results, in the order of the benchmark; clean images come last."""
+    all_results = {
+        name: ExperimentResults(benchmark=benchmark, experiment_name=name, locations=locations)
+        for name in benchmark.experiments
+    }
+    places: dict[Cell, list[tuple[str, Unit, Place]]] = {}
+    for name, results in all_results.items():
+        for unit, place in recorded_places(results).items():
+            places.setdefault(place.cell, []).append((name, unit, place))
+    for cell in (*benchmark.cells, CLEAN):
+        if cell in places:
+            others = [each.severity for each in places if each.corruption == cell.corruption and each != cell]
+            yield _results_of(cell, all_results, places[cell], sorted(others))
+
+
+def _results_of(
+    cell: Cell,
+    all_results: Mapping[str, ExperimentResults],
+    places: Sequence[tuple[str, Unit, Place]],
+    severities: Sequence[int],
+) -> CellResults:
+    by_folder: dict[object, CellSamples | None] = {}
+    samples: dict[str, CellSamples] = {}
+    entries = []
+    for name, unit, place in places:
+        results = all_results[name]
+        folder = results.folder(cell)
+        if folder not in by_folder:
+            by_folder[folder] = _opened(results, cell)
+        opened = by_folder[folder]
+        if opened:
+            samples[name] = opened
+        with suppress(RecordError):  # what is set aside is named on the first page
+            entries.append(
+                Entry(experiment=name, unit=unit, row=results.row(place), judged=_judged(results, place, opened))
+            )
+    classes = next((each.shard_set.manifest.classes for each in samples.values()), ())
+    return CellResults(cell=cell, classes=classes, samples=samples, entries=entries, severities=severities)
+
+
+def _opened(results: ExperimentResults, cell: Cell) -> CellSamples | None:
+    try:
+        return CellSamples.open(results, cell)
+    except ManifestError:
+        return None
+
+
+def _judged(results: ExperimentResults, place: Place, samples: CellSamples | None) -> JudgedCell | None:
+    if samples is None:
+        return None
+    try:
+        return judged(results, place, samples)
+    except RecordError:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """How often one class was taken for another."""
+
+    label: str
+    prediction: str
+    num_samples: int
+
+
+def confusions(entry: Entry, samples: CellSamples | None, classes: Sequence[str]) -> Sequence[Confusion]:
+    """Return the most frequent mistakes of *entry*, the most frequent first."""
+    found = entry.judged
+    if found is None or samples is None:
+        return ()
+    labels = samples.shard_set.index.labels[found.positions[found.is_wrong]]
+    counts = Counter(zip(labels.tolist(), found.predictions[found.is_wrong].tolist(), strict=True))
+    return [
+        Confusion(label=classes[label], prediction=_class(classes, prediction), num_samples=count)
+        for (label, prediction), count in counts.most_common(MAX_CONFUSIONS)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassErrors:
+    """Errors of several experiments on a class."""
+
+    name: str
+    errors: Mapping[str, float | None]
+    """In [0, 1], by experiment; None where it saw no sample of the class."""
+
+
+def class_errors(results: CellResults) -> Sequence[ClassErrors]:
+    """Return the classes on which the experiments differ most, in the order of the class map."""
+    counted = {name: entry.row.class_counts for name, entry in results.first.items() if entry.row.class_counts}
+    table = {
+        name: [
+            1 - correct / num_samples if num_samples else None
+            for correct, num_samples in zip(counts.num_correct, counts.num_samples, strict=True)
+        ]
+        for name, counts in counted.items()
+        if len(counts.num_samples) == len(results.classes)
+    }
+
+    def spread(number: int) -> float:
+        known = [error for errors in table.values() if (error := errors[number]) is not None]
+        return max(known) - min(known) if known else -1
+
+    shown = sorted(sorted(range(len(results.classes)), key=spread, reverse=True)[:MAX_CLASSES]) if table else []
+    return [
+        ClassErrors(name=results.classes[number], errors={name: errors[number] for name, errors in table.items()})
+        for number in shown
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What the charts of an experiment on a cell are drawn from."""
+
+    bins: Sequence[tuple[float, float, int]]
+    """Mean confidence, accuracy and number of samples of each confidence bin that has any."""
+    batches: Sequence[tuple[int, float | None, float]]
+    """Images so far, accuracy, and milliseconds per image, for stretches of the stream."""
+    resets: Sequence[int]
+    """Images so far at each batch with which the method reset itself; empty if it did so too often to be drawn."""
+
+
+def curves(row: Evaluation) -> Curves:
+    """Return what the charts of *row* are drawn from; a pass over several cells has batches in its first only."""
+    bins = row.calibration
+    sums = zip(bins.counts, bins.confidence_sums, bins.correct_counts, strict=True)
+    return Curves(
+        bins=[(round(sure / count, 3), round(right / count, 3), count) for count, sure, right in sums if count],
+        batches=_stretches(row),
+        resets=_resets(row),
+    )
+
+
+def _stretches(row: Evaluation) -> Sequence[tuple[int, float | None, float]]:
+    batches = row.batches
+    num_samples = np.array(batches.num_samples, np.int64)
+    if not len(num_samples):
+        return ()
+    seconds = np.array(batches.data_wait_s) + np.array(batches.compute_s)
+    correct = None if batches.num_correct is None else np.array(batches.num_correct)
+    last, points = np.cumsum(num_samples), []
+    for part in np.array_split(np.arange(len(num_samples)), min(len(num_samples), MAX_POINTS)):
+        total = int(num_samples[part].sum())
+        accuracy = None if correct is None else round(float(correct[part].sum() / total), 3)
+        points.append((int(last[part[-1]]), accuracy, float(f"{1000 * seconds[part].sum() / total:.3g}")))
+    return points
+
+
+def _resets(row: Evaluation) -> Sequence[int]:
+    last = np.cumsum(np.array(row.batches.num_samples, np.int64))
+    found: list[int] = last[np.flatnonzero(row.batches.num_resets or ())].tolist()
+    return found if len(found) <= MAX_RESETS else ()
+
+
+def _class(classes: Sequence[str], number: int) -> str:
+    """Return the name of a predicted class; a model may have more classes than the shards."""
+    return classes[number] if 0 <= number < len(classes) else f"class {number}"
+
+
+def most_disputed(results: CellResults, number: int) -> npt.NDArray[np.int64]:
+    """Return positions of the *number* samples that the experiments disagree about most, in stored order.
+
+    Those that half of the experiments have right come first; among equals, the first by key.
+    """
+    comparable = list(shown_together(results).values())
+    if not comparable:
+        return np.array([], np.int64)
+    shares = np.mean([each.is_wrong for each in comparable], axis=0)
+    chosen = np.argsort(np.abs(shares - 0.5), kind="stable")[:number]
+    return np.sort(comparable[0].positions[chosen])
+
+
+def shown_together(results: CellResults) -> Mapping[str, JudgedCell]:
+    """Return the judged cells of the largest group of experiments that have the same samples, by experiment."""
+    groups: dict[tuple[str, str], dict[str, JudgedCell]] = {}
+    for name, entry in results.first.items():
+        if found := entry.judged:
+            groups.setdefault((found.row.manifest_sha256, found.keys_sha256), {})[name] = found
+    return max(groups.values(), key=len, default={})

@@ -1,0 +1,81 @@
+"""The data of the page that holds two experiments side by side, and what the leaderboard says of chance."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from tta_pipeline.report.pages.gathered import Gathered, PhotographsOfCell, unit_name
+from tta_pipeline.report.pages.photographs import MAX_PHOTOGRAPHS, TILE
+from tta_pipeline.report.significance.paired import LEVEL, Estimate, holm
+from tta_pipeline.report.significance.standing import Pair, mean_error
+
+Pairs = Mapping[tuple[str, str], Pair]
+
+
+def as_script(gathered: Gathered, pairs: Pairs) -> str:
+    """Return the numbers as a script, since a page on disk may not read a file of data."""
+    number_of = {unit_name(unit): number for number, unit in enumerate(gathered.units)}
+    numbers = list(gathered.units)
+    experiments = list(gathered.errors)
+    classes: dict[str, int] = {}
+    data = {
+        "experiments": experiments,
+        "cells": [asdict(facts) for facts in gathered.units.values()],
+        "errors": {name: [by_unit.get(unit) for unit in numbers] for name, by_unit in gathered.errors.items()},
+        "pairs": {
+            f"{a} {b}": {
+                "cells": [
+                    [number_of[unit], only_a, only_b, float(f"{p_holm:.3g}")]
+                    for unit, (only_a, only_b, p_holm) in pair.cells.items()
+                ],
+                "change": _change(pair),
+            }
+            for (a, b), pair in pairs.items()
+        },
+        "photographs": [_photographs(each, experiments, classes) for each in gathered.photographs],
+        "num_photographs": MAX_PHOTOGRAPHS,
+        "tile": TILE,
+    }
+    data["classes"] = list(classes)
+    # A class may be called "</script>"; this file is no part of a page, and stays valid where it becomes one.
+    return "const COMPARISON = " + json.dumps(data, separators=(",", ":")).replace("<", "\\u003c") + ";\n"
+
+
+def _change(pair: Pair) -> Mapping[str, float] | None:
+    found, means = pair.change, pair.means
+    if found is None or means is None:
+        return None
+    return {"a": means[0], "b": means[1], "mean": found.mean, "low": found.low, "high": found.high, "p": found.p_value}
+
+
+def _photographs(found: PhotographsOfCell, experiments: Sequence[str], classes: dict[str, int]) -> Mapping[str, object]:
+    """Return for each photograph its label and what each experiment predicted, as numbers of *classes*."""
+
+    def number_of(name: str) -> int:
+        return classes.setdefault(name, len(classes))
+
+    photos = []
+    for photograph in found.photographs:
+        said = {name: number_of(each) for each, names in photograph.said.items() for name in names}
+        photos.append([number_of(photograph.label), [said.get(name) for name in experiments]])
+    return {"page": found.page, "title": found.title, "photos": photos}
+
+
+def mean_errors(gathered: Gathered) -> Mapping[str, Estimate]:
+    """Return the mean error of each experiment with kept predictions, with its interval."""
+    found = {name: mean_error(cells) for name, cells in gathered.standings().items()}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def not_shown_worse(best: str, others: Sequence[str], pairs: Pairs) -> frozenset[str] | None:
+    """Return those of *others* that *best* is not shown to be better than, by more than chance, corrected for number.
+
+    An experiment that cannot be compared with *best* is not among them: on another stream, without predictions, or
+    where the cells that both have are not all that their means are of. None: no experiment can be compared with *best*.
+    """
+    found = {name: pairs.get((best, name)) or pairs.get((name, best)) for name in others}
+    p_values = {name: pair.change.p_value for name, pair in found.items() if pair and pair.change and pair.covers_both}
+    if not p_values:
+        return None
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    return frozenset(name for name, p_value in corrected.items() if p_value > LEVEL)

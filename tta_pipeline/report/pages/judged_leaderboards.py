@@ -1,0 +1,54 @@
+"""The leaderboards of several benchmarks with what is known of chance, for a table in a paper."""
+
+from collections.abc import Iterable
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.report.pages.cells import cells_of
+from tta_pipeline.report.pages.comparison import mean_errors
+from tta_pipeline.report.pages.gathered import Gathered
+from tta_pipeline.report.pages.leaderboard import with_intervals
+from tta_pipeline.report.significance.standing import pairs
+from tta_pipeline.report.tables import Table
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import Reporter
+
+NOTE = (
+    "dagger: the best of the rows with the same cells, and those it is not shown to be better than on the same stream "
+    "(paired bootstrap over images, Holm, 5 %). error low, high: 95 % over images, given this one stream; none where "
+    "no predictions are kept."
+)
+
+
+def judged_leaderboards(
+    table: Table, benchmarks: Iterable[Benchmark], locations: Locations, reporter: Reporter
+) -> tuple[Table, frozenset[int]]:
+    """Return the leaderboards in *table* with the interval of each mean error, and which rows may be the best.
+
+    Args:
+        table: Rows of one benchmark after those of another, with columns `benchmark` and `shift_set`.
+        benchmarks: Those whose predictions may be read.
+        locations: Where the predictions are.
+        reporter: Told how many cells are read.
+    """
+    known = {(each.file, each.shift_set.name): each for each in benchmarks}
+    groups: dict[tuple[str, str], list[int]] = {}
+    for number, which in enumerate(zip(table.column("benchmark"), table.column("shift_set"), strict=True)):
+        groups.setdefault(which, []).append(number)
+    columns, rows, leading = table.columns, dict[int, tuple[object, ...]](), set[int]()
+    for which, numbers in groups.items():
+        gathered = _gathered(known[which], locations, reporter) if which in known else Gathered()
+        part = Table(columns=table.columns, rows=tuple(table.rows[number] for number in numbers))
+        wider, best = with_intervals(part, gathered, pairs(gathered.standings()), mean_errors(gathered))
+        columns = wider.columns
+        rows |= dict(zip(numbers, wider.rows, strict=True))
+        leading |= {numbers[number] for number in best}
+    return Table(columns=columns, rows=tuple(rows[number] for number in sorted(rows))), frozenset(leading)
+
+
+def _gathered(benchmark: Benchmark, locations: Locations, reporter: Reporter) -> Gathered:
+    num_cells = len(benchmark.cells) + benchmark.has_clean
+    gathered, progress = Gathered(), reporter("reading predictions", num_cells, unit="cells")
+    for results in cells_of(benchmark, locations):
+        gathered.add(results, ())
+        progress.advance(1)
+    return gathered

@@ -1,0 +1,80 @@
+"""A few photographs of a cell in one file, and what each experiment says of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tta_pipeline.errors import ManifestError, StreamError
+from tta_pipeline.loading.order import among, as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.report.pages.cells import CellResults, most_disputed, shown_together
+
+MAX_PHOTOGRAPHS = 12
+TILE = 96
+"""Height and width of a photograph on the page, in pixels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photograph:
+    """A sample that the experiments disagree about."""
+
+    key: str
+    label: str
+    said: Mapping[str, Sequence[str]]
+    """Experiments by the class that they predicted, the right one first."""
+    right: Mapping[str, bool]
+    """Whether each experiment has it right."""
+
+
+def write_photographs(results: CellResults, path: Path, *, image_size: int) -> Sequence[Photograph]:
+    """Write the photographs of a cell side by side into one WebP file at *path*, and return what is said of them.
+
+    Without kept predictions or shards there are none, and no file.
+
+    Args:
+        results: The cell.
+        path: The file.
+        image_size: Height and width in pixels that the images are decoded to.
+    """
+    positions, together = most_disputed(results, MAX_PHOTOGRAPHS), shown_together(results)
+    if not len(positions):
+        return ()
+    samples = results.samples[next(iter(together))]
+    index = samples.shard_set.index
+    try:
+        stream = Stream(
+            shard_set=samples.shard_set,
+            order=among(positions, index, as_stored),
+            batch_size=len(positions),
+            image_size=image_size,
+            num_threads=1,
+        )
+        (batch,) = islice(stream, 1)
+    except (ManifestError, StreamError):
+        return ()
+    _sprite([Image.fromarray(np.asarray(image)) for image in batch.images]).save(path, "WEBP", quality=85)
+    found = []
+    for position in positions.tolist():
+        label = results.classes[index.labels[position]]
+        said: dict[str, list[str]] = {label: []}
+        for name, each in together.items():
+            (at,) = np.flatnonzero(each.positions == position)
+            prediction = int(each.predictions[at])
+            known = prediction < len(results.classes)
+            said.setdefault(results.classes[prediction] if known else f"class {prediction}", []).append(name)
+        right = {name: name in said[label] for name in together}
+        found.append(Photograph(key=index.keys[position], label=label, said=said, right=right))
+    return found
+
+
+def _sprite(images: Sequence[Image.Image]) -> Image.Image:
+    sprite = Image.new("RGB", (TILE * len(images), TILE))
+    for number, image in enumerate(images):
+        # A photograph of a few pixels is shown as these pixels.
+        how = Image.Resampling.NEAREST if image.width <= TILE else Image.Resampling.LANCZOS
+        sprite.paste(image.resize((TILE, TILE), how), (number * TILE, 0))
+    return sprite

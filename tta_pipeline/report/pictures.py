@@ -1,0 +1,151 @@
+"""Small pictures, drawn by Pillow because the web UI shows several per cell."""
+
+import base64
+import io
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from tta_pipeline.loading.order import among, as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.shards.manifest import ShardSet
+
+_TILE = 96
+_CAPTION = 30
+_GAP = 6
+# Colour-blind readers can distinguish blue and orange; the words say it too.
+_RIGHT, _WRONG = "#0072B2", "#D55E00"
+_PARTS = (
+    ("compute_s", "compute", "#0072B2"),
+    ("host_to_device_s", "copy to the device, overlapped", "#999999"),
+    ("data_wait_s", "waiting for data", "#D55E00"),
+)
+_MAX_COLUMNS, _CHART, _SQUARE, _LINE = 600, 120, 180, 15
+
+
+def sample_row(folder: Path, row: Evaluation, *, image_size: int) -> Image.Image:
+    """Return the first samples of the shard set in *folder* with what an evaluation predicted for them.
+
+    Args:
+        folder: The cell's shards.
+        row: The evaluation whose first samples are shown.
+        image_size: Height and width of the images, in pixels.
+
+    Raises:
+        ManifestError: there is no manifest.
+        StreamError: the shards are missing, or do not match the manifest.
+    """
+    shard_set = ShardSet.open(folder)
+    classes, first = shard_set.manifest.classes, row.first_samples
+    stream = Stream(
+        shard_set=shard_set,
+        order=among(np.array(first.positions, np.int64), shard_set.index, as_stored),
+        batch_size=len(first.predictions),
+        image_size=image_size,
+        num_threads=1,
+    )
+    (batch,) = islice(stream, 1)
+    captions = [
+        (f"label {classes[label]}", f"{classes[prediction]} ({confidence:.0%})", label == prediction)
+        for label, prediction, confidence in zip(
+            batch.labels.tolist(), first.predictions, first.confidences, strict=True
+        )
+    ]
+    return _sheet([Image.fromarray(np.asarray(image)) for image in batch.images], captions)
+
+
+def sample_sheet(rows: Mapping[str, Image.Image]) -> Image.Image:
+    """Return a sheet with a row of samples for each of several cells, each under its name."""
+    width = max(row.width for row in rows.values())
+    sheet = Image.new("RGB", (width, sum(row.height + _LINE for row in rows.values())), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(12)
+    top = 0
+    for name, row in rows.items():
+        draw.text((_GAP, top + 1), name, fill="black", font=font)
+        sheet.paste(row, (0, top + _LINE))
+        top += row.height + _LINE
+    return sheet
+
+
+def reliability_diagram(row: Evaluation) -> Image.Image:
+    """Return a reliability diagram: for each confidence bin, a bar for accuracy and a line for mean confidence.
+
+    A bar that ends below its line shows overconfidence; the width of a bar shows its share of the samples.
+
+    Args:
+        row: The evaluation.
+    """
+    bins = row.calibration
+    counts, confidences, correct = (
+        np.array(each, float) for each in (bins.counts, bins.confidence_sums, bins.correct_counts)
+    )
+    picture = Image.new("RGB", (_SQUARE + 2 * _GAP, _SQUARE + 3 * _LINE + 2 * _GAP), "white")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
+    top, bottom, width = _LINE + _GAP, _LINE + _GAP + _SQUARE, _SQUARE / len(counts)
+    draw.text((_GAP, 1), f"calibration, ECE {row.ece:.1%}", fill="black", font=font)
+    draw.rectangle((_GAP, top, _GAP + _SQUARE, bottom), outline="#bbbbbb")
+    draw.line((_GAP, bottom, _GAP + _SQUARE, top), fill="#bbbbbb")
+    for number in np.flatnonzero(counts):
+        middle = _GAP + (number + 0.5) * width
+        half = max(1, 0.5 * width * np.sqrt(counts[number] / counts.max()) - 1)
+        accuracy, confidence = correct[number] / counts[number], confidences[number] / counts[number]
+        draw.rectangle((middle - half, bottom - accuracy * _SQUARE, middle + half, bottom), fill=_RIGHT)
+        level = bottom - confidence * _SQUARE
+        draw.line((middle - width / 2 + 1, level, middle + width / 2 - 1, level), fill=_WRONG, width=3)
+    draw.text((_GAP, bottom + 3), "accuracy of a confidence bin", fill=_RIGHT, font=font)
+    draw.text((_GAP, bottom + 3 + _LINE), "mean confidence of the bin", fill=_WRONG, font=font)
+    return picture
+
+
+def timeline(row: Evaluation) -> Image.Image:
+    """Return a chart of where the time of each batch went: batches from left to right, seconds upwards.
+
+    Args:
+        row: The evaluation.
+    """
+    of_batches = (getattr(row.batches, name) for name, _, _ in _PARTS)
+    parts = np.array([seconds or (0.0,) * len(row.batches.num_samples) for seconds in of_batches]).T
+    columns = np.array([part.sum(0) for part in np.array_split(parts, min(len(parts), _MAX_COLUMNS))])
+    tallest_s = columns.sum(1).max()
+    width = max(1, _MAX_COLUMNS // len(columns))
+    picture = Image.new("RGB", (width * len(columns) + 2 * _GAP, _CHART + 4 * _LINE), "white")
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(11)
+    for number, column in enumerate(columns):
+        left, bottom = _GAP + number * width, float(_LINE + _CHART)
+        for seconds, (_, _, colour) in zip(column, _PARTS, strict=True):
+            height = seconds / tallest_s * _CHART
+            draw.rectangle((left, bottom - height, left + max(0, width - 2), bottom), fill=colour)
+            bottom -= height
+    batches = f"{len(parts)} batches" if len(parts) == len(columns) else f"{len(parts)} batches, several per column"
+    draw.text((_GAP, 1), f"{batches}; tallest {tallest_s * 1000:,.1f} ms", fill="black", font=font)
+    for number, ((_, label, colour), total_s) in enumerate(zip(_PARTS, parts.sum(0), strict=True)):
+        draw.text((_GAP, _CHART + (number + 1) * _LINE + 2), f"{label} {total_s:,.2f} s", fill=colour, font=font)
+    return picture
+
+
+def _sheet(images: list[Image.Image], captions: list[tuple[str, str, bool]]) -> Image.Image:
+    sheet = Image.new("RGB", (len(images) * (_TILE + _GAP) + _GAP, _TILE + _CAPTION + 2 * _GAP), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    for number, (image, (label, prediction, is_right)) in enumerate(zip(images, captions, strict=True)):
+        left = _GAP + number * (_TILE + _GAP)
+        sheet.paste(image.resize((_TILE, _TILE), Image.Resampling.NEAREST), (left, _GAP))
+        draw.text((left, _GAP + _TILE + 2), label, fill="black", font=font)
+        verdict = prediction if is_right else f"{prediction} wrong"
+        draw.text((left, _GAP + _TILE + 15), verdict, fill=_RIGHT if is_right else _WRONG, font=font)
+    return sheet
+
+
+def picture_png(image: Image.Image) -> bytes:
+    """Return *image* as PNG bytes."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def as_data_uri(png: bytes) -> str:
+    """Return a PNG image as a data URI for Markdown and HTML."""
+    return "data:image/png;base64," + base64.b64encode(png).decode()

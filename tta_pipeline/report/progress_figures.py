@@ -1,0 +1,50 @@
+"""Charts of accuracy along streams."""
+
+from itertools import groupby
+
+from matplotlib.figure import Figure
+
+from tta_pipeline.report.drawing import colours_of, without_frame
+from tta_pipeline.report.tables import Table
+
+_MAX_PANELS = 6
+_LINE_STYLES = ("-", "--", ":", "-.")
+
+
+def progress_lines(progress: Table) -> Figure:
+    """Return a panel for each stream, with a line for each experiment and seed.
+
+    A cross marks a collapse, an upright tick a stretch with resets, unless most stretches have some.
+    """
+    columns = ("stream", "experiment", "subset", "seed", "first_image", "accuracy", "collapsed_at", "num_resets")
+    rows = list(zip(*map(progress.column, columns), strict=True))
+    streams = [(name, list(of_it)) for name, of_it in groupby(rows, key=lambda row: row[0])][:_MAX_PANELS]
+    experiments = list(dict.fromkeys((row[1], row[2]) for row in rows))
+    colours = dict(zip(experiments, colours_of(len(experiments)), strict=True))
+    figure = Figure(figsize=(9, 0.6 + 2.4 * len(streams)), layout="constrained")
+    for axis, (name, of_stream) in zip(figure.subplots(len(streams), squeeze=False)[:, 0], streams, strict=True):
+        for (experiment, subset, _), line in groupby(of_stream, key=lambda row: row[1:4]):
+            own = list(line)
+            place = experiments.index((experiment, subset))
+            axis.plot(
+                [row[4] for row in own], [row[5] for row in own], linewidth=1, color=colours[experiment, subset],
+                linestyle=_LINE_STYLES[place % len(_LINE_STYLES)],
+                label=experiment if subset == "all" else f"{experiment} ({subset})",
+            )  # fmt: skip
+            at = [row for row in own if row[4] == row[6]]
+            axis.plot([row[4] for row in at], [row[5] for row in at], "x", color="black", markersize=8)
+            reset = [row for row in own if row[7]]
+            if 2 * len(reset) <= len(own):
+                axis.plot(
+                    [row[4] for row in reset], [row[5] for row in reset], "|", color=colours[experiment, subset],
+                    markersize=9, markeredgewidth=1.5,
+                )  # fmt: skip
+        axis.set_title(f"stream {name}", fontsize=9, loc="left")
+        axis.set_ylim(0, 1)
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axis.set_ylabel("accuracy")
+        named = {text: line for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+        axis.legend(named.values(), named.keys(), frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+        without_frame(axis)
+    axis.set_xlabel("image of the stream")
+    return figure

@@ -1,0 +1,78 @@
+"""Experiments beside each other: the interval of each mean error, and every pair compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from tta_pipeline.report.significance.paired import Estimate, estimate, holm, mcnemar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Which samples of a cell, in one stream, an experiment has wrong."""
+
+    samples: str
+    """What names these samples in this order: equal for two experiments that can be compared."""
+    images: str
+    """What names the images, whatever was done to them: equal for all corruptions of the same images."""
+    in_mean: bool
+    is_wrong: npt.NDArray[np.bool_]
+    """Sorted by key, (N,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Experiments A and B wherever both have the same samples of the same stream."""
+
+    cells: Mapping[str, tuple[int, int, float]]
+    """Samples that A alone has wrong, those that B alone has, and McNemar's p-value after Holm, by cell in a stream."""
+    change: Estimate | None
+    """Mean error of B less that of A over the common cells that enter the mean; None without any."""
+    means: tuple[float, float] | None
+    """Mean errors of A and B over those cells: over all of its own, either may have another."""
+    covers_both: bool
+    """Whether these are all cells of both that enter the mean."""
+
+
+Standings = Mapping[str, Mapping[str, Judged]]
+"""By experiment, and by cell in a stream."""
+
+
+def mean_error(cells: Mapping[str, Judged]) -> Estimate | None:
+    """Return the mean error of an experiment over its cells that enter the mean; None without any."""
+    return _estimated([(each, each.is_wrong.astype(float)) for each in cells.values() if each.in_mean])
+
+
+def pairs(standings: Standings) -> Mapping[tuple[str, str], Pair]:
+    """Compare every two experiments that have a cell in common, as `tta-pipeline metrics --versus` does."""
+    found = {(a, b): _pair(standings[a], standings[b]) for a, b in combinations(standings, 2)}
+    return {names: pair for names, pair in found.items() if pair.cells}
+
+
+def _pair(a: Mapping[str, Judged], b: Mapping[str, Judged]) -> Pair:
+    common = [unit for unit in a if unit in b and a[unit].samples == b[unit].samples]
+    differences = {unit: b[unit].is_wrong.astype(float) - a[unit].is_wrong for unit in common}
+    only_a = [int((each < 0).sum()) for each in differences.values()]
+    only_b = [int((each > 0).sum()) for each in differences.values()]
+    p_values = holm(mcnemar(only_a, only_b).tolist()) if common else ()
+    counted = [unit for unit in common if a[unit].in_mean]
+    return Pair(
+        cells=dict(zip(common, zip(only_a, only_b, p_values, strict=True), strict=True)),
+        change=_estimated([(a[unit], differences[unit]) for unit in counted]),
+        means=(_mean(a, counted), _mean(b, counted)) if counted else None,
+        covers_both=all(sum(each.in_mean for each in cells.values()) == len(counted) for cells in (a, b)),
+    )
+
+
+def _mean(cells: Mapping[str, Judged], units: Sequence[str]) -> float:
+    return float(np.mean([cells[unit].is_wrong.mean() for unit in units]))
+
+
+def _estimated(cells: Sequence[tuple[Judged, npt.NDArray[np.float64]]]) -> Estimate | None:
+    if not cells:
+        return None
+    same_images = len({each.images for each, _ in cells}) == 1
+    return estimate([values for _, values in cells], same_images=same_images)

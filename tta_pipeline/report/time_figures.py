@@ -1,0 +1,135 @@
+"""Charts of time: where it goes, how it changes from run to run, and the speed of each loader."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tta_pipeline.report.drawing import HATCHES, MARKERS, colours_of, without_frame
+from tta_pipeline.report.tables import Table
+
+if TYPE_CHECKING:
+    from tta_pipeline.extras.loader_bench.measure import LoaderRow
+
+_STAGES = {
+    "staging_s": "stage shards",
+    "scan_s": "scan manifest",
+    "setup_s": "set up",
+    "data_wait_s": "wait for data",
+    "compute_s": "compute",
+    "other_s": "other",
+}
+_LOADERS = {"indexed": "shards by offset", "webdataset": "shards front to back", "imagefolder": "loose files"}
+_MAX_LINES = 6
+
+
+def stage_bars(times: Table) -> Figure:
+    """Return a bar per experiment: the share of its time in each stage, and its total milliseconds per image."""
+    names = [
+        experiment if subset == "all" else f"{experiment} ({subset})"
+        for experiment, subset in zip(times.column("experiment"), times.column("subset"), strict=True)
+    ]
+    seconds = np.array([[value or 0 for value in times.column(column)] for column in _STAGES], float)
+    shares = seconds / seconds.sum(0)
+    figure = Figure(figsize=(9, 1.3 + 0.24 * len(names)), layout="constrained")
+    axis = figure.subplots()
+    colours = colours_of(len(_STAGES))
+    for number, stage in enumerate(_STAGES.values()):
+        bars = axis.barh(
+            names, shares[number], left=shares[:number].sum(0), label=stage, color=colours[number],
+            hatch=HATCHES[number % len(HATCHES)], edgecolor="white", linewidth=0.3,
+        )  # fmt: skip
+    milliseconds = 1000 * seconds.sum(0) / np.array(times.column("num_samples"), float)
+    axis.bar_label(bars, [f"{value:.3g} ms" for value in milliseconds], padding=4, fontsize=8)
+    axis.set_xlim(0, 1.12)
+    axis.set_xticks(np.linspace(0, 1, 6))
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axis.set_xlabel("share of the time; on the right, ms per image")
+    axis.invert_yaxis()
+    axis.margins(y=0.01)
+    axis.legend(frameon=False, ncols=len(_STAGES), loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    without_frame(axis)
+    return figure
+
+
+def throughput_lines(history: Table) -> Figure | None:
+    """Return a chart of images/s over runs for the experiments with the most runs; None if none has two.
+
+    A line joins only runs under equal conditions; several conditions of one experiment are numbered.
+    """
+    speeds: dict[str, list[tuple[int, float]]] = {}
+    runs = list(dict.fromkeys(history.column("run_id")))
+    columns = ("experiment", "conditions", "run_id", "images_per_s")
+    seen: dict[str, list[str]] = {}
+    for experiment, conditions, run, images_per_s in zip(*map(history.column, columns), strict=True):
+        known = seen.setdefault(experiment, [])
+        if conditions not in known:
+            known.append(conditions)
+        number = known.index(conditions) + 1
+        name = experiment if number == 1 else f"{experiment}, conditions {number}"
+        speeds.setdefault(name, []).append((runs.index(run), images_per_s))
+    # Sorting is stable: among equal numbers of runs, the earlier experiments come first.
+    shown = sorted((name for name, each in speeds.items() if len(each) > 1), key=lambda name: -len(speeds[name]))
+    if not shown:
+        return None
+    shown = shown[:_MAX_LINES]
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    axis = figure.subplots()
+    for experiment, colour, marker in zip(shown, colours_of(len(shown)), MARKERS, strict=False):
+        numbers, images_per_s = zip(*sorted(speeds[experiment]), strict=True)
+        axis.plot(numbers, images_per_s, label=experiment, color=colour, marker=marker, markersize=5)
+    used = sorted({number for name in shown for number, _ in speeds[name]})
+    axis.set_xticks(used, [runs[number][:8] for number in used], rotation=40, ha="right", fontsize=7)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("median images/s")
+    axis.set_xlabel("run")
+    axis.legend(frameon=False, ncols=_MAX_LINES, loc="lower left", bbox_to_anchor=(0, 1), fontsize=8)
+    without_frame(axis)
+    return figure
+
+
+def loader_comparison_bars(comparison: Table) -> Figure:
+    """Return the images/s of each loader under the same model, and the share of the time in which it was waited for."""
+    trained = [f"training of {model}" for model in comparison.column("model")]
+    of_what = [name or training for name, training in zip(comparison.column("experiment"), trained, strict=True)]
+    columns = ("loader", "images_per_s", "data_wait_share")
+    rows = list(zip(of_what, *map(comparison.column, columns), strict=True))
+    names = [f"{name}: {_LOADERS[loader]}" for name, loader, _, _ in rows]
+    colours = dict(zip(_LOADERS, colours_of(len(_LOADERS)), strict=True))
+    hatches = dict(zip(_LOADERS, HATCHES, strict=False))
+    figure = Figure(figsize=(9, 1.1 + 0.3 * len(rows)), layout="constrained")
+    speeds, waits = figure.subplots(1, 2, sharey=True)
+    for axis, column, label, form in (
+        (speeds, 2, "images/s", "{:,.0f}"), (waits, 3, "share of the time spent waiting for data", "{:.0%}"),
+    ):  # fmt: skip
+        for place, row in enumerate(rows):
+            bar = axis.barh(
+                place, row[column], color=colours[row[1]], hatch=hatches[row[1]], edgecolor="white", linewidth=0.3
+            )
+            axis.bar_label(bar, [form.format(row[column])], padding=4, fontsize=8)
+        axis.set_xlabel(label)
+        without_frame(axis)
+    speeds.set_yticks(range(len(rows)), names)
+    speeds.set_xlim(0, 1.18 * max(row[2] for row in rows))
+    waits.set_xlim(0, 1.12)
+    waits.set_xticks(np.linspace(0, 1, 6))
+    waits.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    speeds.invert_yaxis()
+    return figure
+
+
+def loader_bars(rows: Sequence["LoaderRow"]) -> Figure:
+    """Return a bar chart of the speed of each loader, with the range of its repeats."""
+    figure = Figure(figsize=(7, 1 + 0.4 * len(rows)), layout="constrained")
+    axis = figure.subplots()
+    speeds = np.array([row.images_per_s for row in rows])
+    ranges = [[row.images_per_s_min for row in rows], [row.images_per_s_max for row in rows]]
+    names = [f"{row.loader}, {row.num_threads} threads, {row.output}" for row in rows]
+    bars = axis.barh(names, speeds, xerr=np.abs(np.array(ranges) - speeds), color=colours_of(3)[1])
+    axis.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=4)
+    axis.set_xlim(0, 1.15 * max(ranges[1]))
+    axis.invert_yaxis()
+    axis.set_xlabel("images/s, median and range")
+    without_frame(axis)
+    return figure

@@ -1,8 +1,0 @@
-"""The doors to the outside: where data lies, how results are stored, what computes."""
-
-from tta_pipeline.resources.compute import Compute
-from tta_pipeline.resources.console import console
-from tta_pipeline.resources.metrics_store import MetricsStore
-from tta_pipeline.resources.shard_store import ShardStore
-
-__all__ = ["Compute", "MetricsStore", "ShardStore", "console"]

@@ -1,0 +1,161 @@
+"""What the present benchmark files ask for: which places of results there are, and what the files decide of each.
+
+A result whose place or settings the file no longer has is on disk, and enters no mean. Where the file is gone or cannot
+be read, nothing is known: its results stay as they are.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.decided import decided_sha256_of, decided_sha256s, parts_of_file
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.benchmarks.loading import Loaded, load_all
+from tta_pipeline.benchmarks.models import AnyModel
+from tta_pipeline.benchmarks.places import Place, record_name
+from tta_pipeline.benchmarks.streams import Plan, partition_keys, plans
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.resolved import resolve_experiment
+from tta_pipeline.util.locations import Locations
+
+
+class AskedPlace(NamedTuple):
+    """One place of results; None where the file does not state a fact."""
+
+    folder: str
+    """Folder of its records, relative to the data root."""
+    shift_set: str
+    model: str
+    decided_sha256: str
+    """See `decided_sha256s`."""
+    weights_sha256: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+    def is_answered_by(self, row: Evaluation) -> bool:
+        """Return whether *row*, a result of this place, is what the file asks for now (in SQL: `mark_latest`)."""
+        stated = (
+            (self.decided_sha256, decided_sha256_of(row.fingerprint_parts)),
+            (self.weights_sha256, row.weights_sha256),
+            (self.mean, row.mean),
+            (self.std, row.std),
+        )
+        return (self.shift_set, self.model) == (row.shift_set, row.model) and all(
+            asked == found for asked, found in stated if asked is not None and found is not None
+        )
+
+
+class Group(NamedTuple):
+    """An experiment by the folders of its records."""
+
+    benchmark: str
+    part: str
+    """Shift set, if the folder of its results has one; else empty."""
+    experiment: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What all benchmark files together ask for."""
+
+    places: tuple[AskedPlace, ...]
+    readable: frozenset[str]
+    """Benchmark files that can be read, by name."""
+    faulty: tuple[Group, ...]
+    """What is left out of them: an experiment, or with an empty name all experiments of a shift set or file."""
+
+    def knows(self, group: Group) -> bool:
+        """Return whether the files say what *group* is now; if not, its file, or its part of it, cannot be read."""
+        return group.benchmark in self.readable and not any(_covers(fault, group) for fault in self.faulty)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of all of it: while it is the same, what counts is the same."""
+        found = hashlib.sha256(repr((sorted(self.readable), sorted(self.faulty))).encode())
+        for place in self.places:
+            found.update(repr(place).encode())
+        return found.hexdigest()
+
+
+def ask(locations: Locations) -> Asked:
+    """Read all benchmark files and return what they ask for; no data, model or torch is needed."""
+    loaded = load_all(locations)
+    places: list[AskedPlace] = []
+    faulty = [Group(fault.path.stem, fault.part or "", fault.experiment or "") for fault in loaded.faults]
+    for benchmark in loaded.benchmarks.values():
+        for name in benchmark.experiments:
+            try:
+                places += _places(benchmark, name, locations)
+            except Exception:  # noqa: BLE001 - not tuned yet, no list of its subset; a user's own method can raise anything
+                faulty.append(Group(benchmark.file, _part(benchmark), name))
+    return Asked(places=tuple(places), readable=_readable(loaded), faulty=tuple(faulty))
+
+
+def _readable(loaded: Loaded) -> frozenset[str]:
+    return frozenset(benchmark.file for benchmark in loaded.benchmarks.values())
+
+
+def asked_of(
+    benchmark: Benchmark, experiment_name: str, experiment: Experiment, locations: Locations, plan: Plan
+) -> Iterator[tuple[Place, AskedPlace]]:
+    """Yield each place of *plan*, a stream of *experiment* with its chosen hyperparameters, and what is asked of it.
+
+    Raises:
+        OSError: the list of its subset cannot be read.
+    """
+    evaluations = locations.results(benchmark.name).relative_to(locations.scratch or locations.root) / "evaluations"
+    model = _stated(benchmark.models[experiment.model])
+    parts = parts_of_file(experiment, seed=plan.seed, image_size=benchmark.image_size_of(experiment_name))
+    hashes = decided_sha256s(parts, (segment.cells for segment in plan.segments))
+    for segment, decided_sha256 in zip(plan.segments, hashes, strict=True):
+        for place in (Place(plan, segment, cell) for cell in segment.cells):
+            yield (
+                place,
+                AskedPlace(
+                    folder=f"{evaluations}/{record_name(experiment_name, experiment, place)}",
+                    shift_set=benchmark.shift_set.name,
+                    model=experiment.model,
+                    decided_sha256=decided_sha256,
+                    weights_sha256=model.weights_sha256,
+                    mean=model.mean,
+                    std=model.std,
+                ),
+            )
+
+
+def _places(benchmark: Benchmark, experiment_name: str, locations: Locations) -> Iterator[AskedPlace]:
+    experiment = resolve_experiment(benchmark, experiment_name, locations).experiment
+    for key in partition_keys(benchmark, experiment_name):
+        for plan in plans(benchmark, experiment_name, key):
+            yield from (asked for _, asked in asked_of(benchmark, experiment_name, experiment, locations, plan))
+
+
+class _StatedModel(NamedTuple):
+    """Facts of a model that its section of the file states."""
+
+    weights_sha256: str | None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+
+def _stated(section: AnyModel) -> _StatedModel:
+    return _StatedModel(*(getattr(section, name, None) for name in ("sha256", "mean", "std")))
+
+
+def _part(benchmark: Benchmark) -> str:
+    return benchmark.name.partition("/")[2]
+
+
+def _covers(fault: Group, group: Group) -> bool:
+    """Return whether *fault* leaves open what *group* is.
+
+    An experiment in the file can make several: `<name>_<protocol>`.
+    """
+    return (
+        fault.benchmark == group.benchmark
+        and fault.part in ("", group.part)
+        and (fault.experiment in ("", group.experiment) or group.experiment.startswith(f"{fault.experiment}_"))
+    )

@@ -1,0 +1,297 @@
+"""`metrics.duckdb`: made from the result records and published by rename, so that readers and writers never wait."""
+
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.asked import Asked, ask
+from tta_pipeline.results.database.changes import Changes, compared, restamp
+from tta_pipeline.results.database.ingest import add_records
+from tta_pipeline.results.database.latest import asked_then, mark_latest
+from tta_pipeline.results.database.listing import RecordListing, list_records
+from tta_pipeline.results.database.schema import create_schema, schema_version
+from tta_pipeline.util.files import advice, fsync_path, locked, temporary_folder
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.progress import Reporter, quiet
+
+# Readable by the DuckDB 1.x command lines that users have.
+_STORAGE = {
+    "storage_compatibility_version": "v1.2.0",
+    "wal_autocheckpoint": "1GB",  # otherwise every few batches of a rebuild are written twice
+    "memory_limit": "300MB",  # a rebuild of very many records must not fill the memory
+}
+# Rows hold text and numbers from files, which must not reach the file system, the network or other settings.
+_CONFINED = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_MAX_LINES = 20
+"""Most lines about records that are set aside; the table has all."""
+_SET_ASIDE = """
+SELECT
+    CASE count(*)
+        WHEN 1 THEN $1 || '/' || any_value(folder) || '/' || format('{:06d}.json', any_value(sequence)) || ' '
+        ELSE $1 || '/' || split_part(folder, '/', 1) || '/results: ' || count(*) || ' records, such as '
+            || min(folder) || ': each '
+    END || reason,
+    count(*)
+FROM set_aside
+GROUP BY split_part(folder, '/', 1), reason
+ORDER BY ALL
+LIMIT $2
+"""
+# Errors of a query or a row; any other error of DuckDB concerns the file or the disk.
+OF_STATEMENTS = (
+    duckdb.DataError,
+    duckdb.IntegrityError,
+    duckdb.NotSupportedError,
+    duckdb.OutOfMemoryException,
+    duckdb.PermissionException,
+    duckdb.ProgrammingError,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """Result of one publication."""
+
+    num_added: int
+    was_rebuilt: bool
+    notes: tuple[str, ...]
+    """Notes for the user, such as a write-ahead log that was set aside."""
+    set_aside: tuple[str, ...] = ()
+    """Records left out of the database as damaged or foreign: one by one or by folder, with the reason."""
+
+
+def publish_metrics(locations: Locations, *, rebuild: bool = False, progress: Reporter = quiet) -> Publication:
+    """Bring `metrics.duckdb` up to date with the result records: an updated copy replaces it.
+
+    Args:
+        locations: Paths of records and database.
+        rebuild: Whether to rebuild the database from all records.
+        progress: Reporter of the records that are read.
+
+    Raises:
+        RecordError: the disk has no room for the database, or it cannot be written.
+        LockError: something lies in the place of its lock that is no file.
+    """
+    try:
+        with locked(locations.root / ".metrics.lock"):
+            return _publish(locations, rebuild=rebuild, progress=progress)
+    except (OSError, duckdb.Error) as error:
+        raise RecordError(
+            f"{locations.metrics} cannot be written ({error}); nothing was published and no record is lost: "
+            f"{advice(error)} (publishing needs room for two copies of it), then run `tta-pipeline rebuild-metrics`"
+        ) from error
+
+
+def require_current(locations: Locations, progress: Reporter = quiet) -> tuple[str, ...]:
+    """Publish anew if `metrics.duckdb` has another schema, or benchmark files were edited since; return notes.
+
+    Raises:
+        RecordError: the schema is another, and the database cannot be written.
+    """
+    is_other_schema = _what_is_outdated(locations.metrics) is not None
+    if not is_other_schema and not _is_asked_anew(locations):
+        return ()
+    try:
+        return publish_metrics(locations, progress=progress).notes
+    except RecordError as error:
+        if is_other_schema:
+            raise
+        return (f"benchmark files were edited since, and what counts is as before that: {error}",)
+
+
+def _is_asked_anew(locations: Locations) -> bool:
+    """Return whether the database is there, and benchmark files ask for something else than when it was published."""
+    if not locations.metrics.exists():
+        return False
+    with open_read_only(locations.metrics) as connection:
+        return asked_then(connection) != ask(locations).sha256
+
+
+@contextmanager
+def open_metrics(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the database for reading; it shows none of what is published meanwhile, and neither side waits.
+
+    Raises:
+        RecordError: there is no database at *path*, or it cannot be read.
+    """
+    if not path.exists():
+        raise RecordError(f"{path} does not exist; evaluate something, or run `tta-pipeline rebuild-metrics`")
+    try:
+        with open_read_only(path) as connection:
+            yield connection
+    except duckdb.Error as error:
+        if isinstance(error, OF_STATEMENTS):
+            raise
+        raise RecordError(f"{path} cannot be read ({error}); run `tta-pipeline rebuild-metrics`") from error
+
+
+def open_read_only(path: Path) -> duckdb.DuckDBPyConnection:
+    """Open the database at *path* as `open_metrics` does, but let errors of DuckDB through."""
+    return _locked(duckdb.connect(path, read_only=True, config=dict(_CONFINED)))
+
+
+def _locked(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """Return *connection* with locked settings and without a progress bar, which would end up in answers."""
+    connection.execute("SET enable_progress_bar = false; SET lock_configuration = true")
+    return connection
+
+
+def _publish(locations: Locations, *, rebuild: bool, progress: Reporter) -> Publication:
+    notes = _set_wal_aside(locations.metrics)
+    listing, asked = list_records(locations.root), ask(locations)
+    why_anew = _what_is_outdated(locations.metrics)
+    if locations.metrics.exists() and not why_anew and not rebuild:
+        try:
+            with _as_it_is(locations.metrics) as connection:
+                changes = compared(connection, listing, locations.root)
+                is_asked_anew = asked_then(connection) != asked.sha256
+            if not changes.undone:
+                num_added = _add_to_copy(locations, changes, asked, progress) if changes or is_asked_anew else 0
+                return _publication(locations, num_added=num_added, was_rebuilt=False, notes=notes)
+            why_anew = changes.undone
+        except duckdb.Error as error:
+            why_anew = f"{locations.metrics} is damaged ({_first_line(error)})"
+    num_added = _make_anew(locations, listing, asked, progress)
+    if why_anew:
+        notes = (*notes, f"{why_anew}; it was rebuilt from the {num_added:,} records")
+    return _publication(locations, num_added=num_added, was_rebuilt=True, notes=notes)
+
+
+def _publication(locations: Locations, *, num_added: int, was_rebuilt: bool, notes: tuple[str, ...]) -> Publication:
+    with _as_it_is(locations.metrics) as connection:
+        set_aside = _lines_set_aside(connection, locations)
+    return Publication(num_added=num_added, was_rebuilt=was_rebuilt, notes=notes, set_aside=set_aside)
+
+
+def _add_to_copy(locations: Locations, changes: Changes, asked: Asked, progress: Reporter) -> int:
+    """Replace the database by a copy with *changes* and what counts now; return the number of records added."""
+    with _copy_beside(locations.metrics, locations.metrics) as copy, _connected(copy) as connection:
+        restamp(connection, changes.restamped)
+        num_added = add_records(connection, locations.root, changes.fresh, progress)
+        mark_latest(connection, asked)
+        return num_added
+
+
+def _make_anew(locations: Locations, listing: RecordListing, asked: Asked, progress: Reporter) -> int:
+    """Replace the database by a new one with all records; return their number."""
+    with _copy_beside(None, locations.metrics) as copy:
+        _create_empty(copy)
+        with _connected(copy) as connection:
+            num_added = add_records(connection, locations.root, listing, progress)
+            mark_latest(connection, asked)
+            return num_added
+
+
+def _create_empty(path: Path) -> None:
+    """Make a database without rows at *path*; its 400 statements take most of a second, once per process."""
+    if schema_version() in _empty:
+        path.write_bytes(_empty[schema_version()])
+        return
+    with _connected(path) as connection:
+        create_schema(connection)
+    _empty[schema_version()] = path.read_bytes()
+
+
+_empty: dict[str, bytes] = {}
+"""File content of an empty database, by the version of its schema."""
+
+
+def records_set_aside(locations: Locations) -> tuple[str, ...]:
+    """Return which records the database leaves out and why, in a line per record, or per benchmark and reason.
+
+    Raises:
+        RecordError: there is no database, or it cannot be read.
+    """
+    with open_metrics(locations.metrics) as connection:
+        return _lines_set_aside(connection, locations)
+
+
+def _lines_set_aside(connection: duckdb.DuckDBPyConnection, locations: Locations) -> tuple[str, ...]:
+    found = connection.execute(_SET_ASIDE, [str(locations.root), _MAX_LINES]).fetchall()
+    (num_records,) = connection.execute("SELECT count(*) FROM set_aside").fetchone() or (0,)
+    left_out = num_records - sum(count for _, count in found)
+    more = (f"{left_out:,} more records: tta-pipeline metrics --sql 'FROM set_aside'",) if left_out else ()
+    return (*(line for line, _ in found), *more)
+
+
+@contextmanager
+def _as_it_is(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the current database at *path* under another name.
+
+    If this process has a path open, DuckDB reuses the file opened then, even if another has replaced it.
+    """
+    with temporary_folder(path) as folder:
+        link = folder / path.name
+        try:
+            link.hardlink_to(path)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(path, link)
+        with open_read_only(link) as connection:
+            yield connection
+
+
+def _what_is_outdated(path: Path) -> str | None:
+    """Return why the file at *path* is not a database of this schema; None if it is one or does not exist."""
+    if not path.exists():
+        return None
+    try:
+        with open_read_only(path) as connection:
+            found = connection.execute("SELECT version FROM schema_version").fetchall()
+    except duckdb.Error as error:
+        return f"{path} could not be read as a database of tta_pipeline ({_first_line(error)})"
+    return None if found == [(schema_version(),)] else f"{path} had schema {found[0][0]}; expected {schema_version()}"
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).splitlines()[0]
+
+
+@contextmanager
+def _copy_beside(current: Path | None, target: Path) -> Iterator[Path]:
+    """Yield a copy of *current*, or a path for a new file, that replaces *target* when the block succeeds."""
+    # In a folder, into which DuckDB puts a log and what memory cannot hold; a later publication removes what a killed
+    # one leaves. Another machine that does not see our lock may publish at the same time: the last copy stays, and the
+    # next publication adds what it lacks.
+    with temporary_folder(target) as folder:
+        copy = folder / target.name
+        if current is not None:
+            shutil.copyfile(current, copy)
+        yield copy
+        fsync_path(copy)
+        copy.replace(target)
+        fsync_path(target.parent)
+
+
+@contextmanager
+def _connected(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    connection = _locked(duckdb.connect(path, config={**_STORAGE, **_CONFINED}))
+    try:
+        yield connection
+        connection.execute("CHECKPOINT")
+    finally:
+        connection.close()
+
+
+def _set_wal_aside(path: Path) -> tuple[str, ...]:
+    """Move a write-ahead log away: we leave none, so it is of a foreign write to the database, which is derived."""
+    log = path.with_name(f"{path.name}.wal")
+    if not log.exists():
+        return ()
+    aside = log.with_name(f"{log.name}.set-aside-{uuid.uuid4().hex[:8]}")
+    log.rename(aside)
+    return (
+        (
+            f"{log} was left by another program's write session and is now {aside}; its content is not in the "
+            "database, which is made only from the result records"
+        ),
+    )

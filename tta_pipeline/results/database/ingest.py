@@ -1,0 +1,160 @@
+"""Ingestion of records into the database: in batches, by columns; records that do not fit are set aside one by one."""
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.database.listing import Listed, RecordListing
+from tta_pipeline.results.database.rows import Read, Tables, rows_of_records, rows_set_aside
+from tta_pipeline.results.files import file_sha256, parsed, record_bytes
+from tta_pipeline.util.garbage import uncollected
+from tta_pipeline.util.processes import Workers
+from tta_pipeline.util.progress import Reporter
+
+_BATCH = 1_000
+_CHECKPOINT_EVERY = 20
+"""Batches between checkpoints of the database; until then they are held in memory."""
+_WORTH_PROCESSES = 5_000
+"""Records from which reading uses processes; fewer are read before processes have started."""
+_MOST_PROCESSES = 8
+"""Most processes that read; more would read faster than DuckDB inserts the rows."""
+_UNFIT = (
+    duckdb.ConstraintException, duckdb.DataError, duckdb.NotSupportedError, duckdb.ProgrammingError,
+    pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OverflowError,
+)  # fmt: skip
+"""Errors for a row that does not fit; any other error concerns the file or the disk."""
+
+
+class Refused(NamedTuple):
+    """A record that is set aside."""
+
+    listed: Listed
+    reason: str
+    file_sha256: str | None
+
+
+class ReadRecords(NamedTuple):
+    """Records that were read: the rows of intact ones, and what is wrong with the others."""
+
+    tables: Tables
+    num_intact: int
+    refused: Sequence[Refused]
+
+
+def add_records(
+    connection: duckdb.DuckDBPyConnection, data_root: Path, listed: RecordListing | Sequence[Listed], progress: Reporter
+) -> int:
+    """Insert *listed* records into the database, set damaged or foreign ones aside; return the number inserted.
+
+    Raises:
+        duckdb.Error: the file or the disk failed.
+    """
+    report = progress("metrics.duckdb", len(listed), unit="records")
+    num_added = 0
+    for number, (piece, read) in enumerate(_read_ahead(data_root, listed), start=1):
+        num_added += _added(connection, data_root, piece, read)
+        report.advance(len(piece))
+        if number % _CHECKPOINT_EVERY == 0:
+            connection.execute("CHECKPOINT")
+    return num_added
+
+
+def read_batch(data_root: Path, piece: Sequence[Listed]) -> ReadRecords:
+    """Read the records of *piece*, in any process.
+
+    Raises:
+        Exception: one of `_UNFIT`: some record does not fit its table.
+    """
+    with uncollected():
+        intact: list[Read] = []
+        refused: list[Refused] = []
+        for listed in piece:
+            known = listed._replace(stamp=listed.stamp.trusted)
+            path = data_root / listed.path
+            try:
+                data = record_bytes(path)
+            except RecordError as error:
+                refused.append(Refused(known, str(error), None))
+                continue
+            try:
+                intact.append((known, parsed(path, data)))
+            except RecordError as error:
+                refused.append(Refused(known, str(error), hashlib.sha256(data).hexdigest()))
+        return ReadRecords(list(rows_of_records(intact)) if intact else [], len(intact), refused)
+
+
+def _read_ahead(
+    data_root: Path, listed: RecordListing | Sequence[Listed]
+) -> Iterator[tuple[Sequence[Listed], Callable[[], ReadRecords]]]:
+    """Yield pieces of *listed*, each with a function that returns its batch; if many, processes read ahead."""
+    left = iter(listed)
+    pieces = iter(lambda: tuple(islice(left, _BATCH)), ())
+    if len(listed) < _WORTH_PROCESSES:
+        yield from ((piece, partial(read_batch, data_root, piece)) for piece in pieces)
+        return
+    waiting: deque[tuple[Sequence[Listed], Callable[[], ReadRecords]]] = deque()
+    with Workers(min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))) as workers:
+        for piece in pieces:
+            waiting.append((piece, workers.submit(read_batch, data_root, piece).result))
+            if len(waiting) > 2 * workers.num_processes:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+
+
+def _added(
+    connection: duckdb.DuckDBPyConnection, data_root: Path, piece: Sequence[Listed], read: Callable[[], ReadRecords]
+) -> int:
+    """Insert the records of *piece* in one transaction, or else by halves; return how many are not set aside."""
+    try:
+        batch = read()
+        with _transaction(connection):
+            for table, rows in batch.tables:
+                _insert(connection, table, rows)
+            _set_aside(connection, batch.refused)
+    except _UNFIT as error:
+        if len(piece) == 1:
+            reason = f"does not fit the database ({_first_line(error)}); expected the columns in docs/reference"
+            listed = piece[0]._replace(stamp=piece[0].stamp.trusted)
+            _set_aside(connection, [Refused(listed, reason, file_sha256(data_root / listed.path))])
+            return 0
+        halves = piece[: len(piece) // 2], piece[len(piece) // 2 :]
+        return sum(_added(connection, data_root, half, partial(read_batch, data_root, half)) for half in halves)
+    return batch.num_intact
+
+
+@contextmanager
+def _transaction(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        with suppress(duckdb.Error):  # the first error says more
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")  # noqa: S608 - the names are ours
+    connection.unregister("incoming")
+
+
+def _set_aside(connection: duckdb.DuckDBPyConnection, refused: Sequence[Refused]) -> None:
+    if refused:
+        _insert(connection, "set_aside", rows_set_aside(refused))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else repr(error)

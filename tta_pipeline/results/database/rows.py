@@ -1,0 +1,213 @@
+"""Database rows of records, by table, in columns."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+
+from tta_pipeline.benchmarks.decided import decided_sha256_of
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.results.database.listing import Listed, Stamp
+from tta_pipeline.results.database.schema import arrow_schema
+from tta_pipeline.results.evaluation import Evaluation, columns
+from tta_pipeline.results.files import Record
+from tta_pipeline.results.training import epoch_columns, run_columns
+from tta_pipeline.results.tuning import trial_columns, tuning_columns
+from tta_pipeline.util.partitions import CLEAN
+
+Tables = Sequence[tuple[str, pa.Table]]
+Read = tuple[Listed, Record]
+_FACTS = attrgetter(*(field.path for field in columns()))
+_RUN = attrgetter(*(field.path for field in run_columns()))
+_EPOCH = attrgetter(*(field.path for field in epoch_columns()))
+_TUNING = attrgetter(*(field.path for field in tuning_columns()))
+_TRIAL = attrgetter(*(field.path for field in trial_columns()))
+_POSITION = [field.path for field in columns()].index("shift_position")
+_COUNTS = pa.schema([(name, pa.list_(pa.int32())) for name in ("num_samples", "num_correct")])
+_TIMES = pa.schema(
+    [
+        ("num_samples", pa.list_(pa.int32())),
+        *((name, pa.list_(pa.float64())) for name in ("data_wait_s", "host_to_device_s", "compute_s")),
+        *((name, pa.list_(pa.int32())) for name in ("num_correct", "num_unadapted", "num_resets")),
+    ]
+)
+_BATCHES = attrgetter(*_TIMES.names)
+_KEY = pa.schema([("folder", pa.string()), ("sequence", pa.int64())])
+_STAMPS = pa.schema([(name, pa.int64()) for name in Stamp._fields])
+
+
+def rows_of_records(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows of *read* by table."""
+    yield "ingested", _columnar(
+        (*(listed[:2] for listed, _ in read),), _KEY, [(record.sha256, *listed.stamp) for listed, record in read],
+        pa.schema([("sha256", pa.string()), *_STAMPS]),
+    )  # fmt: skip
+    evaluations = [(listed, record) for listed, record in read if record.evaluation is not None]
+    if evaluations:
+        yield from _evaluations(evaluations)
+    trainings = [(listed, record) for listed, record in read if record.training is not None]
+    if trainings:
+        yield from _trainings(trainings)
+    tunings = [(listed, record) for listed, record in read if record.tuning is not None]
+    if tunings:
+        yield from _tunings(tunings)
+    others: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for _, record in read:
+        if record.evaluation is None and record.training is None and record.tuning is None:
+            for table, row in _other_rows(record):
+                others.setdefault((table, *sorted(row)), []).append(row)
+    for (table, *_), rows in others.items():
+        yield table, pa.Table.from_pylist(rows)
+
+
+def _evaluations(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    rows = [
+        (
+            listed.folder, listed.sequence, record.version, record.run_id, _decided(record.evaluation),
+            *_facts(record.evaluation),
+            record.evaluation and record.evaluation.conditions, _utc(record.started_at), _as_json(record.versions),
+        )
+        for listed, record in read
+    ]  # fmt: skip
+    yield "evaluations", _columnar(rows, arrow_schema("evaluations"))
+    with_classes = [(listed, row.class_counts) for listed, record in read if (row := record.evaluation)]
+    found = [(listed[:2], counts) for listed, counts in with_classes if counts]
+    if found:
+        counts = [(each.num_samples, each.num_correct) for _, each in found]
+        yield "class_results", _columnar([key for key, _ in found], _KEY, counts, _COUNTS)
+    timed = [(listed[:2], row.batches) for listed, record in read if (row := record.evaluation)]
+    timed = [(key, batches) for key, batches in timed if batches.num_samples]
+    if timed:
+        yield "batch_results", _columnar([key for key, _ in timed], _KEY, [_BATCHES(b) for _, b in timed], _TIMES)
+
+
+def _trainings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, run) for listed, record in read if (run := record.training)]
+    yield (
+        "training_runs",
+        _columnar(
+            [
+                (*listed[:2], record.run_id, *_RUN(run), _utc(record.started_at), _as_json(record.versions))
+                for listed, record, run in found
+            ],
+            arrow_schema("training_runs"),
+        ),
+    )
+    yield (
+        "training_epochs",
+        _columnar(
+            [
+                (*listed[:2], run.benchmark, run.shift_set, run.model, *_EPOCH(epoch))
+                for listed, _, run in found
+                for epoch in run.epochs
+            ],
+            arrow_schema("training_epochs"),
+        ),
+    )
+
+
+def _tunings(read: Sequence[Read]) -> Iterator[tuple[str, pa.Table]]:
+    found = [(listed, record, run) for listed, record in read if (run := record.tuning)]
+    yield (
+        "tunings",
+        _columnar(
+            [
+                (*listed[:2], record.run_id, *_TUNING(run), _utc(record.started_at), _as_json(record.versions))
+                for listed, record, run in found
+            ],
+            arrow_schema("tunings"),
+        ),
+    )
+    yield (
+        "tuning_trials",
+        _columnar(
+            [
+                (
+                    *listed[:2], run.benchmark, run.shift_set, run.experiment, trial.hyperparameters == run.chosen,
+                    *_TRIAL(trial),
+                )
+                for listed, _, run in found
+                for trial in run.trials
+            ],
+            arrow_schema("tuning_trials"),
+        ),
+    )  # fmt: skip
+
+
+def _decided(evaluation: Evaluation | None) -> str | None:
+    """Return the hash of what the benchmark file decided of *evaluation*; None where its record does not say."""
+    return decided_sha256_of(evaluation.fingerprint_parts) if evaluation else None
+
+
+def _facts(evaluation: Evaluation | None) -> tuple[Any, ...]:
+    """Return the columns of *evaluation*; one from before shifts had positions gets those of its published set."""
+    facts: tuple[Any, ...] = _FACTS(evaluation)
+    if evaluation is None or evaluation.shift_position is not None:
+        return facts
+    return (*facts[:_POSITION], *_published(evaluation.shift_set, evaluation.corruption), *facts[_POSITION + 3 :])
+
+
+@cache
+def _published(shift_set: str, shift: str) -> tuple[int | None, str | None, bool | None]:
+    """Return position, family and whether the shift enters the mean; None for what is not known."""
+    known = shipped_sets().get(shift_set)
+    if known is None or shift not in (*known.names, CLEAN.corruption):
+        return None, None, None
+    facts = known.facts_of(shift)
+    return facts.shift_position, facts.shift_family, facts.in_mean
+
+
+def _columnar(
+    rows: Sequence[Sequence[Any]], schema: pa.Schema, more: Sequence[Sequence[Any]] = (), its: pa.Schema | None = None
+) -> pa.Table:
+    """Return *rows* of *schema* as a table, with the columns of *more* beside them."""
+    arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    if its is None:
+        return pa.Table.from_arrays(arrays, schema=schema)
+    return pa.Table.from_arrays([*arrays, *_columnar(more, its).columns], schema=pa.schema([*schema, *its]))
+
+
+def _other_rows(record: Record) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows of a record of shards or loaders, each with its table."""
+    common = {
+        "run_id": record.run_id,
+        "sequence": record.sequence,
+        "started_at": _utc(record.started_at),
+        "versions": _as_json(record.versions),
+    }
+    facts = {"shift_set": "imagenet_c", **record.facts}  # records from before there were others lack it
+    if record.kind == "loader_benchmarks":
+        for loader in facts.pop("loaders"):
+            yield "loader_benchmarks", {**common, **facts, **loader}
+        return
+    facts.setdefault("shard_set", "shards")  # records from before transforms existed lack it
+    shards = facts.pop("shards")
+    yield "shard_sets", {**common, **facts}
+    identity = {name: facts[name] for name in ("benchmark", "shift_set", "shard_set", "corruption", "severity")}
+    for shard in shards:
+        yield "shards", {**identity, "sequence": record.sequence, **shard}
+
+
+def rows_set_aside(refused: Sequence[tuple[Listed, str, str | None]]) -> pa.Table:
+    """Return the rows of records that are set aside, each with the reason and the hash of its file."""
+    schema = pa.schema([("reason", pa.string()), ("sha256", pa.string()), *_STAMPS])
+    rows = [(reason, sha256, *listed.stamp) for listed, reason, sha256 in refused]
+    return _columnar([listed[:2] for listed, *_ in refused], _KEY, rows, schema)
+
+
+def _utc(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _as_json(versions: Mapping[str, str]) -> str:
+    return _json_of(tuple(versions.items()))
+
+
+@lru_cache(maxsize=64)
+def _json_of(versions: tuple[tuple[str, str], ...]) -> str:
+    return json.dumps(dict(versions))

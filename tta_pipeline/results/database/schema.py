@@ -1,0 +1,236 @@
+"""The text of the schema: tables, constants and views as SQL, and the tables of declared record fields."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.results.declared import Field
+from tta_pipeline.results.evaluation import RULES, columns
+from tta_pipeline.results.training import epoch_columns, run_columns
+from tta_pipeline.results.tuning import trial_columns, tuning_columns
+
+CELL = ("benchmark", "shift_set", "experiment", "subset", "seed", "stream", "position", "corruption", "severity")
+"""Columns that identify a cell; the newest evaluation is the newest with the same values in them."""
+_ARROW: Mapping[str, pa.DataType] = {
+    "BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
+    "BIGINT[]": pa.list_(pa.int64()), "DOUBLE[]": pa.list_(pa.float64()), "VARCHAR[]": pa.list_(pa.string()),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+}  # fmt: skip
+
+
+class _Frame(NamedTuple):
+    """A column that does not come from the facts of a record."""
+
+    name: str
+    sql: str
+    constraint: str
+    comment: str
+
+
+_FRAME = (
+    _Frame("folder", "VARCHAR", "NOT NULL", "Folder of the record, relative to the data root"),
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest evaluation of the same cell"),
+    _Frame("record_version", "INTEGER", "NOT NULL CHECK (record_version > 0)",
+           "Version of the record's format; a record of version 1 has no hash to prove it"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that made the evaluation"),
+    _Frame("decided_sha256", "VARCHAR", "",
+           "Hash of what the benchmark file decided: method, settings, image size, and the cells of the stream up to "
+           "this one; NULL where the record does not say"),
+    _Frame("is_in_file", "BOOLEAN", "",
+           "Whether the present benchmark file asks for it, with this place and these settings; NULL where the file is "
+           "gone or cannot be read, and for evaluations of no file"),
+    _Frame("is_latest", "BOOLEAN", "NOT NULL DEFAULT TRUE",
+           "Whether it is the newest of the same experiment, subset, seed, stream, position and cell that the present "
+           "benchmark file does not exclude, and no later record of its folder is set aside; decided at publication"),
+)  # fmt: skip
+_DECIDED_LATER = ("is_in_file", "is_latest")
+_WHEN = (
+    _Frame("started_at", "TIMESTAMPTZ", "NOT NULL", "Start time in UTC, for display; never used for ordering"),
+    _Frame("versions", "JSON", "NOT NULL", "Versions of Python, platform, host and packages"),
+)
+_BEHIND = (
+    _Frame("conditions", "VARCHAR", "",
+           "What speed depends on besides model, method and data; speeds compare only if equal; NULL where not known"),
+    *_WHEN,
+)  # fmt: skip
+_FOLDER = _FRAME[0]
+_OF_TRAINING = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest training of the model"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the training"),
+)  # fmt: skip
+_OF_EPOCH = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in training_runs"),
+    *(_Frame(name, "VARCHAR", "NOT NULL", "As in training_runs") for name in ("benchmark", "shift_set", "model")),
+)
+_OF_TUNING = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)",
+           "Number of the record in its folder; the highest is the latest tuning of the experiment"),
+    _Frame("run_id", "VARCHAR", "NOT NULL", "Dagster run that ended the tuning"),
+)  # fmt: skip
+_OF_TRIAL = (
+    _FOLDER,
+    _Frame("sequence", "INTEGER", "NOT NULL CHECK (sequence > 0)", "As in tunings"),
+    *(_Frame(name, "VARCHAR", "NOT NULL", "As in tunings") for name in ("benchmark", "shift_set", "experiment")),
+    _Frame("is_chosen", "BOOLEAN", "NOT NULL", "Whether the tuning chose the values of the trial"),
+)  # fmt: skip
+
+
+class _Declared(NamedTuple):
+    """A table whose columns are declared by a record's fields, and by those around them."""
+
+    name: str
+    comment: str
+    frame: Sequence[_Frame]
+    fields: Sequence[Field]
+    behind: Sequence[_Frame] = ()
+    checks: Sequence[str] = ()
+
+
+_DECLARED = (
+    _Declared(
+        "evaluations",
+        "One row for each pass of one experiment over one cell; a cell that a stream visits twice has two. Folder and "
+        "sequence are the key",
+        _FRAME, columns(), _BEHIND, tuple(rule.sql for rule in RULES if rule.sql),
+    ),
+    _Declared(
+        "training_runs",
+        "One row for each training of a source model; a resumed one is one run. Folder and sequence are the key",
+        _OF_TRAINING, run_columns(), _WHEN,
+        ("gpu_name = device", "num_epochs_done <= num_epochs", "best_epoch <= num_epochs_done"),
+    ),
+    _Declared(
+        "training_epochs",
+        "One row for each epoch of each training run. Folder, sequence and epoch are the key",
+        _OF_EPOCH, epoch_columns(),
+    ),
+    _Declared(
+        "tunings",
+        "One row for each choice of hyperparameters on held-out shifts. Folder and sequence are the key",
+        _OF_TUNING, tuning_columns(), _WHEN, ("num_trials <= num_combinations", "num_trials <= budget"),
+    ),
+    _Declared(
+        "tuning_trials",
+        "One row for each combination that a tuning tried. Folder, sequence and trial are the key",
+        _OF_TRIAL, trial_columns(),
+    ),
+)  # fmt: skip
+
+
+@cache
+def schema() -> str:
+    """Return the statements that make an empty database."""
+    tables, baselines, views = (files(__package__).joinpath(f"{name}.sql").read_text() for name in _FILES)
+    declared = [statement for table in _DECLARED for statement in _statements(table)]
+    return "\n".join((tables, *declared, baselines, "\n".join(_published_shifts()), views))
+
+
+_FILES = ("schema", "baselines", "views")
+
+
+@cache
+def schema_version() -> str:
+    """Return the version of the schema: a hash of its text, so that no change is overlooked."""
+    return hashlib.sha256(schema().encode()).hexdigest()[:12]
+
+
+def create_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create the empty database."""
+    connection.execute("BEGIN")  # otherwise each of the many comments would be written to the disk separately
+    connection.execute(schema())
+    connection.execute("INSERT INTO schema_version VALUES (?)", [schema_version()])
+    _comment_columns_of_views(connection)
+    connection.execute("COMMIT")
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """Return the types of rows for *table*, whose columns are declared; some are left to their defaults."""
+    (found,) = (each for each in _DECLARED if each.name == table)
+    names = [(frame.name, frame.sql) for frame in found.frame if frame.name not in _DECIDED_LATER]
+    names += [(field.name, field.sql) for field in found.fields]
+    names += [(frame.name, frame.sql) for frame in found.behind]
+    return pa.schema([(name, _ARROW.get(sql, pa.string())) for name, sql in names])
+
+
+def _published_shifts() -> Iterator[str]:
+    """Yield the statement that fills the table `published_shifts` for each shift set that comes with the project."""
+    for shift_set in shipped_sets().values():
+        rows = []
+        for position, name in enumerate(shift_set.names, start=1):
+            family = shift_set.family_of(name)
+            family = "NULL" if family is None else _quoted(family)
+            in_mean = str(name in shift_set.in_mean).upper()
+            rows.append(f"({_quoted(shift_set.name)}, {_quoted(name)}, {position}, {family}, {in_mean})")
+        yield f"INSERT INTO published_shifts VALUES {', '.join(rows)};"  # noqa: S608 - the names are ours
+
+
+def _statements(table: _Declared) -> Iterator[str]:
+    """Yield the statements that make *table* with a comment on each of its columns."""
+    lines = [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.frame]
+    lines += [_definition(field) for field in table.fields]
+    lines += [f"{frame.name} {frame.sql} {frame.constraint}".rstrip() for frame in table.behind]
+    lines += [f"CHECK ({check})" for check in table.checks]
+    body = ",\n".join(f"    {line}" for line in lines)
+    yield f"CREATE TABLE {table.name} (\n{body}\n);"
+    yield f"COMMENT ON TABLE {table.name} IS {_quoted(table.comment)};"
+    comments = [(frame.name, frame.comment) for frame in (*table.frame, *table.behind)]
+    comments += [(field.name, field.column.comment) for field in table.fields]
+    for name, comment in comments:
+        yield f"COMMENT ON COLUMN {table.name}.{name} IS {_quoted(comment)};"
+
+
+def _definition(field: Field) -> str:
+    null = "" if field.is_nullable else " NOT NULL"
+    checks = " AND ".join(_checks(field))
+    return f"{field.name} {field.sql}{null}{f' CHECK ({checks})' if checks else ''}"
+
+
+def _checks(field: Field) -> Iterator[str]:
+    name, column = field.name, field.column
+    if field.sql.endswith("[]"):
+        return  # the reader of records checks the limits of each number in a list
+    if column.choices and field.sql == "VARCHAR":
+        yield f"{name} IN ({', '.join(map(_quoted, column.choices))})"
+    for sign, limit in ((">=", column.at_least), (">", column.above), ("<=", column.at_most)):
+        if limit is not None:
+            yield f"{name} {sign} {limit:g}"
+    if field.sql == "DOUBLE":
+        yield f"isfinite({name})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _comment_columns_of_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Comment each uncommented column of a view as the column of that name in a table.
+
+    That is the table whose latest rows the view has; else the first of `evaluations`, `shard_sets`, `training_runs` and
+    `tunings`.
+    """
+    missing: Sequence[tuple[str, str, str]] = connection.execute(
+        """
+        SELECT c.table_name, c.column_name,
+               any_value(t.comment ORDER BY c.table_name <> 'latest_' || t.table_name, t.table_name)
+        FROM duckdb_columns() AS c
+        JOIN duckdb_views() AS v ON v.view_name = c.table_name AND NOT v.internal
+        JOIN duckdb_columns() AS t ON t.column_name = c.column_name AND
+            t.table_name IN ('evaluations', 'shard_sets', 'training_runs', 'tunings')
+        WHERE c.comment IS NULL
+        GROUP BY ALL
+        """
+    ).fetchall()
+    for view, column, comment in missing:
+        # COMMENT ON takes no bound value; the text is ours.
+        connection.execute(f"COMMENT ON COLUMN {view}.{column} IS {_quoted(comment)}")

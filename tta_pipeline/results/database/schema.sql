@@ -1,0 +1,267 @@
+-- The tables of `metrics.duckdb` except `evaluations`, which follows from `results/evaluation.py`. They are derived: every
+-- row comes from a result record, and a database made with another schema text is rebuilt automatically. A test checks
+-- that every table, column, view and macro has a comment.
+
+CREATE TABLE schema_version (version VARCHAR NOT NULL);
+COMMENT ON TABLE schema_version IS 'One row; a database of another version is rebuilt from the records';
+COMMENT ON COLUMN schema_version.version IS 'Hash of the text of tables and views together';
+
+CREATE TABLE asked (sha256 VARCHAR NOT NULL);
+COMMENT ON TABLE asked IS 'One row: what the benchmark files asked for when is_latest was decided; after an edit it is decided anew';
+COMMENT ON COLUMN asked.sha256 IS 'Hash of all places and settings that the files had';
+
+CREATE TABLE ingested (
+    folder VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    sha256 VARCHAR NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    mtime_ns BIGINT NOT NULL,
+    ctime_ns BIGINT NOT NULL,
+    inode BIGINT NOT NULL,
+    PRIMARY KEY (folder, sequence)
+);
+COMMENT ON TABLE ingested IS 'Result records that are in this database; folder and sequence are the key';
+COMMENT ON COLUMN ingested.folder IS 'Folder of the record, relative to the data root';
+COMMENT ON COLUMN ingested.sequence IS 'Number of the record in its folder, from 1';
+COMMENT ON COLUMN ingested.sha256 IS 'sha256 of the record; of its whole file in version 1';
+COMMENT ON COLUMN ingested.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN ingested.mtime_ns IS 'Time of the last change of the file, which programs can set';
+COMMENT ON COLUMN ingested.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
+COMMENT ON COLUMN ingested.inode IS 'Number of the file''s inode';
+
+CREATE TABLE set_aside (
+    folder VARCHAR NOT NULL,
+    sequence BIGINT NOT NULL CHECK (sequence > 0),
+    reason VARCHAR NOT NULL,
+    sha256 VARCHAR,
+    size_bytes BIGINT NOT NULL,
+    mtime_ns BIGINT NOT NULL,
+    ctime_ns BIGINT NOT NULL,
+    inode BIGINT NOT NULL
+);
+COMMENT ON TABLE set_aside IS 'Result records left out of this database as damaged or foreign; until they are restored or removed, no older one of their folder counts as the latest';
+COMMENT ON COLUMN set_aside.folder IS 'Folder of the record, relative to the data root';
+COMMENT ON COLUMN set_aside.sequence IS 'Number in the name of the record''s file';
+COMMENT ON COLUMN set_aside.reason IS 'What is wrong with the record';
+COMMENT ON COLUMN set_aside.sha256 IS 'sha256 of the file; NULL if the file cannot be read';
+COMMENT ON COLUMN set_aside.size_bytes IS 'Size of the file';
+COMMENT ON COLUMN set_aside.mtime_ns IS 'Time of the last change of the file, which programs can set';
+COMMENT ON COLUMN set_aside.ctime_ns IS 'Time of the last change of the file''s inode, which programs cannot set; 0 if the file was so young that the next publication reads it again';
+COMMENT ON COLUMN set_aside.inode IS 'Number of the file''s inode';
+
+CREATE TABLE published_shifts (
+    shift_set VARCHAR NOT NULL,
+    shift VARCHAR NOT NULL,
+    position INTEGER NOT NULL CHECK (position > 0),
+    family VARCHAR,
+    in_mean BOOLEAN NOT NULL,
+    PRIMARY KEY (shift_set, shift)
+);
+COMMENT ON TABLE published_shifts IS 'The shifts of the shift sets that come with the project; the view shifts has those of other sets too';
+COMMENT ON COLUMN published_shifts.shift_set IS 'Name of the shift set and of its file';
+COMMENT ON COLUMN published_shifts.shift IS 'Name of the shift, as in the column corruption of other tables';
+COMMENT ON COLUMN published_shifts.position IS 'Position in the set, from 1';
+COMMENT ON COLUMN published_shifts.family IS 'Family such as noise or blur; NULL if the set has none';
+COMMENT ON COLUMN published_shifts.in_mean IS 'Whether the shift enters the set''s mean; others are kept for tuning';
+
+CREATE TABLE mce_baselines (
+    baseline VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    error DOUBLE NOT NULL CHECK (error BETWEEN 0 AND 1),
+    source VARCHAR NOT NULL,
+    PRIMARY KEY (baseline, corruption, severity)
+);
+COMMENT ON TABLE mce_baselines IS 'Errors of AlexNet on ImageNet-C, which normalise mCE; constants, not measured here';
+COMMENT ON COLUMN mce_baselines.baseline IS 'alexnet-full for all 50,000 images of a cell, alexnet-5k for RobustBench''s list of 5,000';
+COMMENT ON COLUMN mce_baselines.corruption IS 'Name of the corruption, or clean';
+COMMENT ON COLUMN mce_baselines.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
+COMMENT ON COLUMN mce_baselines.error IS 'Top-1 error in [0, 1]';
+COMMENT ON COLUMN mce_baselines.source IS 'Publication of the error';
+
+CREATE TABLE shard_sets (
+    run_id VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    benchmark VARCHAR NOT NULL,
+    shift_set VARCHAR NOT NULL,
+    shard_set VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    source_kind VARCHAR NOT NULL,
+    generated BOOLEAN NOT NULL,
+    manifest_sha256 VARCHAR NOT NULL,
+    class_map_sha256 VARCHAR NOT NULL,
+    order_hash VARCHAR NOT NULL,
+    num_classes INTEGER NOT NULL CHECK (num_classes > 0),
+    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
+    num_shards INTEGER NOT NULL CHECK (num_shards > 0),
+    payload_bytes BIGINT NOT NULL CHECK (payload_bytes > 0),
+    shard_bytes BIGINT NOT NULL CHECK (shard_bytes > 0),
+    num_inodes INTEGER NOT NULL CHECK (num_inodes > 0),
+    num_loose_inodes INTEGER NOT NULL CHECK (num_loose_inodes > 0),
+    inode_reduction DOUBLE NOT NULL CHECK (inode_reduction > 0 AND isfinite(inode_reduction)),
+    write_wall_s DOUBLE CHECK (write_wall_s >= 0 AND isfinite(write_wall_s)),
+    write_images_per_s DOUBLE CHECK (write_images_per_s >= 0 AND isfinite(write_images_per_s)),
+    read_back_wall_s DOUBLE NOT NULL CHECK (read_back_wall_s >= 0 AND isfinite(read_back_wall_s)),
+    started_at TIMESTAMPTZ NOT NULL,
+    versions JSON NOT NULL,
+    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence)
+);
+COMMENT ON TABLE shard_sets IS 'One row for each manifest built: the content of one cell and the cost of making it';
+COMMENT ON COLUMN shard_sets.run_id IS 'Dagster run that built the shard set';
+COMMENT ON COLUMN shard_sets.sequence IS 'Position among the manifests built for this cell; the highest is the latest';
+COMMENT ON COLUMN shard_sets.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN shard_sets.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
+COMMENT ON COLUMN shard_sets.shard_set IS 'Transform that made the set from the benchmark''s first one; the first is called shards';
+COMMENT ON COLUMN shard_sets.corruption IS 'Name of the corruption, clean, or train';
+COMMENT ON COLUMN shard_sets.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
+COMMENT ON COLUMN shard_sets.source_kind IS 'Kind of the benchmark''s source of images';
+COMMENT ON COLUMN shard_sets.generated IS 'Whether this project made the corrupted images; if so, errors are not comparable with published tables';
+COMMENT ON COLUMN shard_sets.manifest_sha256 IS 'sha256 of manifest.json, which has the hash of every shard and of the sample index';
+COMMENT ON COLUMN shard_sets.class_map_sha256 IS 'sha256 of the class names in the order of their labels';
+COMMENT ON COLUMN shard_sets.order_hash IS 'sha256 of the samples'' keys in stored order';
+COMMENT ON COLUMN shard_sets.num_classes IS 'Number of classes in the class map';
+COMMENT ON COLUMN shard_sets.num_samples IS 'Number of images';
+COMMENT ON COLUMN shard_sets.num_shards IS 'Number of tar files';
+COMMENT ON COLUMN shard_sets.payload_bytes IS 'Size of the image files';
+COMMENT ON COLUMN shard_sets.shard_bytes IS 'Size of the tar files';
+COMMENT ON COLUMN shard_sets.num_inodes IS 'Number of shards, manifest files and their folder';
+COMMENT ON COLUMN shard_sets.num_loose_inodes IS 'Number of images, class folders and the folder of the cell';
+COMMENT ON COLUMN shard_sets.inode_reduction IS 'num_loose_inodes / num_inodes';
+COMMENT ON COLUMN shard_sets.write_wall_s IS 'Seconds to read the source and write its shards, including fsync; NULL for shards made elsewhere';
+COMMENT ON COLUMN shard_sets.write_images_per_s IS 'num_samples / write_wall_s';
+COMMENT ON COLUMN shard_sets.read_back_wall_s IS 'Seconds to read the shards back, hash every sample and publish the manifest';
+COMMENT ON COLUMN shard_sets.started_at IS 'Start time in UTC, for display; never used for ordering';
+COMMENT ON COLUMN shard_sets.versions IS 'Versions of Python, platform, host and packages';
+
+CREATE TABLE shards (
+    benchmark VARCHAR NOT NULL,
+    shift_set VARCHAR NOT NULL,
+    shard_set VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    name VARCHAR NOT NULL,
+    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
+    shard_bytes BIGINT NOT NULL CHECK (shard_bytes > 0),
+    sha256 VARCHAR NOT NULL,
+    PRIMARY KEY (benchmark, shift_set, shard_set, corruption, severity, sequence, name)
+);
+COMMENT ON TABLE shards IS 'One row for each tar file of each shard set';
+COMMENT ON COLUMN shards.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN shards.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
+COMMENT ON COLUMN shards.shard_set IS 'As in shard_sets';
+COMMENT ON COLUMN shards.corruption IS 'Name of the corruption, clean, or train';
+COMMENT ON COLUMN shards.severity IS 'Severity, from 1; 0 for clean images, training images and sets without severities';
+COMMENT ON COLUMN shards.sequence IS 'As in shard_sets';
+COMMENT ON COLUMN shards.name IS 'File name in the folder of the cell';
+COMMENT ON COLUMN shards.num_samples IS 'Number of images in the file';
+COMMENT ON COLUMN shards.shard_bytes IS 'Size of the file';
+COMMENT ON COLUMN shards.sha256 IS 'sha256 of the file';
+
+CREATE TABLE class_results (
+    folder VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
+    num_correct INTEGER[] NOT NULL CHECK (len(num_correct) = len(num_samples))
+);
+COMMENT ON TABLE class_results IS 'Counts by class of each evaluation with metrics version 2 or later; the view class_errors has a row for each class';
+COMMENT ON COLUMN class_results.folder IS 'As in evaluations; folder and sequence are the key';
+COMMENT ON COLUMN class_results.sequence IS 'As in evaluations';
+COMMENT ON COLUMN class_results.num_samples IS 'Samples of each class, in the order of the class map; element 1 is label 0';
+COMMENT ON COLUMN class_results.num_correct IS 'Correct predictions of each class';
+
+CREATE TABLE batch_results (
+    folder VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    num_samples INTEGER[] NOT NULL CHECK (len(num_samples) > 0),
+    data_wait_s DOUBLE[] NOT NULL CHECK (len(data_wait_s) = len(num_samples)),
+    host_to_device_s DOUBLE[] CHECK (len(host_to_device_s) = len(num_samples)),
+    compute_s DOUBLE[] NOT NULL CHECK (len(compute_s) = len(num_samples)),
+    num_correct INTEGER[] CHECK (len(num_correct) = len(num_samples)),
+    num_unadapted INTEGER[] CHECK (len(num_unadapted) = len(num_samples)),
+    num_resets INTEGER[] CHECK (len(num_resets) = len(num_samples))
+);
+COMMENT ON TABLE batch_results IS 'Time and correct predictions of each batch, in lists; the view evaluation_batches has a row for each batch';
+COMMENT ON COLUMN batch_results.folder IS 'As in evaluations; folder and sequence are the key';
+COMMENT ON COLUMN batch_results.sequence IS 'As in evaluations';
+COMMENT ON COLUMN batch_results.num_samples IS 'Samples of each batch, in the order of the pass';
+COMMENT ON COLUMN batch_results.data_wait_s IS 'Seconds until the stream delivered each batch';
+COMMENT ON COLUMN batch_results.host_to_device_s IS 'Copy of each batch to the device, which on CUDA overlaps computation; 0 on a CPU, NULL in older records';
+COMMENT ON COLUMN batch_results.compute_s IS 'Forward pass and adaptation of each batch';
+COMMENT ON COLUMN batch_results.num_correct IS 'Correct predictions of each batch; NULL in older records';
+COMMENT ON COLUMN batch_results.num_unadapted IS 'Samples of each batch that were predicted without adaptation, since there was no time; NULL if there are none';
+COMMENT ON COLUMN batch_results.num_resets IS 'Resets of the method with each batch; NULL if there are none, and in older records';
+
+CREATE TABLE loader_benchmarks (
+    run_id VARCHAR NOT NULL,
+    sequence INTEGER NOT NULL CHECK (sequence > 0),
+    benchmark VARCHAR NOT NULL,
+    shift_set VARCHAR NOT NULL,
+    corruption VARCHAR NOT NULL,
+    severity INTEGER NOT NULL CHECK (severity >= 0),
+    manifest_sha256 VARCHAR NOT NULL,
+    loader VARCHAR NOT NULL,
+    version VARCHAR NOT NULL,
+    output VARCHAR NOT NULL,
+    num_threads INTEGER NOT NULL CHECK (num_threads >= 0),
+    num_processes INTEGER NOT NULL CHECK (num_processes > 0),
+    batch_size INTEGER NOT NULL CHECK (batch_size > 0),
+    normalization VARCHAR NOT NULL CHECK (normalization IN ('own', 'host', 'device')),
+    device VARCHAR NOT NULL,
+    format VARCHAR NOT NULL,
+    image_size INTEGER NOT NULL CHECK (image_size > 0),
+    num_samples BIGINT NOT NULL CHECK (num_samples > 0),
+    payload_bytes BIGINT NOT NULL CHECK (payload_bytes > 0),
+    staging_mb_per_s DOUBLE CHECK (staging_mb_per_s >= 0 AND isfinite(staging_mb_per_s)),
+    repeats INTEGER NOT NULL CHECK (repeats > 0),
+    images_per_s DOUBLE NOT NULL CHECK (images_per_s > 0 AND isfinite(images_per_s)),
+    images_per_s_min DOUBLE NOT NULL CHECK (images_per_s_min <= images_per_s),
+    images_per_s_max DOUBLE NOT NULL CHECK (images_per_s_max >= images_per_s AND isfinite(images_per_s_max)),
+    images_per_s_of_repeats DOUBLE[] NOT NULL,
+    time_to_first_batch_s DOUBLE NOT NULL CHECK (time_to_first_batch_s >= 0 AND isfinite(time_to_first_batch_s)),
+    time_to_first_batch_s_min DOUBLE NOT NULL,
+    time_to_first_batch_s_max DOUBLE NOT NULL CHECK (isfinite(time_to_first_batch_s_max)),
+    cpu_s_per_image DOUBLE NOT NULL CHECK (cpu_s_per_image >= 0 AND isfinite(cpu_s_per_image)),
+    mb_per_s DOUBLE NOT NULL CHECK (mb_per_s >= 0 AND isfinite(mb_per_s)),
+    peak_memory_mib DOUBLE NOT NULL CHECK (isfinite(peak_memory_mib)),
+    base_memory_mib DOUBLE NOT NULL CHECK (isfinite(base_memory_mib)),
+    started_at TIMESTAMPTZ NOT NULL,
+    versions JSON NOT NULL,
+    PRIMARY KEY (benchmark, shift_set, corruption, severity, sequence, loader)
+);
+COMMENT ON TABLE loader_benchmarks IS 'One row for each loader measured on a cell without a model: medians of the repeats';
+COMMENT ON COLUMN loader_benchmarks.run_id IS 'Dagster run that measured the loader';
+COMMENT ON COLUMN loader_benchmarks.sequence IS 'Position among the measurements on this cell; the highest is the latest';
+COMMENT ON COLUMN loader_benchmarks.benchmark IS 'Name of the benchmark and of its file';
+COMMENT ON COLUMN loader_benchmarks.shift_set IS 'Name of the shift set; imagenet_c in records from before there were others';
+COMMENT ON COLUMN loader_benchmarks.corruption IS 'Name of the corruption, or clean';
+COMMENT ON COLUMN loader_benchmarks.severity IS 'Severity, from 1; 0 for clean images and sets without severities';
+COMMENT ON COLUMN loader_benchmarks.manifest_sha256 IS 'sha256 of the manifest of the shard set that was read';
+COMMENT ON COLUMN loader_benchmarks.loader IS 'Name of the loader; indexed is this project''s own';
+COMMENT ON COLUMN loader_benchmarks.version IS 'Version of the loader''s package';
+COMMENT ON COLUMN loader_benchmarks.output IS 'Content of the batches: uint8, or float32 normalised in the loader';
+COMMENT ON COLUMN loader_benchmarks.num_threads IS 'Threads or worker processes; the fastest of the numbers tried';
+COMMENT ON COLUMN loader_benchmarks.num_processes IS 'Number of processes, each of which reads a part';
+COMMENT ON COLUMN loader_benchmarks.batch_size IS 'Samples in a batch';
+COMMENT ON COLUMN loader_benchmarks.normalization IS 'Where images are normalised: own, as each system does; host; device';
+COMMENT ON COLUMN loader_benchmarks.device IS 'Destination of the batches: cpu, or a kind of accelerator such as cuda';
+COMMENT ON COLUMN loader_benchmarks.format IS 'Format of the shards: raw image files, or tensors';
+COMMENT ON COLUMN loader_benchmarks.image_size IS 'Height and width in pixels';
+COMMENT ON COLUMN loader_benchmarks.num_samples IS 'Samples of one pass';
+COMMENT ON COLUMN loader_benchmarks.payload_bytes IS 'Size of the image files of one pass';
+COMMENT ON COLUMN loader_benchmarks.staging_mb_per_s IS 'Speed of copying the shards to node-local disk first; NULL if they are read in place';
+COMMENT ON COLUMN loader_benchmarks.repeats IS 'Passes, each in its own process';
+COMMENT ON COLUMN loader_benchmarks.images_per_s IS 'Samples / seconds from constructing the loader to its end; with several processes, sum of samples / longest time';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_min IS 'Speed of the slowest repeat';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_max IS 'Speed of the fastest repeat';
+COMMENT ON COLUMN loader_benchmarks.images_per_s_of_repeats IS 'Speed of each repeat, in order';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s IS 'Seconds from constructing the loader, after imports and reading the manifest';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_min IS 'Shortest time to first batch of the repeats';
+COMMENT ON COLUMN loader_benchmarks.time_to_first_batch_s_max IS 'Longest time to first batch of the repeats';
+COMMENT ON COLUMN loader_benchmarks.cpu_s_per_image IS 'User and system time of the process and its workers, per image';
+COMMENT ON COLUMN loader_benchmarks.mb_per_s IS 'Speed of reading image files, in 10^6 bytes per second';
+COMMENT ON COLUMN loader_benchmarks.peak_memory_mib IS 'Peak anonymous and shared memory of the process and its workers';
+COMMENT ON COLUMN loader_benchmarks.base_memory_mib IS 'Memory as in peak_memory_mib, after all imports, before the loader is constructed';
+COMMENT ON COLUMN loader_benchmarks.started_at IS 'Start time in UTC, for display; never used for ordering';
+COMMENT ON COLUMN loader_benchmarks.versions IS 'Versions of Python, platform, host and packages';

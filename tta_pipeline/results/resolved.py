@@ -1,0 +1,134 @@
+"""Where an experiment's hyperparameters come from: its authors, a tuning on held-out shifts, or somebody's hand."""
+
+import json
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.results.evaluation import BY_HAND, PUBLISHED, TUNED
+from tta_pipeline.results.files import Record, latest_record
+from tta_pipeline.results.tuning import TuningRun
+from tta_pipeline.util.locations import Locations
+
+
+class OriginFacts(TypedDict):
+    """What a record says of the origin of hyperparameters."""
+
+    hyperparameters_origin: str
+    tuning: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedExperiment:
+    """An experiment with the hyperparameters that it is evaluated with."""
+
+    experiment: Experiment
+    """The experiment; chosen values are among its hyperparameters."""
+    origin: str
+    """One of `PUBLISHED`, `TUNED` and `BY_HAND`."""
+    tuning: str | None
+    """The choice as JSON: its values, cells and grid; None if the experiment uses none."""
+
+    @property
+    def facts(self) -> OriginFacts:
+        """What a record says of it."""
+        return {"hyperparameters_origin": self.origin, "tuning": self.tuning}
+
+
+def resolve_experiment(benchmark: Benchmark, experiment_name: str, locations: Locations) -> ResolvedExperiment:
+    """Return the experiment with chosen values in place of its own, if it uses any.
+
+    Raises:
+        EvaluationError: nothing was chosen yet, or on shifts that are not held out now, or for another method.
+        RecordError: the record of the choice is damaged.
+    """
+    experiment = benchmark.experiments[experiment_name]
+    tuned_as = experiment.tuned_as(experiment_name)
+    if tuned_as is None:
+        return as_in_file(experiment)
+    record, run = _newest_choice(benchmark, tuned_as, locations)
+    require_held_out(benchmark, run.shifts, f"{record.path} chose hyperparameters")
+    if run.method != experiment.method:
+        raise EvaluationError(
+            f"{record.path} is a choice for method {run.method}; expected one for {experiment.method}: tune again: "
+            f"tta-pipeline tune {benchmark.name} {tuned_as}"
+        )
+    with_choice = _with(experiment, run)
+    return ResolvedExperiment(
+        experiment=with_choice,
+        origin=origin_of(with_choice, tuple(run.values)),
+        tuning=_as_json(run, record),
+    )
+
+
+def as_in_file(experiment: Experiment) -> ResolvedExperiment:
+    """Return *experiment* with the hyperparameters that its file has."""
+    return ResolvedExperiment(experiment=experiment, origin=origin_of(experiment), tuning=None)
+
+
+def require_held_out(benchmark: Benchmark, shifts: tuple[str, ...], who: str) -> None:
+    """Refuse *shifts* that the benchmark reports, or that its shift set does not hold out, as the files say now.
+
+    Raises:
+        EvaluationError: it has such shifts; *who* saw them.
+    """
+    if odd := [shift for shift in shifts if shift not in benchmark.held_out]:
+        held_out = ", ".join(benchmark.held_out) or "none"
+        raise EvaluationError(
+            f"{who} on {', '.join(odd)}; expected shifts that {benchmark.shift_set.name} holds out and "
+            f"{benchmark.name} does not report, which are {held_out}: tune again on those, or set the values by hand"
+        )
+
+
+def origin_of(experiment: Experiment, chosen: tuple[str, ...] = ()) -> str:
+    """Return where the hyperparameters of *experiment* come from, of which a tuning has *chosen* some.
+
+    Chosen values count as tuned only if all others are those of a preset: otherwise somebody's hand was in it too.
+    """
+    is_published = experiment.entry.is_published(
+        experiment.configured(), batch_size=experiment.method_batch_size, but_for=chosen
+    )
+    if not is_published:
+        return BY_HAND
+    return TUNED if chosen else PUBLISHED
+
+
+def _newest_choice(benchmark: Benchmark, name: str, locations: Locations) -> tuple[Record, TuningRun]:
+    record = latest_record(locations.results(benchmark.name), kind="tunings", name=name)
+    if record is None or record.tuning is None:
+        raise EvaluationError(
+            f"found no chosen hyperparameters in {locations.results(benchmark.name) / 'tunings' / name}; expected a "
+            f"finished tuning: tta-pipeline tune {benchmark.name} {name}"
+        )
+    return record, record.tuning
+
+
+def _with(experiment: Experiment, run: TuningRun) -> Experiment:
+    """Return *experiment* with the values that *run* chose.
+
+    Raises:
+        EvaluationError: a value is none of the method, whose code has changed since.
+    """
+    changed = experiment.model_copy(update={"hyperparameters": {**experiment.hyperparameters, **run.values}})
+    try:
+        changed.configured()
+    except ValueError as error:
+        raise EvaluationError(
+            f"the chosen hyperparameters {run.chosen} do not fit {experiment.method}: {error}; expected values that it "
+            "takes: tune again"
+        ) from error
+    return changed
+
+
+def _as_json(run: TuningRun, record: Record) -> str:
+    """Return what the results of an experiment keep of the choice."""
+    facts = {
+        "experiment": run.experiment,
+        "values": run.values,
+        "cells": run.cells,
+        "grid": json.loads(run.grid),
+        "sha256": record.sha256,
+    }
+    return json.dumps(facts, sort_keys=True)

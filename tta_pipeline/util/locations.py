@@ -1,0 +1,223 @@
+"""Where things lie under the data root, and in a store that others keep: the one place that joins paths.
+
+`TTA_DATA_ROOT` holds everything. With `TTA_SHARDS_ROOT`, the data root of whoever keeps a store for a group, benchmarks
+whose shards are there are read from there, and nothing is ever written there:
+
+    the store       shards, transformed shards, manifests, class maps, generated images, weights of trained models, and
+                    benchmark files that have no file of that name under the own root
+    the own root    results, states, predictions, report, metrics.duckdb, checkpoints of trainings, what a source needs
+                    for a while, own benchmark files; benchmarks that the store lacks, with their shards; models that
+                    the store lacks
+"""
+
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from tta_pipeline.errors import DataRootError
+from tta_pipeline.util.partitions import Cell
+
+RESULT_KINDS = ("evaluations", "loader_benchmarks", "shard_sets", "trainings", "trials", "tunings")
+"""Kinds of result records, each a folder of its own."""
+STOP_FILE = "stop"
+"""Name of the file in the folder of a training with which the user ends it after the present epoch."""
+CLASS_MAPS = "class_maps"
+"""Folder of the pinned class maps of a benchmark with several shift sets."""
+BENCHMARK_FILES = "benchmarks"
+SHARDS = "shards"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locations:
+    """The folders and files of a data root, and of a store whose shards are read.
+
+    Raises:
+        DataRootError: a path has a character that logs or the database cannot handle; or the store is no folder.
+    """
+
+    root: Path
+    store: Path | None = None
+    """Data root of others, which is only read; None: everything lies under *root*."""
+    scratch: Path | None = None
+    """Where an evaluation that is not to count puts its records, states and predictions; None: under *root*."""
+
+    def __post_init__(self) -> None:
+        """Refuse a path that would fail, or be misread, much later."""
+        for root in self.roots:
+            _require_plain(str(root))
+        if self.store is not None and not self.store.is_dir():
+            raise DataRootError(
+                f"TTA_SHARDS_ROOT is {self.store}, which is not a folder that can be read; expected the data root of "
+                "whoever keeps the shards: correct it, or unset it to have shards of your own"
+            )
+        if self.store is not None and self.store.is_relative_to(self.root):
+            raise DataRootError(
+                f"TTA_SHARDS_ROOT is {self.store}, which is in your own data root {self.root}; expected a folder "
+                "beside it: set TTA_DATA_ROOT to another folder, or unset TTA_SHARDS_ROOT"
+            )
+
+    @classmethod
+    def of(cls, root: str, store: str) -> "Locations":
+        """Return the locations at *root* and, unless empty, *store*; if *root* is empty, those of the environment."""
+        if not root:
+            return cls.from_environment()
+        own, others = Path(root).absolute(), Path(store).absolute() if store else None
+        return cls(root=own, store=None if others == own else others)
+
+    @classmethod
+    def from_environment(cls) -> "Locations":
+        """Use `TTA_DATA_ROOT`, by default `data/` in the working directory, and `TTA_SHARDS_ROOT`, by default none."""
+        return cls.of(os.environ.get("TTA_DATA_ROOT") or "data", os.environ.get("TTA_SHARDS_ROOT", ""))
+
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The data root and, if there is one, the store."""
+        return (self.root,) if self.store is None else (self.root, self.store)
+
+    @property
+    def benchmark_files(self) -> Path:
+        """Folder of the user's own benchmark files."""
+        return self.root / BENCHMARK_FILES
+
+    @property
+    def benchmark_folders(self) -> tuple[Path, ...]:
+        """Folders of benchmark files; of two files with one name that in an earlier folder counts."""
+        return tuple(root / BENCHMARK_FILES for root in self.roots)
+
+    def require_own(self, path: Path) -> None:
+        """Refuse to write *path* if it lies in the store.
+
+        Raises:
+            DataRootError: it does.
+        """
+        if self.store is not None and path.is_relative_to(self.store) and not path.is_relative_to(self.root):
+            raise DataRootError(
+                f"{path} would be written, but it is in the store {self.store} (TTA_SHARDS_ROOT) of user "
+                f"{owner_of(self.store)}, which is only read; expected a place under your data root {self.root}: ask "
+                "whoever keeps the store to make it, or unset TTA_SHARDS_ROOT to have shards of your own"
+            )
+
+    @property
+    def metrics(self) -> Path:
+        """The DuckDB database."""
+        return self.root / "metrics.duckdb"
+
+    @property
+    def text_features(self) -> Path:
+        """Folder of the text features of CLIPs, which several benchmarks can share."""
+        return (self.scratch or self.root) / "text_features"
+
+    def class_map(self, benchmark_name: str) -> Path:
+        """File of the pinned class map."""
+        file, _, part = benchmark_name.partition("/")
+        return self._shards_root(file) / file / (f"{CLASS_MAPS}/{part}.json" if part else "class_map.json")
+
+    def generated_source(self, benchmark_name: str) -> Path:
+        """Root of the images that a benchmark generates, laid out as ImageNet-C is."""
+        return self._shared(benchmark_name, "source")
+
+    def shards(self, benchmark_name: str, cell: Cell) -> Path:
+        """Folder of one cell's shards, writer's record and manifest."""
+        return self._shared(benchmark_name, SHARDS) / cell.path
+
+    def transformed(self, benchmark_name: str, transform: str, cell: Cell) -> Path:
+        """Folder of the shard set that a transform makes from one cell."""
+        return self._shared(benchmark_name, f"transformed/{transform}") / cell.path
+
+    def source_model(self, benchmark_name: str, model: str) -> Path:
+        """File with the weights of a model that a benchmark trains, the store's if it has them; facts lie beside it."""
+        name = f"{model}.safetensors"
+        shared = self._shared(benchmark_name, "source_models") / name
+        return shared if shared.exists() else self._of(benchmark_name, "source_models") / name
+
+    def training(self, benchmark_name: str, model: str) -> Path:
+        """Folder of a training: its checkpoints, the last and the best weights, and the request to stop."""
+        return self._of(benchmark_name, "training") / model
+
+    def results(self, benchmark_name: str) -> Path:
+        """Folder of the result records, the truth from which the database is made."""
+        return self._outcome(benchmark_name, "results")
+
+    def states(self, benchmark_name: str) -> Path:
+        """Folder of the adaptation states from which interrupted streams resume."""
+        return self._outcome(benchmark_name, "states")
+
+    def predictions(self, benchmark_name: str) -> Path:
+        """Folder of the predictions of each sample, if a run is asked to keep them."""
+        return self._outcome(benchmark_name, "predictions")
+
+    def normalisations(self, benchmark_name: str) -> Path:
+        """Folder of what the check `normalisation_fits` has measured of models on clean images."""
+        return self._of(benchmark_name, "normalisations")
+
+    def report(self, benchmark_name: str) -> Path:
+        """Folder of the report."""
+        return self._of(benchmark_name, "report")
+
+    def tuning(self, benchmark_name: str) -> Path:
+        """Folder of the pictures of tunings; their records are results."""
+        return self._of(benchmark_name, "tuning")
+
+    def submissions(self, benchmark_name: str) -> Path:
+        """Folder of what was submitted to a cluster: pieces, scripts, logs."""
+        return self._of(benchmark_name, "submissions")
+
+    def spilled(self, benchmark_name: str) -> Path:
+        """Folder of what a source needs for a while, such as the index of an archive."""
+        return self.root / benchmark_name
+
+    def _shared(self, benchmark_name: str, folder: str) -> Path:
+        """Return *folder* of a benchmark in the store, or under the data root if the benchmark is not in the store."""
+        return _folder(self._shards_root(benchmark_name.partition("/")[0]), benchmark_name, folder)
+
+    def _outcome(self, benchmark_name: str, folder: str) -> Path:
+        return _folder(self.scratch or self.root, benchmark_name, folder)
+
+    def _of(self, benchmark_name: str, folder: str) -> Path:
+        return _folder(self.root, benchmark_name, folder)
+
+    def _shards_root(self, file: str) -> Path:
+        """Return the root with the shards of the benchmarks in the benchmark file *file*.
+
+        Raises:
+            DataRootError: both have shards of it, and which are meant is unknown.
+        """
+        if self.store is None or not (self.store / file / SHARDS).is_dir():
+            return self.root
+        if (self.root / file / SHARDS).is_dir():
+            raise DataRootError(
+                f"found shards of {file} in {self.root / file / SHARDS} and in the store {self.store} "
+                "(TTA_SHARDS_ROOT); expected them in one of the two, or it would be unknown what was evaluated: remove "
+                "or rename yours, or unset TTA_SHARDS_ROOT"
+            )
+        return self.store
+
+
+def results_url() -> str:
+    """Return `TTA_RESULTS_URL`, to which runs send their records; empty: they send none."""
+    return os.environ.get("TTA_RESULTS_URL", "")
+
+
+def owner_of(path: Path) -> str:
+    """Return the name of the user to whom *path* belongs, or the number if there is no name."""
+    user = path.stat().st_uid
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _folder(root: Path, benchmark_name: str, folder: str) -> Path:
+    """Return *folder* of a benchmark below *root*; of one of several sets in a file, `<folder>/<shift set>`."""
+    file, _, part = benchmark_name.partition("/")
+    return root / file / folder / part
+
+
+def _require_plain(text: str) -> None:
+    if "?" in text:
+        raise DataRootError(
+            f"the data root is {text!r}; expected no '?', at which DuckDB stops reading a name: rename it"
+        )
+    if any(not character.isprintable() for character in text):
+        raise DataRootError(f"the data root is {text!r}; expected printable characters without line breaks: rename it")

@@ -1,0 +1,139 @@
+"""Worker processes.
+
+They do not use `multiprocessing`: they never import the program's main module, which takes a second for Dagster, and
+they end by themselves when their parent is killed, since their input then ends.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from types import TracebackType
+from typing import IO, Any, ParamSpec, Self, TypeVar
+
+from tta_pipeline.errors import WorkerError
+from tta_pipeline.util.garbage import uncollected
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+MOST_PROCESSES = 1_024
+"""Largest number of processes that the user can ask for; no machine gains from more."""
+_COMMAND = (sys.executable, "-c", "from tta_pipeline.util.processes import serve; serve()")
+
+
+_WORTH_BYTES = 32 * 2**20
+"""Smaller work is done before a process has started and imported what it needs."""
+
+
+class Workers:
+    """A fixed number of processes: the first work starts them, and the end of the block kills them."""
+
+    def __init__(self, num_processes: int) -> None:
+        self.num_processes = num_processes
+        self._asked_bytes = 0
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        # A thread for each process hands it work and waits for the answer.
+        self._threads = ThreadPoolExecutor(num_processes, thread_name_prefix="tta-worker")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._processes:
+            process.communicate()
+
+    def are_worth(self, num_bytes: int) -> bool:
+        """Return whether these processes are worth starting, now that there is work on *num_bytes* more of images."""
+        self._asked_bytes += num_bytes
+        return self.num_processes > 1 and self._asked_bytes >= _WORTH_BYTES
+
+    def start(self, work: Callable[..., Any] | None = None) -> None:
+        """Start the processes, unless they are running, and let them import what *work* needs."""
+        while len(self._processes) < self.num_processes:
+            environment = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),  # what this one can import, they can
+                "OPENBLAS_NUM_THREADS": "1",  # else NumPy starts a thread for each core in each of them
+            }
+            process = subprocess.Popen(  # noqa: S603 - our own command, and nothing else
+                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            )
+            self._processes.append(process)
+            self._idle.put(process)
+            if work:
+                self._threads.submit(self._ask, _imported, (work,), {})
+
+    def submit(self, work: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Future[Result]:
+        """Run *work*, a function of a module, in one of the processes, and return its future result.
+
+        The future raises what *work* raises, and `WorkerError` if the process ended before it answered.
+        """
+        self.start()
+        return self._threads.submit(self._ask, work, args, kwargs)
+
+    def map(self, work: Callable[[Any], Result], pieces: Iterable[Any]) -> Iterator[Result]:
+        """Yield the result of *work* on each of *pieces*, in their order."""
+        futures = [self.submit(work, piece) for piece in pieces]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _ask(self, work: Callable[..., Result], args: Any, kwargs: Any) -> Result:
+        process = self._idle.get()
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            _send((work, args, kwargs), process.stdin)
+            succeeded, result = pickle.load(process.stdout)  # noqa: S301 - from our own child
+        except (EOFError, OSError) as error:
+            raise WorkerError(
+                f"process {process.pid} ended with status {process.wait()} during its work; expected it to finish, but "
+                "a machine short of memory kills processes: use fewer"
+            ) from error
+        finally:
+            self._idle.put(process)
+        if not succeeded:
+            raise result
+        return result  # type: ignore[no-any-return]
+
+
+def _imported(work: Callable[..., Any]) -> None:
+    """Do nothing: a process that receives *work* has imported it."""
+    del work
+
+
+def serve() -> None:
+    """Do the work that arrives on standard input until the input ends; every worker process runs this."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this process
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # so that what work prints is not taken for an answer
+    while True:
+        try:
+            with uncollected():
+                work, args, kwargs = pickle.load(requests)  # noqa: S301 - from our own parent
+        except EOFError:
+            return
+        try:
+            answer = (True, work(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the parent raises it
+            answer = (False, error)
+        _send(answer, answers)
+
+
+def _send(message: Any, stream: IO[bytes]) -> None:
+    pickle.dump(message, stream, pickle.HIGHEST_PROTOCOL)
+    stream.flush()

@@ -1,0 +1,238 @@
+"""Hash of what the source code behind a reference `module:name` does, without importing anything.
+
+The hash is of syntax trees without comments and docstrings, so that rewording outdates nothing. It covers the file of
+the module and every file of this project, or beside the module, that it imports, directly or not. Installed packages
+and the standard library are identified by their versions, which each record has. Imports by a computed name, and files
+that the code reads, are not covered.
+"""
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import NamedTuple
+
+from tta_pipeline.util.files import hash_file, read_file
+
+_PROJECT = "tta_pipeline"
+_MOST_BYTES = 2**24
+_STATED_ELSEWHERE = frozenset({"tta_pipeline.methods.catalogue", "tta_pipeline.errors", "tta_pipeline.util.sections"})
+"""Modules of declarations: their values are in the fingerprint themselves, and a new entry outdates no other."""
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages."""
+
+
+_seen: dict[str, str] = {}
+"""Hash of each module when this process first asked for it."""
+
+
+def source_sha256(*references: str) -> str:
+    """Return the hash of the code that *references*, each `module:name`, run.
+
+    Call this before the code is imported: from then on an edited file is refused, since the process keeps running what
+    it has imported.
+
+    Raises:
+        ValueError: a module is not there or is not Python source, or one of its files cannot be parsed or was edited.
+    """
+    files: dict[str, str] = {}
+    for reference in references:
+        for module in _reached(reference.partition(":")[0]):
+            _require_as_imported(module)
+            files[module.name] = module.code.sha256
+    return hashlib.sha256("\n".join(f"{name} {files[name]}" for name in sorted(files)).encode()).hexdigest()
+
+
+def _require_as_imported(module: "_Module") -> None:
+    if module.name not in sys.modules:
+        _seen[module.name] = module.code.sha256
+    elif _seen.setdefault(module.name, module.code.sha256) != module.code.sha256:
+        raise ValueError(
+            f"{module.path} was changed after this process imported it; expected the code that it runs: start it again"
+        )
+
+
+def import_from_here() -> None:
+    """Let Python import modules from the working directory, where users keep their own methods and functions.
+
+    The command line and the code location begin with this, so that every verb and every run finds the same modules; in
+    a script or a notebook of the user's, which has no such beginning, `load_reference` does it.
+    """
+    try:
+        here = str(Path.cwd())
+    except OSError:  # the folder was removed, and nothing can be imported from it
+        return
+    if here not in sys.path:
+        sys.path.append(here)
+
+
+def load_reference(reference: str) -> object:
+    """Import what *reference*, `module:name`, names, and remember its code as that which this process runs.
+
+    Raises:
+        BaseException: whatever the user's module raises on import; `AttributeError` if it lacks the name.
+    """
+    module, _, name = reference.partition(":")
+    import_from_here()
+    if module not in sys.modules:
+        with suppress(ValueError):  # what cannot be hashed cannot be imported either; the import below reports it
+            source_sha256(reference)
+    found: object = getattr(importlib.import_module(module), name)
+    return found
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Find the module *name*, also in the working directory, without importing it; None if there is none."""
+    top, *rest = name.split(".")
+    found = _find_top(top)
+    for depth in range(len(rest)):
+        search = list(found.submodule_search_locations or []) if found else []
+        found = PathFinder.find_spec(".".join([top, *rest[: depth + 1]]), search)
+    return found
+
+
+def _find_top(name: str) -> ModuleSpec | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # of a module without a spec, such as __main__
+        found = None
+    return found or PathFinder.find_spec(name, [str(Path.cwd())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Module:
+    """One module that the hash covers."""
+
+    name: str
+    path: Path
+    is_package: bool
+
+    @cached_property
+    def code(self) -> "_Code":
+        if self.path.suffix != ".py":
+            return _Code(sha256=hash_file(self.path), imports=())
+        try:
+            return _code(read_file(self.path, limit_bytes=_MOST_BYTES))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(f"{self.path} cannot be parsed ({error}); expected Python: correct it") from None
+
+    @property
+    def package(self) -> str:
+        """Package from which its relative imports start."""
+        return self.name if self.is_package else self.name.rpartition(".")[0]
+
+
+class _Code(NamedTuple):
+    """Content of a source file."""
+
+    sha256: str
+    """Hash of what the code does; of the file's bytes if it is compiled."""
+    imports: tuple[ast.Import | ast.ImportFrom, ...]
+
+
+@lru_cache(maxsize=256)
+def _code(data: bytes) -> _Code:
+    tree = ast.parse(data)
+    digest = hashlib.sha256()
+    for token in _tokens(tree):
+        digest.update(token.encode("utf-8", "surrogatepass") + b"\0")
+    imports = tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return _Code(sha256=digest.hexdigest(), imports=imports)
+
+
+def _reached(root: str) -> Iterator[_Module]:
+    """Yield the module *root* and every module of the project, or beside *root*, that it imports, each once."""
+    first = _module(root)
+    if first is None or first.path.suffix != ".py":
+        raise ValueError(f"found no module {root}; expected a .py file that Python finds by name")
+    home = first.path.parents[root.count(".") + (1 if first.is_package else 0)]
+    todo, seen = [first], {first.name}
+    while todo:
+        module = todo.pop()
+        yield module
+        for name in (*_packages_around(module), *_imported(module)):
+            other = None if name in seen or name in _STATED_ELSEWHERE else _module(name)
+            if other and other.name not in seen and _is_own(other, home, root):
+                seen.add(other.name)
+                todo.append(other)
+
+
+def _packages_around(module: _Module) -> Iterator[str]:
+    """Yield the packages whose `__init__` runs before *module*; those of this project do nothing for their modules."""
+    parts = module.name.split(".")
+    if parts[0] != _PROJECT:
+        yield from (".".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
+def _module(name: str) -> _Module | None:
+    found = find_module(name)
+    if found is None or found.origin is None or not Path(found.origin).is_file():
+        return None
+    return _Module(name=name, path=Path(found.origin), is_package=found.submodule_search_locations is not None)
+
+
+def _is_own(module: _Module, home: Path, root: str) -> bool:
+    """Return whether *module* is in this project, or lies in *home*, the folder of *root*'s package or file."""
+    top = module.name.partition(".")[0]
+    if top in (_PROJECT, root.partition(".")[0]):
+        return True
+    if top in sys.stdlib_module_names or not module.path.is_relative_to(home):
+        return False
+    return not INSTALLED & {home.name, *module.path.relative_to(home).parts}
+
+
+def _imported(module: _Module) -> Iterator[str]:
+    """Yield the names that *module* may import, anywhere in its code; names that are not modules are dropped later."""
+    for node in module.code.imports:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        else:
+            yield from _imported_from(node, module)
+
+
+def _imported_from(node: ast.ImportFrom, module: _Module) -> Iterator[str]:
+    parts = module.package.split(".")
+    base = parts[: len(parts) - node.level + 1] if node.level else []
+    origin = ".".join([*base, *([node.module] if node.module else [])])
+    # A name imported from a package is one of its modules, or is in its __init__.
+    modules = [f"{origin}.{alias.name}" for alias in node.names]
+    found = [name for name in modules if find_module(name)]
+    yield from found
+    if len(found) < len(modules):
+        yield origin
+
+
+def _tokens(tree: ast.AST) -> Iterator[str]:
+    """Yield *tree* as text, the same under every version of Python; long sums would exhaust a recursion."""
+    stack: list[object] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.AST):
+            yield type(node).__name__
+            stack.append(")")
+            for field, value in reversed(list(ast.iter_fields(node))):
+                content = _said(value) if isinstance(value, list) else value
+                if content is not None and content != []:  # newer versions have further fields, which are empty
+                    stack += [content, field]
+        elif isinstance(node, list):
+            stack += [")", *reversed(node), "("]
+        else:
+            yield repr(node)
+
+
+def _said(nodes: Iterable[object]) -> Sequence[object]:
+    """Return *nodes* without docstrings: a string that stands alone does nothing."""
+    return [
+        node
+        for node in nodes
+        if not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+    ]

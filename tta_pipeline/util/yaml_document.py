@@ -1,0 +1,150 @@
+"""The YAML of a benchmark file as plain values, of bounded size and without surprising conversions.
+
+YAML 1.1, which PyYAML reads, reads `on` and `no` as booleans, `010` as 8, `1:30` as 90 and `1e-3` as text. Here plain
+values follow YAML 1.2's core schema; integers with a leading zero stay text, which fields read as decimal.
+"""
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+try:  # libyaml is ten times as fast; without it, PyYAML gives the same result
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:
+    from yaml import SafeLoader  # type: ignore[assignment]
+
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.util.files import read_file
+
+LIMIT_BYTES = 1_000_000
+_MOST_VALUES = 50_000
+_DEEPEST = 20
+_MOST_DIGITS = 100
+"""Most characters of a whole number; Python prints none of more than 4,300 digits, so that no message could name it."""
+_EXAMPLE = "tta_pipeline/benchmarks/digits_c.yaml"
+_MERGE = "tag:yaml.org,2002:merge"
+_TEXT = "tag:yaml.org,2002:str"
+_PLAIN_VALUES = {
+    _MERGE: (r"<<", "<"),
+    "tag:yaml.org,2002:null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?(0|[1-9][0-9_]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "tag:yaml.org,2002:float": (
+        r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+}
+
+
+class _Loader(SafeLoader):
+    """Refuses a repeated field; YAML's own loader would silently drop the first."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - filled below, once
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002
+        """Return *node* as a dict, without repeated names."""
+        seen: set[str] = set()
+        for name in (key for key, _ in node.value if key.tag != _MERGE):
+            line = _line(name)
+            if name.tag != _TEXT:
+                what = repr(name.value) if isinstance(name, yaml.ScalarNode) else "a list or a mapping"
+                raise yaml.YAMLError(f"line {line} has {what} as a name; expected text, in quotes")
+            if name.value in seen:
+                raise yaml.YAMLError(f"{name.value} is repeated in line {line}; expected it once")
+            seen.add(name.value)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """Return *node* as a whole number, if it is of ordinary length."""
+        if len(node.value) > _MOST_DIGITS:
+            raise yaml.YAMLError(
+                f"line {_line(node)} has a number of {len(node.value):,} characters; expected at most {_MOST_DIGITS}, "
+                "since Python prints none of more than 4300 digits"
+            )
+        number: int = super().construct_yaml_int(node)
+        return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+for _tag, (_pattern, _first) in _PLAIN_VALUES.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(rf"^(?:{_pattern})$"), list(_first))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the fields of the benchmark file *path*.
+
+    Raises:
+        BenchmarkFileError: the file cannot be read, is not a regular file, is not YAML, is too large or too deep, has a
+            name that is not text, or holds no fields.
+    """
+    try:
+        text = read_file(path, limit_bytes=LIMIT_BYTES).decode("utf-8-sig")
+        _require_small(text)
+        content = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+    except OSError as error:
+        raise BenchmarkFileError(
+            f"{path} cannot be read ({error.strerror}); expected a benchmark file: correct or remove it"
+        ) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # ValueError: not UTF-8, or a number with more digits than Python reads
+        raise BenchmarkFileError(f"{path} is not YAML: {_on_one_line(error)}; see {_EXAMPLE}") from error
+    if not isinstance(content, dict):
+        found = "nothing" if content is None else f"a {type(content).__name__}"
+        raise BenchmarkFileError(f"{path} holds {found}; expected fields such as title, source, shards, experiments")
+    return content
+
+
+def _require_small(text: str) -> None:
+    """Refuse text that is nested too deeply, or has too many values once its aliases are expanded."""
+    num_values, open_nodes = (
+        0,
+        list[tuple[str | None, int]](),
+    )  # for each node: its anchor, and the number of values before it
+    sizes: dict[str, int] = {}
+    for event in yaml.parse(text, SafeLoader):
+        if isinstance(event, yaml.NodeEvent):
+            num_values += 1 if not isinstance(event, yaml.AliasEvent) else _size(sizes, event)
+            _require_plain(event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, num_values - 1))
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            sizes.update({anchor: num_values - before} if anchor else {})
+        elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+            sizes[event.anchor] = 1
+        if num_values > _MOST_VALUES or len(open_nodes) > _DEEPEST:
+            raise yaml.YAMLError(
+                f"found more than {_MOST_VALUES:,} values, or more than {_DEEPEST} levels, up to line "
+                f"{_line(event)}; expected fewer"
+            )
+
+
+def _size(sizes: dict[str, int], alias: yaml.AliasEvent) -> int:
+    if alias.anchor not in sizes:
+        raise yaml.YAMLError(f"line {_line(alias)} has *{alias.anchor}, which names nothing or contains itself")
+    return sizes[alias.anchor]
+
+
+def _require_plain(event: yaml.NodeEvent) -> None:
+    tag = getattr(event, "tag", None)
+    if tag is not None:
+        raise yaml.YAMLError(f"line {_line(event)} has the tag {tag}; expected plain values")
+    value = getattr(event, "value", "")
+    value.encode()  # \u can name half of a surrogate pair, which is not text
+    if "\0" in value:
+        raise yaml.YAMLError(f"line {_line(event)} has a character of code 0; expected text")
+
+
+def _line(part: yaml.Event | yaml.Node) -> int:
+    return part.start_mark.line + 1 if part.start_mark else 0
+
+
+def _on_one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

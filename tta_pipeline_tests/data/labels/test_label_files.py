@@ -1,0 +1,227 @@
+"""Files that say what the classes are yield them in label order, or an error that says where they do not."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map
+from tta_pipeline.data.labels.label_files import class_by_pattern, devkit_ids, read_classes, read_ground_truth
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import SMALL
+
+DEVKIT = [(1, "n02119789", 0), (2, "n02100735", 0), (3, "n01440764", 0), (4, "n00001740", 2)]
+"""Number, WordNet id and number of children; the numbers do not follow the alphabet, as in the real kit."""
+
+
+def write_devkit(path: Path, synsets: list[tuple[object, object, int]]) -> Path:
+    """Write a `meta.mat` with the fields of the real one."""
+    names = (
+        "ILSVRC2012_ID",
+        "WNID",
+        "words",
+        "gloss",
+        "num_children",
+        "children",
+        "wordnet_height",
+        "num_train_images",
+    )
+    array = np.zeros((len(synsets), 1), [(name, object) for name in names])
+    for row, (number, wnid, num_children) in enumerate(synsets):
+        children = np.arange(1.0, num_children + 1)
+        array[row, 0] = (number, wnid, "words", "a gloss", num_children, children, 0, 1300)
+    savemat(path, {"synsets": array}, do_compression=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        ["tench", "goldfish", "crane"],
+        {"crane": 2, "tench": 0, "goldfish": 1},
+        {"0": "tench", "1": "goldfish", "2": "crane"},
+        {"0": ["tench", "a fish"], "2": ["crane", "a bird"], "1": ["goldfish", "a fish"]},
+    ],
+)
+def test_json_of_four_forms_gives_the_label_order(tmp_path: Path, content: object):
+    """A list, names with labels, labels with names and torchvision's form mean the same."""
+    (tmp_path / "classes.json").write_text(json.dumps(content))
+
+    assert ("tench", "goldfish", "crane") == read_classes(tmp_path / "classes.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('"tench"', "holds 'tench'; expected a list"),
+        ("[]", "holds no class"),
+        ("{}", "holds no class"),
+        ('["tench", 1]', "has the class name 1; expected text"),
+        ('["tench", ""]', "has the class name ''; expected text"),
+        ('["tench", "tench"]', "class name 'tench' more than once"),
+        ('{"tench": 0, "tench": 1}', "key 'tench' more than once"),
+        ('{"tench": 0, "crane": 0}', "label 0 more than once"),
+        ('{"tench": 0, "crane": 2}', "gives 'crane' the label 2; expected 0 to 1, each once, and 1 is missing"),
+        ('{"tench": -1, "crane": 0}', "gives 'tench' the label -1"),
+        ('{"tench": true}', "maps 'tench' to True"),
+        ('{"tench": "0"}', "maps 'tench' to '0'"),
+        ('{"1": "tench"}', "gives 'tench' the label 1; expected 0 to 0"),
+        ('{"0": []}', r"has the class name \[\]"),
+        ('{"%s": "tench"}' % ("9" * 5000), "maps '9999"),
+    ],
+)
+def test_json_that_is_no_class_list_is_refused(tmp_path: Path, text: str, message: str):
+    """Gaps, repetitions and wrong types are named together with the file."""
+    (tmp_path / "classes.json").write_text(text)
+
+    with pytest.raises(ClassMapError, match=rf"classes\.json.*{message}"):
+        read_classes(tmp_path / "classes.json")
+
+
+def test_devkit_labels_are_not_devkit_numbers(tmp_path: Path):
+    """Classes are the sorted ids of the leaves; numbers keep the kit's own order and serve the ground truth alone."""
+    path = write_devkit(tmp_path / "meta.mat", DEVKIT)
+
+    assert ("n01440764", "n02100735", "n02119789") == read_classes(path)
+    assert {1: "n02119789", 2: "n02100735", 3: "n01440764"} == devkit_ids(path)
+
+
+@pytest.mark.parametrize(
+    ("synsets", "message"),
+    [
+        ([(1, "n1", 0), (1, "n2", 0)], "label 1 more than once"),
+        ([(1, "n1", 0), (2, "n1", 0)], "class name 'n1' more than once"),
+        ([(1, "n1", 0), (3, "n2", 0)], "gives 'n2' the label 3; expected 1 to 2"),
+        ([(1, "n1", 4), (2, "n2", 4)], "holds no class"),
+        ([("one", "n1", 0), (2, "n2", 0)], "is not a meta.mat"),
+    ],
+)
+def test_a_wrong_devkit_is_refused(tmp_path: Path, synsets: list[tuple[object, object, int]], message: str):
+    """Repeated, missing and impossible numbers are named."""
+    with pytest.raises(ClassMapError, match=message):
+        read_classes(write_devkit(tmp_path / "meta.mat", synsets))
+
+
+def test_other_files_are_no_devkit(tmp_path: Path):
+    """A cut file, another array, a missing file and another suffix are refused, each with its path."""
+    path = write_devkit(tmp_path / "meta.mat", DEVKIT)
+    path.write_bytes(path.read_bytes()[:200])
+    savemat(tmp_path / "other.mat", {"values": np.arange(3)})
+
+    for name in ("meta.mat", "other.mat"):
+        with pytest.raises(ClassMapError, match=rf"{name} is not a meta.mat"):
+            read_classes(tmp_path / name)
+    with pytest.raises(ClassMapError, match=r"none.mat cannot be read \(No such file"):
+        read_classes(tmp_path / "none.mat")
+    with pytest.raises(ClassMapError, match=r"wnids.pkl ends in '.pkl'; expected .json or .mat"):
+        read_classes(tmp_path / "wnids.pkl")
+
+
+def test_the_ground_truth_names_each_validation_image(tmp_path: Path):
+    """Line i is the class of image i, looked up by the devkit's number or given as a name."""
+    (tmp_path / "numbers.txt").write_bytes(b"3\r\n1\r\n3\r\n")
+    (tmp_path / "names.txt").write_text("n01440764\nn02119789\nn01440764\n\n")
+    expected = {
+        "ILSVRC2012_val_00000001.JPEG": "n01440764",
+        "ILSVRC2012_val_00000002.JPEG": "n02119789",
+        "ILSVRC2012_val_00000003.JPEG": "n01440764",
+    }
+
+    ids = devkit_ids(write_devkit(tmp_path / "meta.mat", DEVKIT))
+    assert expected == read_ground_truth(tmp_path / "numbers.txt", ids)
+    assert expected == read_ground_truth(tmp_path / "names.txt")
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("val/a b.JPEG n02\nval_1.png n01\n", None),
+        ("val/a b.JPEG\tn02\t0\t0\t62\t62\nval_1.png\tn01\t9\t9\t50\t51\n", None),
+        ("\ufeffval/a b.JPEG 1\nval_1.png 0\n", {0: "n01", 1: "n02"}),
+    ],
+)
+def test_lines_may_name_their_file(tmp_path: Path, text: str, ids: dict[int, str] | None):
+    """File and class in one line, Tiny ImageNet's further columns and labels in place of names are understood."""
+    (tmp_path / "val.txt").write_text(text)
+
+    assert {"val/a b.JPEG": "n02", "val_1.png": "n01"} == read_ground_truth(tmp_path / "val.txt", ids)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "val.txt is empty"),
+        (b"1\n\n2\n", "line 2: ''; expected only a class"),
+        (b"1\na.png 2\n", "line 2: 'a.png 2'; expected only a class"),
+        (b"a.png 1\n2\n", "line 2: '2'; expected a file name and its class"),
+        (b"a.png 1\na.png 2\n", "line 2: a.png has a line already"),
+        (b"1\n0\n", "line 2: '0' is not a known class number; expected one of 1 to 2"),
+        (b"1\n-1\n", "line 2: '-1' is not a known class number"),
+        (b"1\n\xff\n", "val.txt is not text"),
+    ],
+)
+def test_a_wrong_ground_truth_is_refused(tmp_path: Path, data: bytes, message: str):
+    """The line, what it holds and what it should are named."""
+    (tmp_path / "val.txt").write_bytes(data)
+
+    with pytest.raises(ClassMapError, match=message):
+        read_ground_truth(tmp_path / "val.txt", {1: "n01", 2: "n02"})
+
+
+def test_a_pattern_finds_the_class_in_a_path():
+    """The first group is the class, wherever it stands in the path."""
+    assert "n01440764" == class_by_pattern(r"(n\d{8})", "train/n01440764/n01440764_10026.JPEG")
+    assert "cat" == class_by_pattern(r"^([a-z]+)_\d+\.(png|jpg)$", "cat_0012.png")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"(n\d{8}", "is not a regular expression: missing"),
+        (r"n\d{8}", "has no group"),
+        (r"(x)", "'a/n01440764.JPEG' yields None by the pattern"),
+        (r"(x)?a", "yields None"),
+        (r"(x*)", "yields '' by"),
+    ],
+)
+def test_a_pattern_that_finds_no_class_is_refused(pattern: str, message: str):
+    """A wrong pattern and a path without a class are told apart."""
+    with pytest.raises(ClassMapError, match=message):
+        class_by_pattern(pattern, "a/n01440764.JPEG")
+
+
+def test_a_class_file_that_was_changed_after_it_was_pinned_is_refused(tmp_path: Path):
+    """Classes in another order would be other labels; the file may be gone, since what was pinned proves itself."""
+    path, names = tmp_path / "small.yaml", tmp_path / "names.json"
+    path.write_text(SMALL + f"class_map: {names}\n")
+    names.write_text(json.dumps(["b", "a", "c"]))
+    benchmark, locations = load_benchmark(path), Locations(root=tmp_path / "data")
+    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+
+    for changed, found in (
+        (["a", "b", "c"], "'a' for label 0, but 'b'"),
+        (["b", "a"], "None for label 2, but 'c'"),
+    ):
+        names.write_text(json.dumps(changed))
+        with pytest.raises(ClassMapError, match=rf"names.json has {found} is pinned at .*class_map.json; expected"):
+            benchmark_class_map(benchmark, locations)
+
+    names.unlink()
+    assert ("b", "a", "c") == benchmark_class_map(benchmark, locations).classes
+
+
+def test_an_archive_in_place_of_the_file_in_it_is_named_as_such(tmp_path: Path):
+    """The kit as it is downloaded is no damaged text: the error says what it is, and which file of it is meant."""
+    with tarfile.open(tmp_path / "ILSVRC2012_devkit_t12.tar.gz", "w:gz") as kit:
+        kit.add(write_devkit(tmp_path / "meta.mat", DEVKIT), "ILSVRC2012_devkit_t12/data/meta.mat")
+
+    for read in (read_ground_truth, read_classes, devkit_ids):
+        with pytest.raises(ClassMapError, match=r"t12\.tar\.gz is an archive; expected the file in it: .*tar -xf"):
+            read(tmp_path / "ILSVRC2012_devkit_t12.tar.gz")

@@ -1,0 +1,131 @@
+"""A shift set of one's own is a file beside the benchmark files; a faulty one is refused with path and field."""
+
+import re
+from pathlib import Path, PurePosixPath
+
+import dagster as dg
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from tta_pipeline.benchmarks.loading import load_benchmarks
+from tta_pipeline.data.shifts.loading import find_shift_set, own_sets, shipped_sets
+from tta_pipeline.data.shifts.shift_set import SHIFT_PATTERN, ShiftName
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.util.partitions import Cell, parse_key
+
+NAME = TypeAdapter(ShiftName)
+LINES = "\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+def written(folder: Path, text: str, *, name: str = "mine") -> Path:
+    """Write a shift set file with *text*, and return its path."""
+    path = folder / f"{name}.shifts.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_an_own_set_is_found_by_its_file(tmp_path: Path):
+    """The name is that of the file; what is left out has defaults."""
+    written(tmp_path, "{names: [dusk, night], severities: [1, 3]}", name="evening")
+    written(tmp_path, "names: [objectnet]", name="objectnet")
+
+    evening, objectnet = own_sets(tmp_path)
+
+    assert ("evening", ("dusk", "night"), (1, 3)) == (evening.name, evening.names, evening.cell_severities)
+    assert ("objectnet", (0,), ("objectnet",)) == (objectnet.name, objectnet.cell_severities, objectnet.in_mean)
+    assert evening == find_shift_set("evening", tmp_path)
+
+
+def test_a_shift_set_is_not_taken_for_a_benchmark(tmp_path: Path):
+    """Both lie in one folder and end in .yaml."""
+    written(tmp_path, "names: [dusk]")
+
+    assert load_benchmarks(tmp_path).faults == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("severities: [1]", "names is missing"),
+        ("names: []", "names"),
+        ("names: [dusk, dusk]", "names is"),
+        ("names: [Dusk, dusk]", "differ on any file system"),
+        ("names: [dusk, clean]", "neither clean nor train"),
+        ("names: [../dusk]", r"names\.0"),
+        ("names: ['dusk|1']", r"names\.0"),
+        ("names: [dusk...night]", r"names\.0"),
+        ("names: [dusk]\nseverities: [2, 1]", "severities is"),
+        ("names: [dusk]\nseverities: [0]", r"severities\.0"),
+        ("names: [dusk]\nseverities: [2.35]", r"severities\.0"),
+        ("names: [dusk]\nfamilies: {light: [dawn]}", "families has dawn"),
+        ("names: [dusk]\nheld_out: [dawn]", "held_out has dawn"),
+        ("names: [dusk]\nfolders: {dusk: ../elsewhere}", "folders has"),
+        ("names: [dusk]\nfolders: {dusk: /elsewhere}", "folders has"),
+        ("names: [dusk]\narchives: {dusk.tar: {md5: 12}}", r"archives\.dusk\.tar\.md5"),
+        ("names: [dusk]\narchives: {dusk.tar: {shifts: [dawn]}}", "archives has dawn"),
+        ("names: [dusk]\nclass_folders: numbers", "class_folders numbers without classes"),
+        ("names: [dusk]\nnormaliser: resnet50", "normaliser"),
+        ("names: [dusk]\nlicense: MIT", "unknown field license"),
+        ("names: [dusk", "is not YAML"),
+        ("", "holds nothing"),
+    ],
+)
+def test_a_faulty_set_is_refused_with_path_and_field(tmp_path: Path, text: str, field: str):
+    """Every sentence begins with the file and names the field."""
+    path = written(tmp_path, text)
+
+    with pytest.raises(BenchmarkFileError, match=field) as caught:
+        find_shift_set("mine", tmp_path)
+
+    assert all(line.startswith(str(path)) for line in str(caught.value).splitlines())
+
+
+@pytest.mark.parametrize("name", sorted(shipped_sets()))
+def test_an_own_set_that_hides_a_shipped_one_is_refused(tmp_path: Path, name: str):
+    """Results on two sets would have one name."""
+    path = written(tmp_path, "names: [dusk]", name=name)
+
+    with pytest.raises(BenchmarkFileError, match=re.escape(str(path))):
+        find_shift_set(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["imagenet_x", "../sets/imagenet_c", "", "/"])
+def test_an_unknown_set_is_refused_with_the_known_ones(tmp_path: Path, name: str):
+    """The sentence names those that come with the project, and where a file would lie."""
+    with pytest.raises(BenchmarkFileError, match=r"imagenet_3dcc, .*imagenet_v2") as caught:
+        find_shift_set(name, tmp_path)
+
+    assert str(tmp_path) in str(caught.value)
+
+
+@given(
+    st.one_of(
+        st.from_regex(re.compile(SHIFT_PATTERN, re.ASCII)),
+        st.text(alphabet=st.sampled_from("aZ9_+-.|/\\ ,\0~" + LINES), max_size=8),
+        st.text(max_size=120),
+    ),
+    st.integers(0, 100),
+)
+@example("a\n", 1)
+@example("a..b", 0)
+@example("..", 0)
+@example("-a", 0)
+def test_an_accepted_name_is_one_folder_and_one_half_of_a_key(name: str, severity: int):
+    """Whatever text is accepted is a single component of a path, and comes back from a Dagster key with two halves."""
+    try:
+        NAME.validate_python(name)
+    except ValidationError:
+        return
+    cell = Cell(corruption=name, severity=severity)
+    key = dg.MultiPartitionKey({"corruption": name, "severity": str(severity)})
+
+    assert (name,) == PurePosixPath(name).parts
+    assert name.isascii()
+    assert not set(name) & set("|/\\ ,\0~" + LINES)
+    assert name not in {".", ".."}
+    assert len(name) <= 100
+    assert [name, str(severity)] == str(key).split("|") == cell.key.split("|")
+    assert "..." not in str(key)
+    assert cell is parse_key(str(key), (cell,))

@@ -1,0 +1,157 @@
+"""The shift sets that come with the project."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.data.labels.shipped import shipped_classes
+from tta_pipeline.data.shifts.loading import named_cell, shipped_sets
+from tta_pipeline.data.shifts.shift_set import ShiftSet
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS
+
+SHAPES = {
+    "ccc": (27, 0, "imagenet"),
+    "cifar_100_c": (19, 5, "cifar_100"),
+    "cifar_10_c": (19, 5, "cifar_10"),
+    "cifar_10_c_bar": (10, 5, "cifar_10"),
+    "imagenet_3dcc": (12, 5, "imagenet"),
+    "imagenet_a": (1, 0, "imagenet_a"),
+    "imagenet_c": (19, 5, None),
+    "imagenet_c_bar": (10, 5, "imagenet"),
+    "imagenet_r": (1, 0, "imagenet_r"),
+    "imagenet_sketch": (1, 0, "imagenet"),
+    "imagenet_v2": (3, 0, "imagenet"),
+    "tiny_imagenet_c": (19, 5, "tiny_imagenet"),
+}
+"""Number of shifts, number of severities, and list of classes of each set."""
+MD5_BY_ARCHIVE = {
+    "CIFAR-100-C.tar": "11f0ed0f1191edbf9fa23466ae6021d3",
+    "CIFAR-10-C.tar": "56bf5dcef84df0e2308c6dcbcbbd8499",
+    "imagenet-a.tar": "c3e55429088dc681f30d81f4726b6595",
+    "noise.tar": "e80562d7f6c3f8834afb1ecf27252745",
+    "blur.tar": "2d8e81fdd8e07fef67b9334fa635e45c",
+    "weather.tar": "33ffea4db4d93fe4a428c40a6ce0c25d",
+    "digital.tar": "89157860d7b10d5797849337ca2e5c03",
+    "extra.tar": "d492dfba5fc162d8ec2c3cd8ee672984",
+    "imagenet-r.tar": "a61312130a589d0ca1a8fca1f2bd3337",
+    "Tiny-ImageNet-C.tar": "f9c9a9dbdc11469f0b850190f7ad8be1",
+    "Tiny-ImageNet-C-extra.tar": "0db0588d243cf403ef93449ec52b70eb",
+}
+
+
+def each_set() -> pytest.MarkDecorator:
+    """Run a test for every set."""
+    sets = shipped_sets()
+    return pytest.mark.parametrize("shift_set", sets.values(), ids=sets)
+
+
+def test_the_sets_are_those_of_the_page():
+    """Twelve sets, with as many shifts and severities as their authors say, and with their classes."""
+    found = {name: (len(each.names), len(each.severities), each.classes) for name, each in shipped_sets().items()}
+
+    assert SHAPES == found
+
+
+@each_set()
+def test_a_set_says_where_it_is_from(shift_set: ShiftSet):
+    """Title, citation and homepage are there; a licence is left out where none was found."""
+    assert shift_set.title
+    assert re.search(r"(19|20)\d\d, .+arXiv:\d{4}\.\d{4,5}$", shift_set.citation)
+    assert shift_set.homepage.startswith("https://")
+
+
+@each_set()
+def test_titles_and_archives_are_not_confused(shift_set: ShiftSet):
+    """No other set has the title, an address or an md5 of this one."""
+    others = [each for each in shipped_sets().values() if each is not shift_set]
+
+    def marks(each: ShiftSet) -> set[str | None]:
+        archives = each.archives.values()
+        return {each.title, *(found.md5 for found in archives), *(found.url for found in archives)} - {None}
+
+    assert not any(marks(shift_set) & marks(other) for other in others)
+
+
+@each_set()
+def test_an_archive_can_be_downloaded_and_checked(shift_set: ShiftSet):
+    """Addresses end in the archive's name, and an md5 is 32 hexadecimal digits."""
+    for name, archive in shift_set.archives.items():
+        assert archive.url is not None
+        assert re.fullmatch(rf"https://\S+/{re.escape(name)}", archive.url)
+        assert archive.md5 is None or re.fullmatch("[0-9a-f]{32}", archive.md5)
+
+
+@each_set()
+def test_archives_hold_each_shift_once(shift_set: ShiftSet):
+    """Where archives say what they hold, each shift is in one of them."""
+    held = [name for archive in shift_set.archives.values() for name in archive.shifts]
+
+    assert not held or sorted(shift_set.names) == sorted(held)
+
+
+@each_set()
+def test_a_family_is_whole_or_missing(shift_set: ShiftSet):
+    """A shift has one family, and if a set has families, every shift has one."""
+    members = [name for names in shift_set.families.values() for name in names]
+
+    assert not members or sorted(shift_set.names) == sorted(members)
+    assert all(shift_set.family_of(name) in shift_set.families for name in members)
+
+
+@each_set()
+def test_classes_are_a_list_that_is_shipped(shift_set: ShiftSet):
+    """Labels of a set are known without its images, but for ImageNet-C, whose copies have any of the 1,000."""
+    assert shift_set.classes is None or shipped_classes(shift_set.classes)
+    assert "imagenet_c" != shift_set.name or shift_set.classes is None
+
+
+@pytest.mark.parametrize("name", ["imagenet_c", "tiny_imagenet_c", "cifar_10_c", "cifar_100_c"])
+def test_the_corruptions_of_hendrycks_come_in_one_order(name: str):
+    """15 in the order of the papers, then the 4 that no mean has."""
+    shift_set = shipped_sets()[name]
+
+    assert COMMON_CORRUPTIONS + EXTRA_CORRUPTIONS == shift_set.names
+    assert (COMMON_CORRUPTIONS, EXTRA_CORRUPTIONS) == (shift_set.in_mean, shift_set.held_out)
+    assert (1, 2, 3, 4, 5) == shift_set.cell_severities
+
+
+def test_only_imagenet_c_is_normalised():
+    """AlexNet's errors are known on its images alone."""
+    assert ["imagenet_c"] == [name for name, each in shipped_sets().items() if each.normaliser is not None]
+
+
+def test_md5_sums_are_those_that_were_found():
+    """Eleven archives have one, and nothing stands where none was found."""
+    found = {file: each.md5 for shift_set in shipped_sets().values() for file, each in shift_set.archives.items()}
+
+    assert MD5_BY_ARCHIVE == {file: md5 for file, md5 in found.items() if md5}
+
+
+def test_a_set_without_severities_has_cells():
+    """Each shift is one cell, of severity 0, at the folder that it has where it is published."""
+    v2 = shipped_sets()["imagenet_v2"]
+
+    assert ((0,), "numbers") == (v2.cell_severities, v2.class_folders)
+    assert "imagenetv2-threshold0.7-format-val" == v2.folder_of("threshold_0.7")
+    assert "imagenet-r" == shipped_sets()["imagenet_r"].folder_of("imagenet_r")
+    assert "fog" == shipped_sets()["imagenet_c"].folder_of("fog")
+
+
+def test_the_streams_of_ccc_are_named_as_their_folders():
+    """Three accuracies, three speeds, three seeds."""
+    ccc = shipped_sets()["ccc"]
+
+    assert "baseline_20_transition+speed_1000_seed_44" in ccc.names
+    assert {"hard": 9, "medium": 9, "easy": 9} == {family: len(names) for family, names in ccc.families.items()}
+    assert "easy" == ccc.family_of("baseline_40_transition+speed_5000_seed_45")
+
+
+@pytest.mark.parametrize(("folder", "cell"), [
+    ("out/fog/5", Cell(corruption="fog", severity=5)), ("imagenet_r/0", Cell(corruption="imagenet_r", severity=0)),
+    ("fog/7", None), ("clean/5", None), ("train/0", None), ("fog/05", None),
+])  # fmt: skip
+def test_a_folder_names_a_cell_that_a_set_has(folder: str, cell: Cell | None):
+    """Any other name is the user's own: no cell that no set has comes of it."""
+    assert cell == named_cell(Path(folder))

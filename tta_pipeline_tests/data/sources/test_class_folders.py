@@ -1,0 +1,136 @@
+"""Which folders are classes, and of which cell, is never guessed: what cannot be told is refused with both ways out."""
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.benchmarks.opening import benchmark_class_map, open_source
+from tta_pipeline.data.sources.archive import ArchivedImages
+from tta_pipeline.errors import SourceError
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline_tests.conftest import jpeg
+
+Made = Callable[..., Benchmark]
+
+
+@pytest.fixture(params=["folder", "archive"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    """Return a function that lays images by name in a folder or an archive, and makes a benchmark of the set `dusk`."""
+
+    def make(*names: str, class_map: list[str] | None = None, **own: object) -> Benchmark:
+        for number, name in enumerate(names):
+            path = tmp_path / "x" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(jpeg(number))
+        source: dict[str, object] = {"kind": "folder", "root": str(tmp_path / "x")}
+        if request.param == "archive":
+            with tarfile.open(tmp_path / "x.tar", "w") as tar:
+                tar.add(tmp_path / "x", arcname="x")
+            source = {"kind": "archive", "archives": [str(tmp_path / "x.tar")]}
+        text = {"title": "x", "image_size": 32, "shards": {"num_shards": 1}, "models": {}, "experiments": {}}
+        if class_map:
+            (tmp_path / "classes.json").write_text(json.dumps(class_map))
+            text["class_map"] = str(tmp_path / "classes.json")
+        path = tmp_path / "mine.yaml"
+        path.write_text(yaml.safe_dump({**text, "own": {"names": ["dusk"], **own}, "source": source}))
+        return load_benchmark(path)
+
+    return make
+
+
+def contents(benchmark: Benchmark, tmp_path: Path) -> tuple[list[str], tuple[str, ...]]:
+    """Return the names of the images of the only cell, and the classes."""
+    locations = Locations(root=tmp_path / "data")
+    source = open_source(benchmark, locations)
+    (cell,) = benchmark.cells
+    with source.prepared([cell]):
+        names = [image.name for image in source.listing(cell).images]
+    return names, benchmark_class_map(benchmark, locations).classes
+
+
+def require_refused(benchmark: Benchmark, tmp_path: Path, said: str) -> None:
+    """Expect the images to be refused, and the classes too, before any are pinned."""
+    locations = Locations(root=tmp_path / "data")
+    with pytest.raises(SourceError, match=said):
+        contents(benchmark, tmp_path)
+    with pytest.raises(SourceError, match=said):
+        benchmark_class_map(benchmark, locations)
+    assert not locations.class_map(benchmark.name).exists()
+
+
+@pytest.mark.parametrize("own", [{}, {"folders": {"dusk": "Dusk-2021"}}])
+def test_a_single_shift_has_its_own_folder_alone(made: Made, tmp_path: Path, own: dict):
+    """What lies beside it are other splits."""
+    folder = "Dusk-2021" if own else "dusk"
+    benchmark = made(f"{folder}/a/1.jpg", f"{folder}/b/2.jpg", "dawn/a/3.jpg", "dawn/c/4.jpg", "clean/a/5.jpg", **own)
+
+    assert (["a/1.jpg", "b/2.jpg"], ("a", "b")) == contents(benchmark, tmp_path)
+
+
+@pytest.mark.parametrize("around", ["", "of_another_name/", "val/"])
+def test_without_that_folder_the_whole_is_the_shift(made: Made, tmp_path: Path, around: str):
+    """If all class folders lie in one folder, there is nothing else that they could be of."""
+    benchmark = made(f"{around}a/1.jpg", f"{around}b/images/2.jpg", f"{around}readme.txt")
+
+    assert (["a/1.jpg", "b/2.jpg"], ("a", "b")) == contents(benchmark, tmp_path)
+
+
+@pytest.mark.parametrize("others", [("dawn", "noon"), ("train", "val"), ("of/dawn", "of/noon")])
+def test_a_whole_with_other_splits_is_refused(made: Made, tmp_path: Path, others: tuple[str, str]):
+    """Each of them could be the shift."""
+    first, second = others
+    benchmark = made(f"{first}/a/1.jpg", f"{second}/a/2.jpg", f"{second}/b/3.jpg")
+
+    require_refused(
+        benchmark,
+        tmp_path,
+        rf"has no dusk, and class folders in 2 folders: (x/)?{first}, (x/)?{second}; expected dusk/<class>, or one",
+    )
+
+
+def test_a_folder_that_differs_in_case_is_named(made: Made, tmp_path: Path):
+    """A file system may tell them apart, and a person does not."""
+    benchmark = made("Dusk/a/1.jpg", "dawn/a/2.jpg")
+
+    require_refused(benchmark, tmp_path, "Dusk.*; expected dusk")
+
+
+@pytest.mark.parametrize("name", ["train", "images"])
+def test_a_class_called_as_a_split_is_not_dropped(made: Made, tmp_path: Path, name: str):
+    """VisDA-C and DomainNet have a class `train`; without a class map it could be a folder that is too many."""
+    benchmark = made("dusk/car/1.jpg", f"dusk/{name}/2.jpg", "dusk/truck/3.jpg")
+
+    require_refused(benchmark, tmp_path, f"images in {name}, beside class folders such as car; .* name a class map")
+
+
+@pytest.mark.parametrize("around", ["dusk/", "of_another_name/", ""])
+def test_the_class_map_says_that_it_is_a_class(made: Made, tmp_path: Path, around: str):
+    """It is then one like any other, though `images` in a class is none."""
+    classes = ["car", "images", "train"]
+    benchmark = made(f"{around}car/images/1.jpg", f"{around}train/2.jpg", class_map=classes)
+
+    assert (["car/1.jpg", "train/2.jpg"], tuple(classes)) == contents(benchmark, tmp_path)
+
+
+def test_an_inner_archive_is_a_class_whatever_its_name(tmp_path: Path):
+    """ILSVRC2012_img_train.tar has an archive for each class."""
+    for name in ("car", "train"):
+        (tmp_path / "1.jpg").write_bytes(jpeg(0))
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as inner:
+            inner.add(tmp_path / "1.jpg", arcname="1.jpg")
+    with tarfile.open(tmp_path / "all.tar", "w") as outer:
+        for name in ("car", "train"):
+            outer.add(tmp_path / f"{name}.tar", arcname=f"{name}.tar")
+    source = ArchivedImages(
+        archives=(tmp_path / "all.tar",), cells=(CLEAN,), spill_root=tmp_path / "spill", layout="nested"
+    )
+
+    with source.prepared([CLEAN]):
+        assert ["car/1.jpg", "train/1.jpg"] == [image.name for image in source.listing(CLEAN).images]

@@ -1,0 +1,103 @@
+"""Classes that no folder says: from file names, from a JSON, from a list of any base name, by the devkit's numbers."""
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+from scipy.io import savemat
+
+from tta_pipeline.data.shifts.loading import shipped_sets
+from tta_pipeline.data.sources.kinds.clean import CleanImages
+from tta_pipeline.data.sources.kinds.section import SourceContext
+from tta_pipeline.errors import ClassMapError
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline_tests.conftest import jpeg
+
+FILES = ("cat_1.jpg", "dog_2.jpg", "ape_3.jpg")
+EXPECTED = ["ape/ape_3.jpg", "cat/cat_1.jpg", "dog/dog_2.jpg"]
+
+
+@pytest.fixture(params=["folder", "archive"])
+def lie(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
+    """Lay files without folders, in a folder or packed."""
+
+    def laid(*names: str) -> Path:
+        (tmp_path / "files").mkdir()
+        for number, name in enumerate(names):
+            (tmp_path / "files" / name).write_bytes(jpeg(number))
+        if request.param == "folder":
+            return tmp_path / "files"
+        with tarfile.open(tmp_path / "files.tar", "w") as tar:
+            for name in names:
+                tar.add(tmp_path / "files" / name, arcname=name)
+        return tmp_path / "files.tar"
+
+    return laid
+
+
+def names(tmp_path: Path, **fields: object) -> list[str]:
+    """Return the names of the clean images, `<class>/<file>`."""
+    context = SourceContext(
+        cells=(CLEAN,), shift_set=shipped_sets()["imagenet_c"], spill_root=tmp_path / "spill",
+        generated_root=tmp_path / "generated", image_size=32,
+    )  # fmt: skip
+    source = CleanImages.model_validate({"layout": "flat", **fields}).open(context)
+    with source.prepared([CLEAN]):
+        found = [image.name for image in source.listing(CLEAN).images]
+        assert sorted({name.split("/")[0] for name in found}) == sorted(source.class_names())
+    return found
+
+
+def test_the_class_is_in_the_file_name(tmp_path: Path, lie: Callable[..., Path]):
+    """By the first group of a pattern."""
+    assert EXPECTED == names(tmp_path, path=lie(*FILES), class_pattern="^([a-z]+)_")
+
+
+def test_a_json_says_the_class_of_each_file(tmp_path: Path, lie: Callable[..., Path]):
+    """File name to class; a file that it lacks is named."""
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps({f"some/{name}": name[:3] for name in FILES}))
+    laid = lie(*FILES)
+
+    assert EXPECTED == names(tmp_path, path=laid, ground_truth=path)
+    path.write_text(json.dumps({FILES[0]: "cat"}))
+    with pytest.raises(ClassMapError, match=r"(dog_2|ape_3).jpg has no class; expected one of the 1 files"):
+        names(tmp_path, path=laid, ground_truth=path)
+    path.write_text(json.dumps({FILES[0]: ["cat"]}))
+    with pytest.raises(ClassMapError, match="expected a name or a number"):
+        names(tmp_path, path=laid, ground_truth=path)
+
+
+def test_a_line_for_each_number_of_any_base_name(tmp_path: Path, lie: Callable[..., Path]):
+    """Lines count from 1; a name without a number is refused."""
+    (tmp_path / "truth.txt").write_text("cat\ndog\n")
+
+    assert ["cat/test_001.jpg", "dog/test_002.jpg"] == names(
+        tmp_path, path=lie("test_001.jpg", "test_002.jpg"), ground_truth=tmp_path / "truth.txt",
+        ground_truth_name="test_%03d.jpg",
+    )  # fmt: skip
+    with pytest.raises(ValidationError, match="one number of fixed width"):
+        CleanImages(path=tmp_path, layout="flat", ground_truth=tmp_path / "truth.txt", ground_truth_name="test_%s.jpg")
+
+
+def test_numbers_of_the_devkit_count_from_1_in_its_order(tmp_path: Path, lie: Callable[..., Path]):
+    """Number 1 is the first of meta.mat, and not the class with label 0 or 1."""
+    dtype = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("num_children", "O")]
+    synsets = np.array([(1, "n09", 0), (2, "n01", 0), (3, "n05", 0)], dtype)
+    savemat(tmp_path / "meta.mat", {"synsets": synsets})
+    (tmp_path / "truth.json").write_text(json.dumps({"a.jpg": 1, "b.jpg": 3, "c.jpg": 2}))
+
+    assert ["n01/c.jpg", "n05/b.jpg", "n09/a.jpg"] == names(
+        tmp_path, path=lie("a.jpg", "b.jpg", "c.jpg"), ground_truth=tmp_path / "truth.json",
+        devkit=tmp_path / "meta.mat",
+    )  # fmt: skip
+
+
+def test_two_ways_at_once_are_refused(tmp_path: Path):
+    """A pattern and a ground truth could disagree."""
+    with pytest.raises(ValidationError, match="expected one of them"):
+        CleanImages(path=tmp_path, layout="flat", ground_truth=tmp_path, class_pattern="(a)")

@@ -1,0 +1,44 @@
+"""The asset that measures loaders on a cell, through the real command line."""
+
+import json
+
+import dagster as dg
+import pytest
+
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline_tests.conftest import SMALL, Project
+
+PARTITION = ("--partition", "contrast|5")
+SHARDS = "small/source_split,small/tar_shards,small/shard_manifest"
+CONFIG = {"loaders": ["indexed", "webdataset"], "repeats": 1, "batch_size": 32, "num_threads": [1]}
+
+
+@pytest.fixture
+def measured(project: Project) -> Project:
+    """One cell with its loaders measured."""
+    project.add_benchmark("small", SMALL)
+    config = json.dumps({"ops": {"small__loader_benchmark": {"config": CONFIG}}})
+    for select, options in ((SHARDS, ()), ("small/loader_benchmark", ("--config-json", config))):
+        finished = project.materialize(select, *PARTITION, *options)
+        assert finished.returncode == 0, finished.stderr[-5000:]
+    return project
+
+
+def test_the_figures_are_in_the_database_and_in_the_web_ui(measured: Project):
+    """A row for each loader, a table and a chart; and the records alone give the database again."""
+    question = (
+        "SELECT loader, corruption, severity, num_samples, repeats, batch_size, images_per_s FROM loader_benchmarks"
+    )
+    with open_metrics(measured.locations.metrics) as connection:
+        rows = connection.execute(question).fetchall()
+    publish_metrics(measured.locations, rebuild=True)
+    with open_metrics(measured.locations.metrics) as connection:
+        assert rows == connection.execute(question).fetchall()
+    with dg.DagsterInstance.from_config(str(measured.home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey(["small", "loader_benchmark"]))
+        metadata = event.asset_materialization.metadata
+
+    speeds = metadata["images_per_s"].value
+    assert [(name, "contrast", 5, 150, 1, 32, speeds[name]) for name in ("indexed", "webdataset")] == rows
+    assert "| indexed | uint8 | 1 |" in metadata["loaders"].value
+    assert "](data:image/png;base64,iVBOR" in metadata["chart"].value

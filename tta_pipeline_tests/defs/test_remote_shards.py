@@ -1,0 +1,106 @@
+"""A benchmark file whose root is a URL goes from there to results, and has no shard on disk."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.defs.test_shard_kinds import (  # noqa: F401 - a fixture
+    CELLS,
+    LABELS,
+    RANGE,
+    _weights,
+    write_shards,
+)
+from tta_pipeline_tests.loading.servers import Web, web_server
+
+FILE = """
+title: Shards far away
+source: {{kind: shards, root: "{root}", clean: "{clean}"}}
+class_map: {names}
+corruptions: [fog]
+severities: [1, 5]
+image_size: 32
+models:
+  r18: {{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}}
+experiments:
+  norm: {{model: r18, method: norm, batch_size: 4}}
+"""
+
+
+@pytest.fixture
+def web(project: Project, tmp_path: Path) -> Iterator[Web]:
+    """A server of shards that webdataset wrote, and two benchmarks of them: `far`, at URLs, and `near`."""
+    write_shards(tmp_path)
+    names = tmp_path / "names.json"
+    names.write_text(json.dumps([f"class {label}" for label in range(1000)]))
+    with web_server(tmp_path / "theirs") as server:
+        for name, root in (("far", server.url), ("near", str(tmp_path / "theirs"))):
+            project.add_benchmark(name, FILE.format(root=root, clean=f"{root}/val", names=names))
+        yield server
+
+
+@pytest.mark.usefixtures("_weights")
+def test_shards_at_urls_give_the_results_of_shards_here(project: Project, web: Web, tmp_path: Path):
+    """Read once for the manifest, streamed for the evaluation; nothing else differs, and a second run asks for none."""
+    for name in ("far", "near"):
+        finished = project.materialize(f"group:{name}", *RANGE)
+        assert 0 == finished.returncode, finished.stderr[-5000:]
+
+    for cell in CELLS:
+        far = ShardSet.open(project.locations.shards("far", cell))
+        near = ShardSet.open(project.locations.shards("near", cell))
+        assert [*LABELS, *LABELS] == far.index.labels.tolist()
+        assert near.index.table.equals(far.index.table)
+        assert not list(far.folder.glob("*.tar"))
+    with open_metrics(project.locations.metrics) as connection:
+        rows = connection.execute(
+            "SELECT corruption, severity, count(DISTINCT order_hash), count(DISTINCT error), count(*) "
+            "FROM latest_evaluations GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+    assert [("clean", 0, 1, 1, 2), ("fog", 1, 1, 1, 2), ("fog", 5, 1, 1, 2)] == rows
+    asked = [request for request in web.requests() if not request.endswith("=0-0")]
+
+    again = project.materialize("far/tar_shards,far/shard_manifest,far/evaluation/norm", *RANGE)
+
+    assert 0 == again.returncode, again.stderr[-5000:]
+    assert asked == [request for request in web.requests() if not request.endswith("=0-0")]
+
+
+def test_a_server_that_went_away_is_one_line(project: Project, web: Web, tmp_path: Path):
+    """The run names the URL; the manifest of the cell that had one stays."""
+    assert 0 == project.materialize("far/tar_shards,far/shard_manifest", "--partition", "fog|5").returncode
+    shutil.rmtree(tmp_path / "theirs" / "fog")
+
+    finished = project.materialize("far/tar_shards", "--partition", "fog|5")
+
+    assert finished.returncode != 0
+    assert f"{web.url}/fog/5: found" in finished.stderr
+    assert 8 == ShardSet.open(project.locations.shards("far", Cell(corruption="fog", severity=5))).manifest.num_samples
+
+
+@pytest.mark.parametrize(
+    ("root", "more", "said"),
+    [
+        ("http:/host/a", "", "source.shards.root: found a location that begins with 'http:'"),
+        ("https://host/a-{000..003}.tar", "", "names https://host/a-{000..003}.tar for"),
+        ("https://host/a", "transforms: {small: {resize: 16}}", "source.root is a URL; expected shards that are here"),
+    ],
+)
+def test_what_cannot_be_streamed_is_refused_when_the_file_is_loaded(tmp_path: Path, root: str, more: str, said: str):
+    """The error says what to write."""
+    path = tmp_path / "far.yaml"
+    path.write_text(FILE.format(root=root, clean="https://host/val", names="names.json") + more)
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path)
+
+    assert said in str(caught.value)

@@ -1,0 +1,231 @@
+"""Shard sets that no conversion made, those of others and those made from another set, materialized by Dagster."""
+
+import gc
+import gzip
+import json
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+import torch
+import webdataset
+from torchvision.models import ResNet18_Weights, resnet18
+
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.partitions import CLEAN, Cell
+from tta_pipeline_tests.conftest import Project, jpeg
+
+CELLS = tuple(Cell(corruption="fog", severity=severity) for severity in (1, 5))
+RANGE = ("--partition-range", "fog|1...fog|5")
+LABELS = (7, 3, 999, 3)
+FILE = """
+title: Shards of others
+source: {{kind: shards, root: {root}/theirs, clean: {root}/theirs/val}}
+class_map: {root}/names.json
+corruptions: [fog]
+severities: [1, 5]
+image_size: 32
+transforms:
+  inverted: {{function: "users_functions:invert", resize: 16, format: tensor}}
+models:
+  r18: {{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}}
+experiments:
+  source: {{model: r18, method: source}}
+  shrunk: {{model: r18, method: source, shards: inverted}}
+"""
+MANIFESTS = "theirs/tar_shards,theirs/shard_manifest"
+
+
+def write_shards(root: Path) -> None:
+    """Write two cells and clean images as webdataset's own writer does, with gaps in the numbering."""
+    for folder in (*(root / "theirs" / cell.path for cell in CELLS), root / "theirs" / "val"):
+        folder.mkdir(parents=True)
+        for number in (0, 4):
+            with webdataset.TarWriter(str(folder / f"{number:05d}.tar"), encoder=False) as writer:
+                for sample, label in enumerate(LABELS):
+                    key = f"{number}{sample}"
+                    writer.write({"__key__": key, "jpg": jpeg(10 * number + sample), "cls": str(label).encode()})
+    gc.collect()
+
+
+def contents(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Return time of change and bytes of every file under *root*."""
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in root.rglob("*.tar")}
+
+
+@pytest.fixture
+def theirs(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project whose benchmark is shards of others, which lie outside of it, and a module of the user's."""
+    write_shards(tmp_path)
+    (tmp_path / "names.json").write_text(json.dumps([f"class {label}" for label in range(1000)]))
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "users_functions.py").write_text("def invert(image):\n    return 255 - image\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    project.add_benchmark("theirs", FILE.format(root=tmp_path))
+    return project
+
+
+@pytest.fixture
+def _weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random weights in the place of the published ones, which cannot be downloaded here."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    weights = tmp_path / "torch" / "hub" / "checkpoints" / Path(ResNet18_Weights.IMAGENET1K_V1.url).name
+    weights.parent.mkdir(parents=True)
+    torch.manual_seed(0)
+    torch.save(resnet18().state_dict(), weights)
+
+
+def pixels(shard_set: ShardSet, size: int) -> np.ndarray:
+    """Return the decoded images in stored order."""
+    (batch,) = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=64, image_size=size)
+    return batch.images.numpy()
+
+
+@pytest.mark.usefixtures("_weights")
+def test_shards_of_others_are_adopted_transformed_and_evaluated(theirs: Project, tmp_path: Path):
+    """One run over the range goes from their tars to results of both shard sets, and rewrites none of their bytes."""
+    before = contents(tmp_path / "theirs")
+
+    finished = theirs.materialize("group:theirs", *RANGE)
+
+    assert 0 == finished.returncode, finished.stderr[-5000:]
+    assert before == contents(tmp_path / "theirs")
+    for cell in (*CELLS, CLEAN):
+        folder = theirs.locations.shards("theirs", cell)
+        first = ShardSet.open(folder)
+        assert all(path.is_symlink() for path in folder.glob("*.tar"))
+        assert [*LABELS, *LABELS] == first.index.labels.tolist()
+        assert "class 999" == first.manifest.classes[999]
+        second = ShardSet.open(theirs.locations.transformed("theirs", "inverted", cell))
+        assert first.index.labels.tolist() == second.index.labels.tolist()
+        assert (16, 16) == pixels(second, 16).shape[1:3]
+        assert pixels(first, 32).mean() + pixels(second, 16).mean() == pytest.approx(255, abs=2)
+    with open_metrics(theirs.locations.metrics) as connection:
+        sets = connection.execute(
+            "SELECT DISTINCT shard_set, source_kind, write_wall_s IS NULL, num_samples FROM shard_sets ORDER BY ALL"
+        ).fetchall()
+        evaluated = connection.execute(
+            "SELECT experiment, corruption, severity, manifest_sha256 FROM latest_evaluations"
+        ).fetchall()
+        shards = connection.execute("SELECT shard_set, count(*) FROM shards GROUP BY ALL ORDER BY ALL").fetchall()
+    assert [("inverted", "shards", False, 8), ("shards", "shards", True, 8)] == sets
+    assert [("inverted", 6), ("shards", 6)] == shards
+    expected = {
+        *(("source", c, theirs.locations.shards("theirs", c)) for c in (*CELLS, CLEAN)),
+        *(("shrunk", c, theirs.locations.transformed("theirs", "inverted", c)) for c in (*CELLS, CLEAN)),
+    }
+    assert {(e, c.corruption, c.severity, ShardSet.open(f).manifest.sha256) for e, c, f in expected} == set(evaluated)
+    assert {
+        "shards_match_manifest": {"SUCCEEDED"},
+        "source_count_equals_manifest": {"SUCCEEDED"},
+        "every_class_present": {"FAILED"},
+    } == checks(theirs)
+
+    again = theirs.materialize(f"{MANIFESTS},theirs/transformed_shards/inverted", *RANGE)
+
+    assert 0 == again.returncode, again.stderr[-5000:]
+    with open_metrics(theirs.locations.metrics) as connection:
+        assert [(6,)] == connection.execute("SELECT count(*) FROM shard_sets").fetchall()
+
+
+def checks(project: Project) -> dict[str, set[str]]:
+    """Return the newest results, over the cells, of each check of the manifest."""
+    names = ("shards_match_manifest", "source_count_equals_manifest", "every_class_present")
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        found = {}
+        for name in names:
+            key = dg.AssetCheckKey(dg.AssetKey(["theirs", "shard_manifest"]), name)
+            history = instance.event_log_storage.get_asset_check_execution_history(key, limit=len(CELLS))
+            found[name] = {record.status.value for record in history}
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_weights")
+def test_a_shard_replaced_after_adoption_is_noticed_and_adopted_by_the_next_run(theirs: Project, tmp_path: Path):
+    """Evaluation refuses it, the checks fail, and materializing again takes it as it is."""
+    theirs.materialize(MANIFESTS, *RANGE)
+    before = ShardSet.open(theirs.locations.shards("theirs", CELLS[0])).manifest
+    with webdataset.TarWriter(str(tmp_path / "theirs" / "fog" / "1" / "00004.tar"), encoder=False) as writer:
+        writer.write({"__key__": "another", "jpg": jpeg(77), "cls": b"12"})
+    gc.collect()
+
+    refused = theirs.materialize("theirs/evaluation/source,theirs/transformed_shards/inverted", "--partition", "fog|1")
+    again = theirs.materialize(MANIFESTS, "--partition", "fog|1")
+
+    assert refused.returncode != 0
+    assert "00004.tar" in refused.stderr
+    assert not list((theirs.locations.root / "theirs" / "results").rglob("evaluations"))
+    assert not theirs.locations.transformed("theirs", "inverted", CELLS[0]).exists()
+    assert 0 == again.returncode, again.stderr[-3000:]
+    after = ShardSet.open(theirs.locations.shards("theirs", CELLS[0])).manifest
+    assert (8, 5) == (before.num_samples, after.num_samples)
+    assert before.source.version != after.source.version
+
+
+def test_a_damaged_shard_is_named_and_no_manifest_of_it_appears(theirs: Project, tmp_path: Path):
+    """The run ends with the name of the cut shard; the cell before it stands."""
+    path = tmp_path / "theirs" / "fog" / "5" / "00004.tar"
+    path.write_bytes(path.read_bytes()[:-12000])
+
+    finished = theirs.materialize(MANIFESTS, *RANGE)
+
+    assert finished.returncode != 0
+    assert "fog/5/00004.tar" in finished.stderr
+    assert 8 == ShardSet.open(theirs.locations.shards("theirs", CELLS[0])).manifest.num_samples
+    assert not (theirs.locations.shards("theirs", CELLS[1]) / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("image_size: 32", "image_size: 32\nshards: {num_shards: 2}", "shards is given"),
+        ("shards: inverted", "shards: small", "experiments.shrunk.shards is 'small'; expected one of inverted"),
+        ("  inverted: {", "  shards: {", "transforms.shards"),
+        ("users_functions:invert", "users_function:invert", "transforms.inverted.function: found no module"),
+        ("users_functions:invert", "invert", "transforms.inverted.function: found 'invert'; expected module:name"),
+        ("kind: shards", "kind: folder", "shards is missing"),
+    ],
+)
+def test_a_file_that_asks_for_what_cannot_be_is_refused(theirs: Project, old: str, new: str, named: str):
+    """The error names file, field, value and choices."""
+    path = theirs.locations.benchmark_files / "theirs.yaml"
+    assert load_benchmark(path).has_shards
+    path.write_text(path.read_text().replace(old, new))
+
+    with pytest.raises(BenchmarkFileError) as caught:
+        load_benchmark(path)
+
+    assert named in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_one_of_two_sets_side_by_side_is_named_and_unpacked(theirs: Project, tmp_path: Path):
+    """Without a choice nothing is linked; with one, its shards alone are, and compressed ones are unpacked."""
+    folders = [tmp_path / "theirs" / cell.path for cell in CELLS]
+    for folder in folders:
+        (folder / "00000.tar").rename(folder / "train-00000.tar")
+        (folder / "val-00000.tar.gz").write_bytes(gzip.compress((folder / "00004.tar").read_bytes()))
+        (folder / "00004.tar").unlink()
+
+    refused = theirs.materialize("theirs/tar_shards", *RANGE)
+    text = FILE.format(root=tmp_path).replace("kind: shards,", 'kind: shards, files: ["val-*.tar", "0*"],')
+    theirs.add_benchmark("theirs", text)
+    done = theirs.materialize(MANIFESTS, *RANGE)
+
+    assert 0 != refused.returncode
+    assert "shards of 2 names: train-*.tar, val-*.tar" in refused.stderr
+    assert 0 == done.returncode, done.stderr[-5000:]
+    for cell, folder in zip(CELLS, folders, strict=True):
+        linked = theirs.locations.shards("theirs", cell)
+        assert list(LABELS) == ShardSet.open(linked).index.labels.tolist()
+        assert gzip.decompress((folder / "val-00000.tar.gz").read_bytes()) == (linked / "val-00000.tar").read_bytes()
+        assert ["train-00000.tar", "val-00000.tar.gz"] == sorted(path.name for path in folder.iterdir())
+    assert "did not pass" not in done.stderr

@@ -1,0 +1,135 @@
+"""One run over a range of cells, through the real command line."""
+
+import json
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import duckdb
+import pytest
+
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.files import record_paths
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.partitions import CLEAN, TRAIN
+from tta_pipeline_tests.conftest import SMALL_CELLS, SMALL_RANGE, UNPUBLISHED, Project, new_project
+
+
+@pytest.fixture
+def instance(sweep: Project):
+    """The Dagster instance with the history of the sweep."""
+    with dg.DagsterInstance.from_config(str(sweep.home)) as instance:
+        yield instance
+
+
+@pytest.fixture
+def database(sweep: Project):
+    """The database of the sweep, open for reading."""
+    with open_metrics(sweep.locations.metrics) as connection:
+        yield connection
+
+
+def test_every_sample_of_every_cell_is_evaluated_by_every_experiment(
+    sweep: Project, database: duckdb.DuckDBPyConnection
+):
+    """For each cell and the clean images, every experiment has one row with as many samples as the manifest."""
+    rows = database.execute("SELECT experiment, corruption, severity, num_samples FROM latest_evaluations").fetchall()
+    manifests = {cell: ShardSet.open(sweep.locations.shards("small", cell)).manifest for cell in (*SMALL_CELLS, CLEAN)}
+
+    assert {
+        (experiment, cell.corruption, cell.severity, manifest.num_samples)
+        for experiment in ("source", "norm", "tent")
+        for cell, manifest in manifests.items()
+    } == set(rows)
+
+
+def test_adaptation_recovers_what_contrast_takes(database: duckdb.DuckDBPyConnection):
+    """Under contrast, norm and tent make less than half of the source model's errors."""
+    errors = dict(
+        database.execute(
+            "SELECT experiment, mean_error FROM corruption_errors WHERE corruption = 'contrast'"
+        ).fetchall()
+    )
+
+    assert errors["norm"] < errors["source"] / 2
+    assert errors["tent"] < errors["source"] / 2
+
+
+def test_each_partition_has_its_own_data_version(sweep: Project, instance: dg.DagsterInstance):
+    """After a run over a range, the version of a partition is the hash of its manifest."""
+    for cell in SMALL_CELLS:
+        record = instance.get_latest_data_version_record(dg.AssetKey(["small", "shard_manifest"]), False, cell.key)
+
+        manifest = ShardSet.open(sweep.locations.shards("small", cell)).manifest
+        assert manifest.sha256 == record.event_log_entry.tags["dagster/data_version"]
+
+
+@pytest.mark.parametrize(
+    ("asset", "check"),
+    [
+        (["shard_manifest"], "shards_match_manifest"),
+        (["shard_manifest"], "source_count_equals_manifest"),
+        (["shard_manifest"], "every_class_present"),
+        (["evaluation", "tent"], "every_sample_evaluated_once"),
+        (["evaluation", "tent"], "throughput_regression"),
+        (["evaluation", "tent"], "accuracy_drift"),
+    ],
+)
+def test_each_partition_has_its_own_check_results(instance: dg.DagsterInstance, asset: list[str], check: str):
+    """After a run over a range, every check has passed once for each partition, and none is left planned."""
+    key = dg.AssetCheckKey(dg.AssetKey(["small", *asset]), check)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+
+    assert {(cell.key, "SUCCEEDED") for cell in SMALL_CELLS} == {(r.partition, r.status.value) for r in records}
+    assert len(SMALL_CELLS) == len(records)
+
+
+def test_train_and_test_images_are_different_ones(sweep: Project):
+    """No image is in both the training set and the clean test set, and together they are all 1,797."""
+    train, clean = (
+        {key.rpartition("/")[2] for key in ShardSet.open(sweep.locations.shards("small", cell)).index.keys}
+        for cell in (TRAIN, CLEAN)
+    )
+
+    assert not train & clean
+    assert 1797 == len(train | clean)
+
+
+def test_a_cell_alone_has_the_predictions_it_had_after_others(sweep: Project, tmp_path: Path):
+    """Evaluated alone and with one decoding thread, a cell predicts what it predicted at the end of a sweep."""
+    project = new_project(tmp_path)
+    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
+    config = {
+        "ops": {"small__evaluation__tent": {"config": {"remeasure": True}}},
+        "resources": {"compute": {"config": {"decode_threads": 1}}},
+    }
+
+    finished = project.materialize(
+        "small/evaluation/tent", "--partition", "contrast|5", "--config-json", json.dumps(config)
+    )
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    with open_metrics(project.locations.metrics) as connection:
+        compared = connection.execute(
+            "SELECT DISTINCT corruption, severity, same_predictions FROM run_comparison WHERE experiment = 'tent'"
+        ).fetchall()
+    assert [("contrast", 5, True)] == compared
+
+
+def test_a_finished_cell_is_not_evaluated_again(sweep: Project, tmp_path: Path):
+    """A repeated run over the range records nothing new and says so."""
+    project = new_project(tmp_path)
+    shutil.copytree(sweep.locations.root, project.locations.root, ignore=UNPUBLISHED)
+    shards = project.locations.shards("small", SMALL_CELLS[0])
+
+    def written() -> dict[str, int]:
+        # The note of verified files names inodes, and a copy has others.
+        return {path.name: path.stat().st_mtime_ns for path in shards.iterdir() if path.name != "verified.json"}
+
+    before = written()
+
+    finished = project.materialize("group:small", "--partition-range", SMALL_RANGE)
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    assert len(list(record_paths(sweep.locations.root))) == len(list(record_paths(project.locations.root)))
+    assert before == written()

@@ -1,0 +1,203 @@
+"""Benchmark files over every kind of source, materialized by the command line."""
+
+import io
+import re
+import tarfile
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from tta_pipeline.benchmarks.loading import load_benchmark
+from tta_pipeline.errors import BenchmarkFileError
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.util.partitions import CLEAN, Cell
+from tta_pipeline_tests.conftest import Project, jpeg, write_tree
+
+REST = """
+title: Any source
+corruptions: [fog, contrast]
+severities: [1, 5]
+image_size: 32
+shards: {num_shards: 2}
+models:
+  r18: {kind: torchvision, architecture: resnet18}
+experiments:
+  source: {model: r18, method: source}
+source: """
+CELLS = [Cell(corruption=corruption, severity=severity) for corruption in ("fog", "contrast") for severity in (1, 5)]
+RANGE = ("--partition-range", "fog|1...contrast|5")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A folder tree of four cells with two classes of three images."""
+    for cell in CELLS:
+        write_tree(tmp_path / "tree" / cell.path, classes={"n01": 3, "n02": 3})
+    return tmp_path / "tree"
+
+
+def archives(tree: Path) -> str:
+    """Pack the corruptions of *tree* into an archive each and return the source that names them."""
+    for corruption in ("fog", "contrast"):
+        with tarfile.open(tree.parent / f"{corruption}.tar", "w") as tar:
+            tar.add(tree / corruption, corruption)
+    return f"{{kind: archive, archives: [{tree.parent}/fog.tar, {tree.parent}/contrast.tar]}}"
+
+
+def arrays(tree: Path) -> str:
+    """Write arrays as CIFAR-10-C has them beside *tree* and return the source that names them."""
+    rng = np.random.default_rng(0)
+    for corruption in ("fog", "contrast"):
+        np.save(tree.parent / f"{corruption}.npy", rng.integers(0, 256, (30, 32, 32, 3), np.uint8))
+    np.save(tree.parent / "labels.npy", np.tile([0, 1, 0, 1, 0, 1], 5).astype(np.uint8))
+    return f"{{kind: npy, root: {tree.parent}}}"
+
+
+def generated(tree: Path) -> str:
+    """Return the source that makes the cells from the images of one of them."""
+    return f"{{kind: generated, clean: {tree}/fog/1, severity_table: cifar_c}}"
+
+
+@pytest.mark.parametrize("make", [lambda tree: f"{{kind: folder, root: {tree}}}", archives, arrays, generated],
+                         ids=["folder", "archive", "npy", "generated"])  # fmt: skip
+def test_every_kind_of_source_becomes_shards_in_one_run(project: Project, tree: Path, make):
+    """One run over the range makes shards and manifests of all cells, and leaves no temporary file."""
+    project.add_benchmark("any", REST + make(tree))
+
+    finished = project.materialize("any/tar_shards,any/shard_manifest", *RANGE)
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    shard_sets = [ShardSet.open(project.locations.shards("any", cell)) for cell in CELLS]
+    assert [6] * 4 == [shard_set.manifest.num_samples for shard_set in shard_sets]
+    assert ("generated" in make.__name__) == shard_sets[0].manifest.source.generated
+    assert not list(project.locations.root.rglob(".unpublished*"))
+
+
+def test_clean_images_come_from_where_they_lie(project: Project, tree: Path, tmp_path: Path):
+    """A folder and an archive of clean images become the clean shard set, beside cells from another place."""
+    write_tree(tmp_path / "val", classes={"n01": 4, "n02": 4})
+    with tarfile.open(tmp_path / "val.tar", "w") as tar:
+        tar.add(tmp_path / "val", "val")
+    for name, clean in (("one", "val"), ("two", "val.tar")):
+        project.add_benchmark(name, REST + f"{{kind: folder, root: {tree}, clean: {tmp_path}/{clean}}}")
+
+        finished = project.materialize(f"{name}/clean/tar_shards,{name}/clean/shard_manifest")
+
+        assert 0 == finished.returncode, finished.stderr[-3000:]
+        assert 8 == ShardSet.open(project.locations.shards(name, CLEAN)).manifest.num_samples
+
+
+def flat_archive(tmp_path: Path) -> str:
+    """Pack validation images without folders, and write a list of their classes; return the clean images' entry."""
+    with tarfile.open(tmp_path / "ILSVRC2012_img_val.tar", "w") as tar:
+        for number in range(8):
+            data = jpeg(number)
+            member = tarfile.TarInfo(f"ILSVRC2012_val_{number + 1:08d}.JPEG")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    (tmp_path / "truth.txt").write_text("n01\nn02\n" * 4)
+    return f"{{path: {tmp_path}/ILSVRC2012_img_val.tar, layout: flat, ground_truth: {tmp_path}/truth.txt}}"
+
+
+def nested_archive(tmp_path: Path) -> str:
+    """Pack a tar for each class into a tar and return the clean images' entry."""
+    write_tree(tmp_path / "train", classes={"n01": 4, "n02": 4})
+    with tarfile.open(tmp_path / "ILSVRC2012_img_train.tar", "w") as outer:
+        for name in ("n01", "n02"):
+            with tarfile.open(tmp_path / f"{name}.tar", "w") as inner:
+                for path in sorted((tmp_path / "train" / name).iterdir()):
+                    inner.add(path, path.name)
+            outer.add(tmp_path / f"{name}.tar", f"{name}.tar")
+    return f"{{path: {tmp_path}/ILSVRC2012_img_train.tar, layout: nested}}"
+
+
+def imagenet_root(tmp_path: Path) -> str:
+    """Lay images out as torchvision's `ImageNet` wants them, and return the clean images' entry."""
+    write_tree(tmp_path / "imagenet" / "val", classes={"n01": 4, "n02": 4})
+    write_tree(tmp_path / "imagenet" / "train", classes={"n01": 9, "n02": 9})
+    (tmp_path / "imagenet" / "meta.bin").write_bytes(b"torch has it from the devkit")
+    return f"{tmp_path}/imagenet"
+
+
+@pytest.mark.parametrize("make", [flat_archive, nested_archive, imagenet_root])
+def test_clean_images_lie_as_they_were_downloaded(project: Project, tree: Path, tmp_path: Path, make):
+    """ImageNet's own archives and torchvision's root of it become a clean set of eight images, four a class."""
+    project.add_benchmark("any", REST + f"{{kind: folder, root: {tree}, clean: {make(tmp_path)}}}")
+
+    finished = project.materialize("any/clean/tar_shards,any/clean/shard_manifest")
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    shard_set = ShardSet.open(project.locations.shards("any", CLEAN))
+    assert ("n01", "n02") == shard_set.manifest.classes
+    assert [4, 4] == np.bincount(shard_set.index.labels).tolist()
+
+
+@pytest.mark.parametrize("pack", [False, True], ids=["folder", "archive"])
+def test_a_pattern_tells_the_class(project: Project, tmp_path: Path, pack):
+    """Of files without class folders, by a part of their names."""
+    for cell in CELLS:
+        (tmp_path / "flat" / cell.path).mkdir(parents=True)
+        for number in range(6):
+            name = f"photo{number}_n{number % 3}.JPEG"
+            (tmp_path / "flat" / cell.path / name).write_bytes(jpeg(number))
+    where = f"kind: folder, root: {tmp_path}/flat"
+    if pack:
+        with tarfile.open(tmp_path / "flat.tar", "w") as tar:
+            tar.add(tmp_path / "flat", "flat")
+        where = f"kind: archive, archives: [{tmp_path}/flat.tar]"
+    project.add_benchmark("any", REST + f"{{{where}, class_pattern: '_(n[0-9])[.]'}}")
+
+    finished = project.materialize("any/tar_shards,any/shard_manifest", *RANGE)
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    shard_set = ShardSet.open(project.locations.shards("any", CELLS[-1]))
+    assert ("n0", "n1", "n2") == shard_set.manifest.classes
+    assert [2, 2, 2] == np.bincount(shard_set.index.labels).tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        (
+            "{kind: folder, root: /x, class_pattern: 'n['}",
+            "source.folder.class_pattern: 'n[' is not a regular expression",
+        ),
+        ("{kind: folder, root: /x, class_pattern: 'n'}", "has no group; expected the class name in parentheses"),
+        ("{kind: folder, root: /x, clean: {path: /y.tar, layout: flat}}", "expected ground_truth or class_pattern"),
+        ("{kind: folder, root: /x, clean: {layout: nested}}", "clean.path is missing"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused_when_the_file_is_read(tmp_path: Path, source: str, named: str):
+    """The message names the field and what was expected."""
+    (tmp_path / "any.yaml").write_text(REST + source)
+
+    with pytest.raises(BenchmarkFileError, match=re.escape(named)):
+        load_benchmark(tmp_path / "any.yaml")
+
+
+def test_clean_images_to_generate_from_are_observed(project: Project, tree: Path):
+    """The source of generated cells is what lies there: asking for it gives each cell a version."""
+    project.add_benchmark("any", REST + generated(tree))
+
+    finished = project.materialize("any/source_split", "--partition", "fog|1")
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        records = instance.fetch_observations(dg.AssetKey(["any", "source_split"]), limit=9).records
+    assert {cell.key for cell in CELLS} == {record.partition_key for record in records}
+
+
+def test_a_damaged_archive_publishes_nothing(project: Project, tree: Path):
+    """A cut archive ends the run with its name, and no cell of it appears."""
+    text = archives(tree)
+    path = tree.parent / "fog.tar"
+    path.write_bytes(path.read_bytes()[:3000])
+    project.add_benchmark("any", REST + text)
+
+    finished = project.materialize("any/tar_shards", *RANGE)
+
+    assert finished.returncode != 0
+    assert "fog.tar" in finished.stderr
+    assert not (project.locations.root / "any" / "shards").exists()

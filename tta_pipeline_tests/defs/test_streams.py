@@ -1,0 +1,92 @@
+"""Streams over several cells as assets, through the real command line."""
+
+import json
+import shutil
+
+import dagster as dg
+import pytest
+
+from tta_pipeline.defs.evaluation import EVERY_SAMPLE
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
+
+EXPERIMENTS = """
+  continual: {model: cnn, method: tent, preset: cifar, batch_size: 32, protocol: continual}
+  mixed: {model: cnn, method: tent, preset: cifar, batch_size: 32, protocol: mixed}
+  gradual: {model: cnn, method: norm, batch_size: 32, protocol: gradual}
+  few: {model: cnn, method: norm, batch_size: 32, severities: [5], subset: {first: 40}}
+"""
+
+
+@pytest.fixture(scope="module")
+def streamed(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
+    """The small benchmark with streams, evaluated at severity 5."""
+    project = new_project(tmp_path_factory.mktemp("streams"))
+    project.add_benchmark("small", SMALL.rstrip() + EXPERIMENTS)
+    leave_out = shutil.ignore_patterns("results")
+    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", ignore=leave_out)
+    finished = project.materialize("group:small_streams", "--partition", "5")
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    return project
+
+
+def test_a_command_evaluates_all_streams_of_a_severity(streamed: Project):
+    """Each visit has a row, with protocol, stream and position; the streams of all severities come along."""
+    with open_metrics(streamed.locations.metrics) as connection:
+        rows = connection.execute(
+            "SELECT experiment, protocol, stream, position, corruption, severity, num_samples FROM latest_evaluations "
+            "WHERE experiment IN ('continual', 'mixed') ORDER BY experiment, position, shift_position"
+        ).fetchall()
+        num_gradual = connection.execute("SELECT count(*) FROM evaluations WHERE protocol = 'gradual'").fetchall()
+
+    assert [
+        ("continual", "continual", "5", 0, "gaussian_noise", 5, 150),
+        ("continual", "continual", "5", 1, "contrast", 5, 150),
+        ("mixed", "mixed", "5", 0, "gaussian_noise", 5, 150),
+        ("mixed", "mixed", "5", 0, "contrast", 5, 150),
+    ] == rows
+    assert [(6,)] == num_gradual
+
+
+def test_a_stream_shows_its_visits_and_what_it_was_made_of(streamed: Project):
+    """The page of a partition has a row for each visit, and its check has passed."""
+    with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
+        key = dg.AssetKey(["small", "evaluation", "continual"])
+        event = instance.get_latest_materialization_event(key)
+        assert "5" == event.asset_materialization.partition
+        metadata = event.asset_materialization.metadata
+        check = dg.AssetCheckKey(key, EVERY_SAMPLE)
+        (record,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+
+    assert 2 == metadata["num_segments"].value
+    assert "| 1 | contrast | 5 |" in metadata["segments"].value
+    assert ("SUCCEEDED", "5") == (record.status.value, record.partition)
+
+
+def test_a_range_of_severities_is_one_run(streamed: Project):
+    """With a result for each; what is finished is not done again."""
+    finished = streamed.materialize("small/evaluation/continual", "--partition-range", "3...5")
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    folder = streamed.locations.results("small") / "evaluations" / "continual"
+    assert {("3", 2), ("5", 2)} == {(path.name, len(list(path.rglob("0*.json")))) for path in folder.iterdir()}
+
+
+def test_a_severity_that_is_none_is_refused(streamed: Project):
+    """A cell is none either."""
+    for key in ("6", "contrast|5"):
+        assert 0 != streamed.materialize("small/evaluation/continual", "--partition", key).returncode
+
+
+def test_cells_beside_an_experiment_are_passed_over(streamed: Project):
+    """In a run over the whole grid an experiment of one severity evaluates its own cells, of each its subset."""
+    finished = streamed.materialize("small/evaluation/few", "--partition-range", "gaussian_noise|3...contrast|5")
+
+    assert 0 == finished.returncode, finished.stderr[-3000:]
+    with dg.DagsterInstance.from_config(str(streamed.home)) as instance:
+        versions = instance.get_latest_materialization_event(dg.AssetKey(["small", "evaluation", "few"]))
+    assert versions.asset_materialization.partition
+    records = sorted((streamed.locations.results("small") / "evaluations/few").rglob("0*.json"))
+    assert ["contrast-5", "gaussian_noise-5"] == [path.parent.name for path in records]
+    facts = json.loads(records[0].read_text())["record"]["facts"]
+    assert (40, "first 40") == (facts["num_samples"], facts["subset"])

@@ -1,0 +1,301 @@
+"""Tuning through the real command lines, and every door by which it could be made to look at reported cells."""
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+
+from tta_pipeline.errors import EvaluationError, ManifestError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.extras.tuning.search import Search
+from tta_pipeline.results.database.database import open_metrics
+from tta_pipeline.results.files import latest_record
+from tta_pipeline.results.tuning import TuningRun
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import SMALL, SMALL_RANGE, UNPUBLISHED, Project, new_project
+from tta_pipeline_tests.defs.test_command_lines import run_dg
+from tta_pipeline_tests.extras.tuning.tuned import HELD_OUT, TUNED, benchmark_of
+from tta_pipeline_tests.test_guides import HOW_TO, commands
+
+HERE = Machine(device="cpu", decode_threads=1)
+SHARDS = "small/held_out/source_split,small/held_out/tar_shards,small/held_out/shard_manifest"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, sweep: Project) -> Project:
+    """The small benchmark with the shards of its held-out shifts at severity 5, tuned by the command line."""
+    project = new_project(tmp_path_factory.mktemp("tuned"))
+    shutil.copytree(sweep.locations.root / "small", project.locations.root / "small", ignore=UNPUBLISHED)
+    project.add_benchmark("small", TUNED)
+    made = project.materialize(SHARDS, "--partition-range", "speckle_noise|5...saturate|5")
+    assert made.returncode == 0, made.stderr[-3000:]
+    finished = project.run("tta-pipeline", "tune", "small", "tent", "--device", "cpu")
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "chosen on speckle_noise, gaussian_blur, spatter, saturate" in finished.stderr
+    return project
+
+
+def test_a_budget_of_the_command_line_holds(copy: Project):
+    """As many trials as it says are drawn of the grid, and with --json the answer is the record."""
+    finished = copy.run(
+        "tta-pipeline", "tune", "small", "tent", "--grid", "lr=0.001,0.002,0.004", "--budget", "1", "--device", "cpu",
+        "--json",
+    )  # fmt: skip
+
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert 1 == len(json.loads(finished.stdout)["trials"])
+
+
+@pytest.fixture
+def copy(tmp_path: Path, tuned: Project) -> Project:
+    """A copy of the tuned benchmark, to be changed."""
+    project = new_project(tmp_path)
+    shutil.copytree(tuned.locations.root, project.locations.root, dirs_exist_ok=True, ignore=UNPUBLISHED)
+    return project
+
+
+def choice(locations: Locations) -> TuningRun:
+    """Return the newest choice."""
+    record = latest_record(locations.results("small"), kind="tunings", name="tent")
+    assert record is not None
+    assert record.tuning is not None
+    return record.tuning
+
+
+def trials(locations: Locations) -> dict[Path, bytes]:
+    """Return the records of all evaluations of trials."""
+    return {path: path.read_bytes() for path in (locations.results("small") / "trials").rglob("*.json")}
+
+
+def seen(locations: Locations) -> set[str]:
+    """Return the corruptions that trials have seen."""
+    return {json.loads(data)["record"]["facts"]["corruption"] for data in trials(locations).values()}
+
+
+def search(locations: Locations, **changes: object) -> Search:
+    """Return the search of the small benchmark, with *changes*."""
+    return Search(
+        **{"benchmark": benchmark_of(), "experiment_name": "tent", "locations": locations, "grid": {}} | changes
+    )
+
+
+def test_a_command_tries_the_grid_on_held_out_cells(tuned: Project):
+    """Each trial is a file for each cell, the choice one more with its grid and cells, and there is a picture."""
+    run = choice(tuned.locations)
+
+    assert set(HELD_OUT) == seen(tuned.locations)
+    assert 2 * 4 == len(trials(tuned.locations))
+    assert {"lr": 0.001} == run.values
+    assert tuple(f"{name}|5" for name in HELD_OUT) == run.cells
+    assert {"lr": [0.001, 0.5]} == run.grid_values
+    assert run.trials[0].error == run.error < run.trials[1].error
+    assert ("first 64", 2, 20) == (run.subset, run.num_trials, run.budget)
+    assert (tuned.locations.tuning("small") / "tent.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_run_is_in_the_history(tuned: Project):
+    """With the choice, the picture and the record."""
+    with dg.DagsterInstance.from_config(str(tuned.home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey(["small", "tuning", "tent"]))
+
+    metadata = event.asset_materialization.metadata
+    assert {"lr": 0.001} == metadata["chosen"].value
+    assert "data:image/png" in metadata["error_over_grid"].value
+    assert Path(metadata["record"].value).exists()
+
+
+def test_a_finished_trial_is_not_evaluated_again(copy: Project):
+    """Another grid adds trials, through the web UI's configuration too; the same again adds nothing."""
+    before = trials(copy.locations)
+    config = {"ops": {"small__tuning__tent": {"config": {"grid": ["lr=0.001,0.002,0.5"]}}}}
+    finished = copy.materialize("small/tuning/tent", "--config-json", json.dumps(config))
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    after, run = trials(copy.locations), choice(copy.locations)
+    again = search(copy.locations, grid={"lr": (0.001, 0.002, 0.5)}).run(machine=HERE, run_id="again", tell=print)
+
+    assert before.items() <= after.items()
+    assert 4 == len(after) - len(before)
+    assert 3 == run.num_trials
+    assert (2, run) == (again.sequence, again.tuning)
+    assert after == trials(copy.locations)
+
+
+def test_results_carry_what_was_chosen_and_where(copy: Project):
+    """In their record, in the database and on the leaderboard, beside those that are published and set by hand."""
+    finished = copy.materialize(
+        "small/evaluation/tent_tuned,small/evaluation/tent_by_hand,small/evaluation/tent", "--partition", "contrast|5"
+    )
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    shown = copy.run("tta-pipeline", "metrics", "--format", "json")
+    with open_metrics(copy.locations.metrics) as connection:
+        ((tuning, config),) = connection.execute(
+            "SELECT tuning, config FROM latest_evaluations WHERE experiment = 'tent_tuned'"
+        ).fetchall()
+        tried = connection.execute("SELECT hyperparameters, is_chosen FROM tuning_trials ORDER BY error").fetchall()
+        num_chosen = connection.execute("SELECT count(*) FROM latest_tunings").fetchall()
+
+    origins = {row["experiment"]: row["hyperparameters"] for row in json.loads(shown.stdout)}
+    assert {
+        "tent": "published",
+        "tent_tuned": "tuned (held-out)",
+        "tent_by_hand": "set by hand",
+    }.items() <= origins.items()
+    facts = json.loads(tuning)
+    assert {"lr": 0.001} == facts["values"]
+    assert ([f"{name}|5" for name in HELD_OUT], {"lr": [0.001, 0.5]}) == (facts["cells"], facts["grid"])
+    assert 0.001 == json.loads(config)["hyperparameters"]["lr"]
+    assert [('{"lr": 0.001}', True), ('{"lr": 0.5}', False)] == tried
+    assert [(1,)] == num_chosen
+
+
+def test_a_changed_choice_makes_cells_unfinished(copy: Project):
+    """The value is in the fingerprint; a choice of the same value from another grid only changes the record."""
+    place = ("small/evaluation/tent_tuned", "--partition", "contrast|5")
+    folder = copy.locations.results("small") / "evaluations" / "tent_tuned" / "contrast-5"
+    assert 0 == copy.materialize(*place).returncode
+    search(copy.locations, grid={"lr": (0.001, 0.4)}).run(machine=HERE, run_id="same value", tell=print)
+    same = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
+    assert 0 == copy.materialize(*place).returncode
+    search(copy.locations, grid={"lr": (0.5,)}).run(machine=HERE, run_id="another value", tell=print)
+    other = copy.run("tta-pipeline", "why", "small", "tent_tuned", "contrast|5", "--device", "cpu")
+
+    assert (0, 1) == (same.returncode, other.returncode)
+    assert "method.hyperparameters.lr was 0.001, is 0.5" in other.stdout
+    first, second = (json.loads((folder / f"00000{n}.json").read_text())["record"]["facts"] for n in (1, 2))
+    assert ({"lr": [0.001, 0.5]}, {"lr": [0.001, 0.4]}) == tuple(
+        json.loads(each["tuning"])["grid"] for each in (first, second)
+    )
+    assert (first["predictions_sha256"], None) == (second["predictions_sha256"], first["copied_from"])
+    assert second["copied_from"]
+
+
+def refused(project: Project, *command: str) -> str:
+    """Run *command*, which must fail and leave the trials as they are, and return what it says."""
+    before = trials(project.locations)
+    finished = project.run(*command)
+
+    assert 0 != finished.returncode
+    assert before == trials(project.locations)
+    return finished.stderr
+
+
+def test_no_grid_is_over_cells(tuned: Project):
+    """Neither on the command line nor in the configuration of a run."""
+    for axis in ("corruption=contrast", "severity=3", "severities=3", "shards=other", "subset=all"):
+        said = refused(tuned, "tta-pipeline", "tune", "small", "tent", "--grid", axis)
+        assert "nothing else" in said
+    config = {"ops": {"small__tuning__tent": {"config": {"grid": ["corruptions=contrast"]}}}}
+    tuned_asset = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", "small/tuning/tent")
+    refused(tuned, *tuned_asset, "--config-json", json.dumps(config))
+
+
+def test_no_configuration_names_cells(tuned: Project):
+    """A run's configuration has no such field."""
+    tuned_asset = ("dagster", "asset", "materialize", "-m", "tta_pipeline.definitions", "--select", "small/tuning/tent")
+    for field in ("cells", "corruptions", "severities", "benchmark"):
+        config = {"ops": {"small__tuning__tent": {"config": {field: ["contrast"]}}}}
+        said = refused(tuned, *tuned_asset, "--config-json", json.dumps(config))
+        assert f'Received unexpected config entry "{field}"' in said
+
+
+def test_no_partition_names_cells(tuned: Project):
+    """The asset has none; one that is asked for reaches no trial, and the shards of held-out cells are no others."""
+    tuned.materialize("small/tuning/tent", "--partition", "contrast|5")
+
+    assert set(HELD_OUT) == seen(tuned.locations)
+    for key in ("contrast|5", "gaussian_noise|5", "clean|0"):
+        assert 0 != tuned.materialize("small/held_out/shard_manifest", "--partition", key).returncode
+
+
+def test_a_benchmark_that_reports_held_out_shifts_is_not_tuned_on_them(copy: Project):
+    """What it reports is left out; if it reports all of them, it has no such asset."""
+    own = "corruptions: [gaussian_noise, contrast, spatter, saturate]"
+    benchmark = benchmark_of(TUNED.replace("corruptions: [gaussian_noise, contrast]", own))
+    record = search(copy.locations, benchmark=benchmark, grid={"lr": (0.003,)}).run(machine=HERE, run_id="", tell=print)
+
+    assert ("speckle_noise|5", "gaussian_blur|5") == record.tuning.cells
+    assert ("gaussian_noise", "contrast", "spatter", "saturate") == record.tuning.reported
+    whole = TUNED.replace("[gaussian_noise, contrast]", f"[contrast, {', '.join(HELD_OUT)}]")
+    copy.add_benchmark("small", whole)
+    assert "small reports all shifts" in refused(copy, "tta-pipeline", "tune", "small", "tent")
+
+
+def test_a_benchmark_without_held_out_shifts_is_refused_by_name(project: Project):
+    """It names the set and what to do, whether or not the file has a section tuning."""
+    own = "own: {names: [gaussian_noise, contrast], severities: [3, 5]}"
+    without = TUNED.partition("tuning:")[0].replace(", tuned: tent", "")
+    for content in (without, TUNED):
+        project.add_benchmark("bar", content.replace("corruptions: [gaussian_noise, contrast]", own))
+        said = project.run("tta-pipeline", "tune", "bar", "tent").stderr
+        assert "the shift set bar of bar holds out no shifts" in said
+        assert "tune on a set that has it" in said
+
+
+def test_a_replaced_folder_of_shards_is_refused(copy: Project):
+    """Its manifest names the corruption."""
+    held_out, reported = (copy.locations.root / "small" / "shards" / name / "5" for name in ("spatter", "contrast"))
+    shutil.rmtree(held_out)
+    shutil.copytree(reported, held_out)
+
+    with pytest.raises(ManifestError, match=r"found cell contrast\|5; expected spatter\|5"):
+        search(copy.locations).run(machine=HERE, run_id="", tell=print)
+    assert "expected spatter|5" in refused(copy, "tta-pipeline", "tune", "small", "tent")
+
+
+def test_shards_of_a_reported_cell_under_another_name_are_refused(copy: Project):
+    """Also where the manifest was forged: the bytes are those of a reported cell."""
+    held_out, reported = (copy.locations.root / "small" / "shards" / name / "5" for name in ("spatter", "contrast"))
+    shutil.rmtree(held_out)
+    shutil.copytree(reported, held_out)
+    manifest = held_out / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"corruption": "contrast"', '"corruption": "spatter"'))
+
+    with pytest.raises(EvaluationError, match=r"has the images of contrast\|5, which small reports"):
+        search(copy.locations).run(machine=HERE, run_id="", tell=print)
+
+
+def test_missing_shards_are_refused_with_the_command_that_makes_them(copy: Project):
+    """Before anything is evaluated."""
+    shutil.rmtree(copy.locations.root / "small" / "shards" / "spatter")
+
+    said = refused(copy, "tta-pipeline", "tune", "small", "tent")
+
+    assert "found no shards of spatter|5, the first in" in said
+    assert "dg launch --assets 'small/held_out/source_split,small/held_out/tar_shards" in said
+
+
+def test_clean_images_are_not_seen(copy: Project):
+    """Their error is reported too: a stream that returns to them does not do so in a trial."""
+    own = "  tent: {model: cnn, method: tent, preset: cifar, batch_size: 32"
+    text = TUNED.replace(own, f"{own}, protocol: {{shift: continual, clean: after_each}}")
+    search(copy.locations, benchmark=benchmark_of(text), grid={"lr": (0.003,)}).run(machine=HERE, run_id="", tell=print)
+
+    assert set(HELD_OUT) == seen(copy.locations)
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_recipe_work(copy: Project):
+    """As they stand, but for names of benchmark and model, and cells that the small benchmark has."""
+    section = HOW_TO.partition("## Choose a learning rate without cheating")[2].partition("\n## ")[0]
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    small, added = yaml.safe_load(SMALL), yaml.safe_load(recipe.replace("model: mine", "model: cnn"))
+    small["experiments"] |= added["experiments"]
+    copy.add_benchmark("small", yaml.safe_dump({**small, "tuning": added["tuning"]}))
+    lines = [line.partition("#")[0].replace("mine", "small") for line in commands(section)]
+    ours = (("gaussian_noise|1...jpeg_compression|5", SMALL_RANGE), ("speckle_noise|1...", "speckle_noise|5..."))
+
+    for line in lines:
+        for theirs, own in ours:
+            line = line.replace(theirs, own)  # noqa: PLW2901
+        program, *arguments = shlex.split(line)
+        finished = run_dg(copy, *arguments) if program == "dg" else copy.run(program, *arguments)
+        assert 0 == finished.returncode, (line, finished.stderr[-3000:])
+    assert 6 == len(lines)
+    assert {"lr": [1e-4, 2.5e-4, 1e-3], "momentum": [0, 0.9]} == choice(copy.locations).grid_values
+    assert 4 == choice(copy.locations).num_trials
+    assert "is chosen" in finished.stdout

@@ -1,0 +1,108 @@
+"""The cut of unfinished work into pieces."""
+
+from collections import Counter
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tta_pipeline.extras.cluster.pieces import CUTS, Piece, Work, evaluation_pieces
+from tta_pipeline.util.partitions import CLEAN, WHOLE, StreamKey, cells
+
+SEVERITIES = (5, 1, 3)
+"""In the order of a benchmark file, which need not ascend."""
+CELLS = cells(("fog", "snow", "frost"), SEVERITIES)
+BY_CELL, OF_STREAMS = ("source", "tent", "norm"), ("continual", "mixed")
+KEYS = [
+    *product(BY_CELL, (*CELLS, CLEAN)),
+    *(("continual", StreamKey(severity=severity)) for severity in SEVERITIES),
+    ("mixed", WHOLE),
+]
+
+
+def work_at(experiment, key, expected_s=1.0):
+    """Return the unfinished streams of *experiment* at *key*."""
+    is_cell = not isinstance(key, StreamKey)
+    return Work(
+        experiment=experiment,
+        key=key.key,
+        asset=f"{'clean/' if key == CLEAN else ''}evaluation/{experiment}",
+        corruption=key.corruption if is_cell else "",
+        is_partition=key not in (CLEAN, WHOLE),
+        cells=(key,) if is_cell else CELLS,
+        expected_s=expected_s,
+    )
+
+
+WORK = st.lists(
+    st.tuples(st.sampled_from(KEYS), st.floats(0.01, 100)), min_size=1, max_size=60, unique_by=lambda pair: pair[0]
+).map(lambda found: [work_at(*key, expected_s) for key, expected_s in found])
+
+
+def cut(work, *, by, num_devices=2, busy=frozenset()):
+    """Return *work* as pieces."""
+    return evaluation_pieces(work, by=by, num_devices=num_devices, severities=SEVERITIES, is_timed=True, busy=busy)
+
+
+def range_of(piece):
+    """Return the places that Dagster's run of *piece* covers: all from the first key to the last."""
+    if not piece.keys:
+        return {(asset, "") for asset in piece.assets}
+    known = [cell.key for cell in CELLS] if "|" in piece.keys[0] else [str(severity) for severity in SEVERITIES]
+    keys = known[known.index(piece.keys[0]) : known.index(piece.keys[-1]) + 1]
+    return set(product(piece.assets, keys))
+
+
+@given(work=WORK, by=st.sampled_from(CUTS), num_devices=st.integers(1, 9))
+def test_all_work_is_in_exactly_one_piece(work, by, num_devices):
+    """Also what a range covers beyond the keys of its piece is in no other piece."""
+    pieces = cut(work, by=by, num_devices=num_devices)
+    counts = Counter(place for piece in pieces for place in range_of(piece))
+
+    assert {each.place for each in work} <= counts.keys()
+    assert set(counts.values()) == {1}
+
+
+@given(work=WORK, by=st.sampled_from(CUTS), num_devices=st.integers(1, 9))
+def test_no_piece_is_longer_than_it_must_be(work, by, num_devices):
+    """A piece is at most as long as a quarter of a device's share, or as what cannot be cut."""
+    share_s = sum(each.expected_s for each in work) / (4 * num_devices)
+    units = Counter()
+    for each in work:
+        units[each.experiment, each.corruption if by == "corruption" and each.is_partition else each.key] += (
+            each.expected_s
+        )
+
+    lengths = [piece.expected_s for piece in cut(work, by=by, num_devices=num_devices)]
+
+    assert max(lengths) <= max(share_s, *units.values()) * (1 + 1e-9)
+    assert lengths == sorted(lengths, reverse=True)
+
+
+@given(work=WORK, by=st.sampled_from(CUTS))
+def test_a_range_stays_within_what_the_user_asked_for(work, by):
+    """A corruption, a cell, or one stream of one experiment; a stream over several cells is never with another."""
+    for piece in cut(work, by=by):
+        if "|" not in (piece.keys or ("",))[0]:
+            assert len(piece.keys) <= 1
+            assert all(asset.startswith("clean/") for asset in piece.assets) or len(piece.assets) == 1
+        assert len({key.partition("|")[0] for key in piece.keys}) <= 1
+        assert by == "corruption" or len(piece.keys) <= 1
+        assert by != "stream" or len(piece.assets) == 1
+
+
+@given(work=WORK, under_way=st.sets(st.sampled_from(KEYS)), by=st.sampled_from(CUTS))
+def test_a_range_does_not_reach_over_what_is_under_way(work, under_way, by):
+    """Two runs would evaluate the same cell at the same time."""
+    busy = {work_at(*key).place for key in under_way}
+    left = [each for each in work if each.place not in busy]
+
+    assert not busy & {place for piece in cut(left, by=by, busy=busy) for place in range_of(piece)}
+
+
+def test_a_piece_has_a_name_for_people():
+    """Where it is, and of which experiments."""
+    piece = Piece(stage="evaluations", assets=("evaluation/tent", "evaluation/norm"), keys=("fog|1", "fog|3", "fog|5"))
+
+    assert "fog|1...fog|5: tent, norm" == piece.name
+    assert "clean/shard_manifest" == Piece(stage="sets", assets=("clean/shard_manifest",)).name

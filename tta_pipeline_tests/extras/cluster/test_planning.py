@@ -1,0 +1,263 @@
+"""What is left of a small real benchmark, as pieces."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tta_pipeline.benchmarks.loading import load_all
+from tta_pipeline.extras.cluster.pieces import STAGES, Piece
+from tta_pipeline.extras.cluster.planning import Planner
+from tta_pipeline.extras.cluster.standings import Standings, unrecorded_keys
+from tta_pipeline.util.locations import Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
+from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
+
+REPORT = Piece(stage="report", assets=("robustness_report",))
+MADE = ("source_split", "tar_shards", "shard_manifest")
+
+
+@pytest.fixture
+def finished(sweep: Project, tmp_path: Path) -> Locations:
+    """The small benchmark, finished, to be changed."""
+    shutil.copytree(
+        sweep.locations.root,
+        tmp_path / "data",
+        ignore=shutil.ignore_patterns("predictions", "report", ".unpublished-*"),
+    )
+    return Locations(root=tmp_path / "data")
+
+
+def change(locations: Locations, **changes: object) -> None:
+    """Write the benchmark file with other fields."""
+    locations.benchmark_files.mkdir(parents=True, exist_ok=True)
+    content = yaml.safe_load(SMALL) | changes
+    (locations.benchmark_files / "small.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+def planned(locations, *, by="corruption", without=(), experiments=None, name="small", keys=None, tell=print):
+    """Return the plan for one CPU."""
+    benchmark = load_all(locations).benchmark(name)
+    planner = Planner(
+        benchmark=benchmark,
+        locations=locations,
+        experiments=experiments or tuple(benchmark.experiments),
+        unfinished_keys=keys or Standings(device="cpu").unfinished_keys,
+        tell=tell,
+    )
+    return planner.pieces(by=by, num_devices=1, without=without)
+
+
+def places(pieces, stage="evaluations"):
+    """Return the places of the pieces of *stage*."""
+    return {place for piece in pieces if piece.stage == stage for place in piece.places}
+
+
+def test_of_a_finished_benchmark_nothing_is_left(finished):
+    """Not even the report."""
+    assert () == planned(finished)
+
+
+def test_a_cell_without_its_record_is_left(finished):
+    """It alone, and the report."""
+    shutil.rmtree(finished.results("small") / "evaluations" / "tent" / "contrast-5")
+
+    *evaluations, report = planned(finished)
+
+    assert {("evaluation/tent", "contrast|5")} == places(evaluations)
+    assert REPORT == report
+    assert all(piece.expected_s > 0 for piece in evaluations)
+
+
+def test_a_folder_without_a_record_is_no_record(finished):
+    """A worker that died has left a torn file there."""
+    record = finished.results("small") / "evaluations" / "norm" / "clean-0" / "000001.json"
+    record.rename(record.with_name(".unpublished-0-000001.json"))
+
+    assert {("clean/evaluation/norm", "")} == places(planned(finished))
+
+
+def test_a_changed_experiment_is_left(finished):
+    """All of it, and nothing of the others."""
+    experiments = yaml.safe_load(SMALL)["experiments"]
+    change(finished, experiments=experiments | {"tent": {**experiments["tent"], "hyperparameters": {"lr": 0.002}}})
+
+    found = places(planned(finished))
+
+    assert {("evaluation/tent", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/tent", "")} == found
+
+
+def test_a_cell_without_a_manifest_is_made_and_evaluated(finished):
+    """Its shards come first, and no other cell is touched."""
+    (finished.shards("small", SMALL_CELLS[1]) / "manifest.json").unlink()
+
+    pieces = planned(finished)
+
+    assert {(asset, "gaussian_noise|5") for asset in MADE} == places(pieces, "shards")
+    assert {(f"evaluation/{name}", "gaussian_noise|5") for name in ("source", "norm", "tent")} == places(pieces)
+
+
+def test_shards_of_a_range_are_all_missing(finished):
+    """Between the first and the last cell of a piece none is made already: its images may be gone."""
+    change(finished, severities=[3, 4, 5])
+    for severity in (3, 5):
+        shutil.rmtree(finished.shards("small", Cell(corruption="contrast", severity=severity)))
+    shutil.copytree(
+        finished.shards("small", SMALL_CELLS[0]), finished.shards("small", Cell(corruption="contrast", severity=4))
+    )
+    found = {piece.keys for piece in planned(finished) if piece.stage == "shards"}
+
+    assert {("gaussian_noise|4",), ("contrast|3", "contrast|4", "contrast|5")} == found
+
+
+def test_everything_of_a_new_benchmark_is_planned_in_order(tmp_path):
+    """Training and clean images, cells, the model, evaluations, the report."""
+    locations = Locations(root=tmp_path)
+    change(locations)
+
+    pieces = planned(locations)
+
+    stages = [piece.stage for piece in pieces]
+    assert sorted(stages, key=STAGES.index) == stages
+    assert list(STAGES) == list(dict.fromkeys(stages))
+    assert {(f"{cell.corruption}/{asset}", "") for cell in (CLEAN, TRAIN) for asset in MADE} == places(pieces, "sets")
+    assert {(asset, cell.key) for asset in MADE for cell in SMALL_CELLS} == places(pieces, "shards")
+    assert {("source_model", "")} == places(pieces, "training")
+    assert all(piece.expected_s is None for piece in pieces)
+
+
+def test_what_is_under_way_is_not_planned_again(tmp_path):
+    """What needs it is left out with a word: submissions do not wait for each other."""
+    locations = Locations(root=tmp_path)
+    change(locations)
+    told = []
+    all_pieces = planned(locations)
+
+    assert () == planned(locations, without=all_pieces)
+    assert () == planned(locations, without=all_pieces[:1], tell=told.append)
+    assert any(line.startswith("15 partitions need shards or models") for line in told)
+
+
+def test_a_model_that_is_not_trained_is(finished):
+    """And all its experiments are left, since its weights will be others."""
+    change(finished, models={"cnn": {"kind": "trained", "epochs": 5, "width": 8}})
+
+    pieces = planned(finished)
+
+    assert {("source_model", "")} == places(pieces, "training")
+    assert 15 == len(places(pieces))
+    assert not places(pieces, "shards") | places(pieces, "sets")
+
+
+def test_a_model_whose_training_images_are_gone_is_evaluated_as_it_is(finished):
+    """It is not trained again for want of something to compare it with."""
+    shutil.rmtree(finished.shards("small", TRAIN))
+
+    assert () == planned(finished)
+
+
+def test_a_transform_is_made_where_it_is_read(finished):
+    """Of a cell that has its first set, only the transform is made."""
+    experiments = yaml.safe_load(SMALL)["experiments"]
+    smaller = {**experiments["norm"], "shards": "small", "severities": [5]}
+    change(finished, experiments=experiments | {"norm_small": smaller}, transforms={"small": {"resize": 24}})
+
+    pieces = planned(finished)
+
+    fives = {cell.key for cell in SMALL_CELLS if cell.severity == 5}
+    assert {("transformed_shards/small", key) for key in fives} == places(pieces, "shards")
+    assert {("clean/transformed_shards/small", "")} == places(pieces, "sets")
+    assert {("evaluation/norm_small", key) for key in fives} | {("clean/evaluation/norm_small", "")} == places(pieces)
+
+
+def test_streams_are_pieces_of_their_own(finished):
+    """One for each severity, and one for a stream over all."""
+    experiments = yaml.safe_load(SMALL)["experiments"]
+    streams = {
+        "tent_continual": {**experiments["tent"], "protocol": "continual"},
+        "tent_gradual": {**experiments["tent"], "protocol": "gradual"},
+    }
+    change(finished, experiments=experiments | streams)
+
+    pieces = [piece for piece in planned(finished) if piece.stage == "evaluations"]
+
+    continual = {piece.keys for piece in pieces if piece.assets == ("evaluation/tent_continual",)}
+    gradual = [piece.keys for piece in pieces if piece.assets == ("evaluation/tent_gradual",)]
+    assert {("3",), ("5",)} == continual
+    assert [()] == gradual
+
+
+def test_only_the_experiments_that_were_asked_for_are_planned(tmp_path):
+    """By cell, in one piece for each."""
+    locations = Locations(root=tmp_path)
+    change(locations)
+
+    pieces = planned(locations, by="cell", experiments=("norm",))
+
+    assert {("evaluation/norm", cell.key) for cell in SMALL_CELLS} | {("clean/evaluation/norm", "")} == places(pieces)
+
+
+def test_records_alone_may_say_what_is_left(finished):
+    """For a plan that trusts them, without a model."""
+    change(finished, models={"cnn": {"kind": "trained", "epochs": 4, "width": 8}})
+    shutil.rmtree(finished.results("small") / "evaluations" / "source" / "contrast-3")
+
+    assert {("evaluation/source", "contrast|3")} == places(planned(finished, keys=unrecorded_keys))
+
+
+ARCHIVED = """
+title: Packed
+image_size: 224
+sets:
+  imagenet_c:
+    source: {kind: archive, published: imagenet_c, archives: [noise.tar, blur.tar]}
+    corruptions: [gaussian_noise, shot_noise, impulse_noise, defocus_blur, glass_blur, motion_blur, zoom_blur]
+    severities: [3, 5]
+    shards: {max_shard_bytes: 1000000000}
+  imagenet_r:
+    source: {kind: archive, published: imagenet_r, archives: [imagenet-r.tar]}
+    shards: {samples_per_shard: 10000}
+models:
+  resnet50: {kind: torchvision, architecture: resnet50, weights: IMAGENET1K_V1, classes: imagenet}
+experiments:
+  source: {model: resnet50, method: source}
+  few: {model: resnet50, method: source, subset: {first: 1000}, severities: [5]}
+"""
+
+
+@pytest.fixture
+def archived(tmp_path: Path) -> Locations:
+    """Two sets in a file, both in archives."""
+    locations = Locations(root=tmp_path)
+    locations.benchmark_files.mkdir()
+    (locations.benchmark_files / "packed.yaml").write_text(ARCHIVED)
+    return locations
+
+
+def test_an_archive_is_read_once_for_all_its_cells(archived):
+    """Two archives of seven corruptions are two pieces; the one that pins the classes comes first."""
+    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys)
+
+    assert [
+        ("sets", ("gaussian_noise|3", "impulse_noise|5"), 6),
+        ("shards", ("defocus_blur|3", "zoom_blur|5"), 8),
+    ] == [(piece.stage, (piece.keys[0], piece.keys[-1]), len(piece.keys)) for piece in pieces if piece.keys
+          and piece.stage != "evaluations"]  # fmt: skip
+
+
+def test_each_set_of_a_file_has_a_plan_of_its_own(archived):
+    """A set without severities is one cell, whose shards are made before it is evaluated."""
+    pieces = planned(archived, name="packed/imagenet_r", keys=unrecorded_keys, experiments=("source",))
+
+    assert ["sets", "evaluations", "report"] == [piece.stage for piece in pieces]
+    assert 1 == len(pieces[0].keys)
+    assert pieces[0].keys == pieces[1].keys
+
+
+def test_a_subset_needs_the_shards_of_its_severities_only(archived):
+    """Which are not next to each other in the archive's range, and still one piece."""
+    pieces = planned(archived, name="packed/imagenet_c", keys=unrecorded_keys, experiments=("few",))
+
+    assert {"5"} == {key.rpartition("|")[2] for piece in pieces for key in piece.keys}
+    assert 7 == len({key for piece in pieces if piece.stage in ("sets", "shards") for key in piece.keys})

@@ -1,0 +1,171 @@
+"""The verb `submit` where nothing runs yet: what it writes, and which submission it asks for."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+
+import dagster as dg
+import pytest
+import yaml
+
+from tta_pipeline.errors import SubmissionError
+from tta_pipeline.extras.cluster.pieces import Piece
+from tta_pipeline.extras.cluster.submission import Submission, find_submission, open_submissions
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import SMALL, Project, new_project
+from tta_pipeline_tests.extras.cluster.submitting import FEW, ROOT, SubmittingProject
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> SubmittingProject:
+    """The small benchmark, and a history that no daemon reads."""
+    project = SubmittingProject(engine="local", locations=Locations(root=tmp_path / "data"), home=tmp_path / "dagster")
+    project.configure(ROOT / "dagster.yaml")
+    project.add_benchmark("few", FEW)
+    assert [] == project.runs()  # Dagster makes the history at its first use, and not twice at once
+    return project
+
+
+def submissions(locations: Locations) -> list[Submission]:
+    """Return all submissions, in their order."""
+    return [find_submission(locations, "few", int(path.parent.name)) for path in
+            sorted(locations.submissions("few").glob("*/submission.json"))]  # fmt: skip
+
+
+def test_of_two_that_submit_at_once_one_finds_nothing_to_submit(project: SubmittingProject):
+    """The same work is never submitted twice."""
+    with ThreadPoolExecutor(2) as threads:
+        told = [each.result() for each in [
+            threads.submit(project.submit, "--experiments", "source", "--device", "cpu") for _ in range(2)
+        ]]  # fmt: skip
+
+    assert [0, 0] == [each.returncode for each in told], [each.stderr for each in told]
+    assert 1 == len(submissions(project.locations))
+    assert 1 == sum("run or wait already" in each.stderr for each in told)
+
+
+def test_a_submission_is_asked_for_by_its_number(project: SubmittingProject):
+    """Of two, the older one is cancelled, and the newer one waits."""
+    project.submit("--experiments", "source", "--device", "cpu")
+    first = find_submission(project.locations, "few")
+    Submission.create(project.locations, benchmark="few", engine="local", pieces=first.pieces, compute=first.compute,
+                      owner=first.owner)  # fmt: skip
+    cancelled = project.submit("--cancel", "--number", "1")
+
+    assert "cancelled: submission 1 of few" in cancelled.stderr
+    assert [True, False] == [each.is_cancelled for each in submissions(project.locations)]
+
+
+def test_a_sensor_that_is_off_is_named(project: SubmittingProject):
+    """When the user submits, asks, or submits again; with what to do, which helps."""
+    switch = ("dagster", "sensor", "{}", "submissions", "-w", "workspace.yaml")
+    for action, is_off in (("stop", True), ("start", False)):
+        switched = project.run(*(word.format(action) for word in switch))
+        assert 0 == switched.returncode, switched.stderr[-3000:]
+        told = [project.submit("--experiments", "source", "--device", "cpu"), project.submit("--status")]
+
+        named = ["turned off: nothing more of submission 1 starts until you turn it on" in each.stderr for each in told]
+        assert [is_off] * 2 == named, [each.stderr for each in told]
+    assert 1 == len(submissions(project.locations))
+
+
+def test_what_is_with_another_dagster_is_named(project: SubmittingProject, tmp_path: Path):
+    """Also when everything was submitted there; after it is cancelled the rest is submitted here."""
+    project.submit("--experiments", "source", "--device", "cpu")
+    here = replace(project, home=tmp_path / "another")
+    here.configure(ROOT / "dagster.yaml")
+    told = [here.submit("--experiments", "source", "--device", "cpu"), here.submit("--status")]
+    cancelled = here.submit("--cancel")
+    again = here.submit("--experiments", "source", "--device", "cpu")
+
+    for each in told:
+        assert "submission 1 of few is with another Dagster" in each.stderr, each.stderr
+        assert "tta-pipeline submit few --cancel --number 1" in each.stderr, each.stderr
+    assert "its runs are in another Dagster" in cancelled.stderr, cancelled.stderr
+    assert "as submission 2 of few" in again.stderr, again.stderr
+
+
+def test_what_a_piece_that_was_cut_off_has_finished_is_told(sweep: Project, tmp_path: Path):
+    """A cell to Dagster's history, and a piece of which nothing is left to the user, as done; and no other cell."""
+    shutil.copytree(sweep.locations.root, tmp_path / "data", ignore=shutil.ignore_patterns(".unpublished-*"))
+    project = new_project(tmp_path)
+    shutil.rmtree(project.locations.results("small") / "evaluations" / "tent" / "contrast-5")
+    change_settings(project, "norm")
+    cut_off = [Piece(stage="evaluations", assets=(f"evaluation/{name}",), keys=("contrast|3", "contrast|5"))
+               for name in ("tent", "source", "norm")]  # fmt: skip
+    submission = Submission.create(project.locations, benchmark="small", engine="local", pieces=cut_off, compute={})
+    submission.note_cancelled()
+
+    status = project.run("tta-pipeline", "submit", "small", "--status")
+
+    assert "1 of 3 pieces done: 1 done, 2 cancelled" in status.stderr, status.stderr
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        known = {name: instance.get_materialized_partitions(dg.AssetKey(["small", "evaluation", name]))
+                 for name in ("tent", "source", "norm")}  # fmt: skip
+    assert {"tent": {"contrast|3"}, "source": {"contrast|3", "contrast|5"}, "norm": set()} == known
+
+
+def change_settings(project: Project, experiment: str) -> None:
+    """Let an experiment ask for something that was never evaluated."""
+    content = yaml.safe_load(SMALL)
+    content["experiments"][experiment]["batch_size"] = 7
+    project.add_benchmark("small", yaml.safe_dump(content, sort_keys=False))
+
+
+def test_another_engine_is_not_asked_for_a_submission(project: SubmittingProject):
+    """Slurm would say that all its pieces are lost."""
+    project.submit("--experiments", "source", "--device", "cpu")
+    told = project.submit("--status", "--engine", "slurm")
+
+    assert 2 == told.returncode
+    assert "submission 1 of few is with local, not with slurm" in told.stderr
+
+
+def test_a_number_that_no_submission_has_is_refused(tmp_path: Path):
+    """With those that there are."""
+    locations = Locations(root=tmp_path)
+    Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+
+    with pytest.raises(SubmissionError, match="no submission 2 of few; expected one from 1 to 1"):
+        find_submission(locations, "few", 2)
+
+
+def test_the_marks_of_a_removed_submission_are_not_those_of_the_next(tmp_path: Path):
+    """Who still watches it notes its end, before and after its number is given again."""
+    locations = Locations(root=tmp_path)
+
+    def create() -> Submission:
+        return Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+
+    removed = create()
+    rmtree(removed.folder)
+    removed.note_ended()
+    following = create()
+    removed.note_cancelled()
+    removed.note_ended()
+
+    assert [following] == list(open_submissions(locations, "few"))
+    assert not following.is_cancelled
+
+
+def test_a_folder_that_has_lost_its_file_is_not_taken_again(tmp_path: Path):
+    """Its mark would end the next submission before it begins."""
+    locations = Locations(root=tmp_path)
+    first = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+    first.note_ended()
+    (first.folder / "submission.json").unlink()
+
+    following = Submission.create(locations, benchmark="few", engine="local", pieces=(), compute={})
+
+    assert [following] == list(open_submissions(locations, "few"))
+
+
+@pytest.mark.parametrize("options", [("--number", "3"), ("--cancel", "--dry-run"), ("--experiments", "source,,")])
+def test_options_that_contradict_each_other_do_nothing(project: SubmittingProject, options: tuple[str, ...]):
+    """Neither is anything submitted nor cancelled."""
+    told = project.submit(*options)
+
+    assert 2 == told.returncode, told.stderr
+    assert [] == submissions(project.locations)

@@ -1,0 +1,135 @@
+"""Loaders are measured in processes of their own, over every sample of the manifest, and compared by medians."""
+
+import io
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.errors import LoaderError, StreamError
+from tta_pipeline.extras.loader_bench.data import generated, prepared
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.extras.loader_bench.measure import Settings, compare, measure
+from tta_pipeline.extras.loader_bench.memory import watched
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
+
+
+def test_a_row_has_the_medians_and_the_range_of_its_repeats(shard_set: ShardSet):
+    """A loader has one row, of its fastest number of threads, that says how fast every repeat was."""
+    told: list[str] = []
+    (row,) = compare(str(shard_set.folder), ("indexed",), Settings(repeats=2, num_threads=(0, 1)), told.append).rows
+
+    assert 4 == len(told)
+    assert "1 of 4 passes: indexed, 0 threads: " in told[0]
+    assert (20, 2) == (row.num_samples, row.repeats)
+    assert statistics.median(row.images_per_s_of_repeats) == row.images_per_s
+    assert (min(row.images_per_s_of_repeats), max(row.images_per_s_of_repeats)) == (
+        row.images_per_s_min,
+        row.images_per_s_max,
+    )
+    assert 0 < row.time_to_first_batch_s <= 20 / row.images_per_s_min
+    assert row.cpu_s_per_image > 0
+    assert row.peak_memory_mib >= row.base_memory_mib > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "normalization", "output"), [("indexed", "host", "uint8"), ("webdataset", "device", "uint8")]
+)
+def test_images_are_normalised_where_it_is_asked(shard_set: ShardSet, name: str, normalization: str, output: str):
+    """Whatever a loader does by itself, bytes come out where something else is to normalise them."""
+    settings = Settings(repeats=1, normalization=normalization, num_threads=(0,))
+    (row,) = compare(str(shard_set.folder), (name,), settings, lambda _: None).rows
+
+    assert (20, output, normalization) == (row.num_samples, row.output, row.normalization)
+
+
+def test_processes_share_the_samples(shard_set: ShardSet):
+    """Two processes read a half each, and together every sample."""
+    settings = Settings(repeats=1, num_processes=2, num_threads=(0,))
+    (row,) = compare(str(shard_set.folder), ("tar",), settings, lambda _: None).rows
+
+    assert (2, 20) == (row.num_processes, row.num_samples)
+
+
+def test_staged_shards_are_read_where_they_were_copied_to(shard_set: ShardSet):
+    """The row says how fast they got there; of shards read in place it says nothing."""
+    staged, in_place = (
+        compare(str(shard_set.folder), ("indexed",), Settings(repeats=1), lambda _: None, is_staged=is_staged).rows[0]
+        for is_staged in (True, False)
+    )
+
+    assert staged.staging_mb_per_s > 0
+    assert in_place.staging_mb_per_s is None
+
+
+def test_a_loader_that_delivers_fewer_samples_fails(shard_set: ShardSet):
+    """Where a shard is cut between members webdataset ends in silence; the count finds it, and no figure comes out."""
+    with prepared(shard_set.folder, ("webdataset",)) as data:
+        path = shard_set.folder / shard_set.manifest.shards[1].name
+        os.truncate(path, int(shard_set.index.offsets[shard_set.index.shards == 1].max()) - 512)
+
+        with pytest.raises(
+            StreamError, match=r"webdataset.* delivered 19 samples, 19 of them different; expected the manifest's 20"
+        ):
+            measure(data, ("webdataset",), Settings(repeats=1), lambda _: None)
+
+
+def test_other_forms_of_the_data_are_removed(shard_set: ShardSet):
+    """The loose files are there while loaders are measured, and not afterwards."""
+    with prepared(shard_set.folder, ("imagefolder",)) as data:
+        folder = data.prepared_folder(shard_set.folder, "imagefolder")
+        assert 20 == len([path for path in folder.rglob("*") if path.is_file()])
+
+    assert not data.folder.exists()
+
+
+def test_generated_images_become_a_shard_set(tmp_path: Path):
+    """As many images of the size and format asked for."""
+    folder = generated(tmp_path, num_images=7, image_size=16, settings=ShardSettings(num_shards=2, format="tensor"))
+    manifest = ShardSet.open(folder).manifest
+
+    assert (7, 2, "tensor") == (manifest.num_samples, len(manifest.shards), manifest.encoding.format)
+    with prepared(folder, ("indexed",)) as data:
+        assert 16 == data.image_size
+
+
+def test_images_that_are_not_square_are_refused(write: Callable[..., object], tree, tmp_path: Path):
+    """Batches have one size; the error names what was found."""
+    for path in (tree.root / "fog/5").rglob("*.JPEG"):
+        Image.open(io.BytesIO(jpeg(1))).resize((40, 32)).save(path)
+    write(tmp_path / "wide")
+    publish_shard_set(tmp_path / "wide", CLASS_MAP, QUIET)
+
+    with pytest.raises(LoaderError, match="an image of 32x40 pixels"), prepared(tmp_path / "wide", ("indexed",)):
+        pass
+
+
+def test_what_cannot_be_measured_is_refused_by_name():
+    """An unknown loader, and one whose package is missing, are named with those that are there."""
+    with pytest.raises(LoaderError, match="'indexd' is not a loader; expected one of indexed, webdataset"):
+        chosen_loaders(["indexed", "indexd"])
+    for name in set(LOADERS) - set(chosen_loaders()):
+        with pytest.raises(LoaderError, match=rf"'{name}' is not installed \(pip install "):
+            chosen_loaders([name])
+
+
+def test_the_memory_of_a_process_and_its_children_is_seen():
+    """A process whose child takes 64 MiB shows them."""
+    child = "import time; data = bytearray(64 << 20); print('there', flush=True); time.sleep(60)"
+    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert b"there\n" == process.stdout.readline()
+        with watched([process.pid]) as seen:
+            pass
+        os.killpg(process.pid, 9)
+
+    assert seen.base_mib > 64

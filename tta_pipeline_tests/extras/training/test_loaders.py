@@ -1,0 +1,115 @@
+"""The loaders of a training read the same pixels; what draws from torch's generator does not depend on who runs it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tta_pipeline.data.sources.folder_tree import FolderTree
+from tta_pipeline.errors import StreamError
+from tta_pipeline.loading.loose_files import LooseFiles
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.extras.training.test_input import assert_same, by_key, opened, read
+from tta_pipeline_tests.shards.cell import CELL, flip, flip_sample
+
+
+@pytest.fixture
+def loose(shard_set: ShardSet, tree: FolderTree) -> LooseFiles:
+    """The files that the shards were made of."""
+    return LooseFiles.of([(shard_set, tree.listing(CELL))])
+
+
+@pytest.mark.parametrize("augmentation", ["none", "simple", "full"])
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_loose_files_give_the_same_batches(shard_set: ShardSet, loose: LooseFiles, augmentation: str, num_threads: int):
+    """The same pixels in the same order as from shards, bit for bit, and the global generator is left alone."""
+    settings = {"augmentation": augmentation}
+    theirs = opened(shard_set, settings={**settings, "loader": "imagefolder"}, loose=loose, num_threads=num_threads)
+    state = torch.get_rng_state()
+
+    assert_same(read(opened(shard_set, settings=settings)), read(theirs))
+    assert_same(read(opened(shard_set, settings=settings), 1)[2:], read(theirs, 1, skip_batches=2))
+    assert torch.equal(state, torch.get_rng_state())
+    assert (20, 3) == (theirs.num_inodes, opened(shard_set).num_inodes)
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_webdataset_gives_the_same_batches_in_stored_order(shard_set: ShardSet, num_threads: int):
+    """Bit for bit, and from the middle on where a training was interrupted."""
+    settings = {"shuffle": "stored", "augmentation": "full"}
+    theirs = opened(shard_set, settings={**settings, "loader": "webdataset"}, num_threads=num_threads)
+
+    assert_same(read(opened(shard_set, settings=settings), 1), read(theirs, 1))
+    assert_same(read(opened(shard_set, settings=settings), 1)[2:], read(theirs, 1, skip_batches=2))
+
+
+def test_webdataset_reads_every_sample_once_through_its_buffer(shard_set: ShardSet):
+    """In an order of its own, which the seed determines, and with the pixels that any loader gives."""
+    settings = {"shuffle": "buffer", "buffer_samples": 5, "loader": "webdataset"}
+    batches = read(opened(shard_set, settings=settings), 1)
+    expected = by_key(read(opened(shard_set), 1))
+
+    assert_same(batches, read(opened(shard_set, settings=settings), 1))
+    found = by_key(batches)
+    assert sorted(expected) == sorted(found)
+    assert [*shard_set.index.keys] != [*found]
+    for key, image in found.items():
+        np.testing.assert_array_equal(expected[key], image)
+
+
+def test_webdataset_draws_shards_for_each_rank(shard_set: ShardSet):
+    """An epoch has the asked length, every rank draws for itself, and a run of the same seed draws the same."""
+    settings = {"shuffle": "resampled", "epoch_samples": 30, "loader": "webdataset"}
+    ranks = [read(opened(shard_set, settings=settings, rank=rank, num_ranks=2)) for rank in (0, 1)]
+
+    assert [[3] * 5, [3] * 5] == [[len(batch["labels"]) for batch in batches] for batches in ranks]
+    assert [*by_key(ranks[0])] != [*by_key(ranks[1])]
+    assert_same(ranks[0], read(opened(shard_set, settings=settings, rank=0, num_ranks=2)))
+
+
+@pytest.mark.parametrize("operation", ["randaugment", "augmix"])
+def test_operations_of_torchvision_depend_on_no_process(shard_set: ShardSet, loose: LooseFiles, operation: str):
+    """Whatever the number of processes, ranks and loaders, and the global generator is left alone."""
+    settings = {operation: {}}
+    state = torch.get_rng_state()
+    alone = read(opened(shard_set, settings=settings, num_threads=0))
+    plain = by_key(read(opened(shard_set)))
+
+    assert torch.equal(state, torch.get_rng_state())
+    assert_same(alone, read(opened(shard_set, settings=settings, num_threads=2)))
+    assert_same(alone, read(opened(shard_set, settings={**settings, "loader": "imagefolder"}, loose=loose)))
+    (first, *_) = read(opened(shard_set, settings=settings, num_threads=1, num_ranks=2))
+    np.testing.assert_array_equal(alone[0]["images"][::2], first["images"])
+    assert sum(np.array_equal(plain[key], image) for key, image in by_key(alone).items()) < 10
+
+
+def test_a_damaged_sample_is_named_by_every_loader(shard_set: ShardSet, loose: LooseFiles):
+    """Whether it is damaged in a shard or in a loose file."""
+    flip_sample(shard_set, 7)
+    path = Path(loose.images[7].path)
+    flip(path, 300)
+
+    with pytest.raises(StreamError, match=rf"{path}: found other bytes"):
+        read(opened(shard_set, settings={"loader": "imagefolder"}, loose=loose))
+    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]}: found other bytes"):
+        read(opened(shard_set, settings={"loader": "webdataset", "shuffle": "stored"}))
+    with pytest.raises(StreamError, match=rf"sample {shard_set.index.keys[7]} at byte \d+: found other bytes"):
+        read(opened(shard_set, settings={"augmix": {}}))
+
+
+def test_loose_files_that_are_not_there_are_named(shard_set: ShardSet, loose: LooseFiles):
+    """One of them, or all."""
+    settings = {"loader": "imagefolder"}
+    with pytest.raises(StreamError, match="comes without loose files"):
+        opened(shard_set, settings=settings)
+
+    Path(loose.images[3].path).unlink()
+    with pytest.raises(StreamError, match=rf"{loose.images[3].path}: found a read error"):
+        read(opened(shard_set, settings=settings, loose=loose))
+
+
+def test_webdataset_is_refused_where_processes_would_get_different_numbers(shard_set: ShardSet):
+    """It deals whole shards over the processes."""
+    with pytest.raises(StreamError, match="with shuffle buffer for 2 processes"):
+        opened(shard_set, settings={"loader": "webdataset", "shuffle": "buffer"}, num_ranks=2)

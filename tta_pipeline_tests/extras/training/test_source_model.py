@@ -1,0 +1,269 @@
+"""A source model learns from the images it is given, and the same training gives the same weights."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.extras.training.source_model import SourceTraining
+from tta_pipeline.models.trained import SourceModelFacts, load_source_model
+from tta_pipeline.results.training import TrainingRun
+from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.util.partitions import CLEAN, TRAIN
+from tta_pipeline_tests.conftest import SMALL, Project
+
+HERE = Machine(device="cpu", decode_threads=1)
+QUICK = {"kind": "trained", "width": 4, "epochs": 2, "flip": False}
+
+
+@pytest.fixture
+def data(sweep: Project, tmp_path: Path) -> Locations:
+    """A data root with links to the training and the clean images of the small benchmark."""
+    found = Locations(root=tmp_path / "data")
+    for cell in (TRAIN, CLEAN):
+        folder = found.shards("small", cell)
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(sweep.locations.shards("small", cell))
+    found.class_map("small").symlink_to(sweep.locations.class_map("small"))
+    return found
+
+
+def training(data: Locations, **settings: Any) -> SourceTraining:
+    """Return the training of a model with *settings* in place of those of the small benchmark."""
+    content = {**yaml.safe_load(SMALL), "name": "small"}
+    content["models"]["cnn"] = QUICK | settings
+    return SourceTraining(benchmark=Benchmark.model_validate(content), model="cnn", locations=data)
+
+
+def trained(data: Locations, said: list[str] | None = None, **settings: Any) -> SourceModelFacts:
+    """Train as `training` says and return the facts."""
+    own = training(data, **settings)
+    own.train(machine=HERE, say=[].append if said is None else said.append)
+    return own.require_finished()
+
+
+def test_the_small_benchmark_is_learnt(sweep: Project):
+    """After a few epochs hardly a training image is taken for another digit; the asset has recorded how."""
+    facts = json.loads((sweep.locations.root / "small" / "source_models/cnn.json").read_text())
+    (record,) = (sweep.locations.results("small") / "trainings" / "cnn").glob("*.json")
+    run = TrainingRun.from_facts(json.loads(record.read_text())["record"]["facts"])
+
+    assert 1197 < facts["num_samples"] == run.num_samples
+    assert facts["train_error"] < 0.15
+    assert facts["validation_error"] < 0.15
+    assert (4, "clean", 0) == (run.num_epochs_done, run.validated_on, run.num_resumed)
+    assert all(epoch.data_wait_s < epoch.wall_s for epoch in run.epochs)
+
+
+def test_the_same_training_gives_the_same_weights_and_is_not_repeated(data: Locations, tmp_path: Path):
+    """Bit for bit, for any number of decoding threads; and the second call only looks."""
+    first = trained(data)
+    changed_at = training(data).path.stat().st_mtime_ns
+    assert trained(data) == first
+    assert training(data).path.stat().st_mtime_ns == changed_at
+
+    other = trained(data, seed=1)
+    again = training(data)
+    again.train(machine=Machine(device="cpu", decode_threads=3), say=lambda _: None)
+    assert again.require_finished().weights_sha256 == first.weights_sha256 != other.weights_sha256
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from tta_pipeline_tests.extras.training.test_source_model import training, HERE
+from tta_pipeline.util.locations import Locations
+settings = dict(epochs=4, batch_size=128, checkpoint_s=0.05, ema=0.9, mixup=0.2, accumulate=2)
+own = training(Locations(root=Path(sys.argv[1])), **settings)
+print("begins", flush=True)
+own.train(machine=HERE, say=lambda line: print(line, flush=True))
+"""
+
+
+def run_in_a_process(data: Locations, *, kill_in_epoch: int | None = None, after_s: float = 0.0) -> None:
+    """Train in a process of its own, which is killed that long after it has begun an epoch."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(data.root)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    with process.stdout as said:
+        lines = []
+        for line in said:
+            lines.append(line)
+            if kill_in_epoch is not None and line.startswith(f"epoch {kill_in_epoch - 1} of"):
+                time.sleep(after_s)
+                process.send_signal(signal.SIGKILL)
+    assert process.wait() == (0 if kill_in_epoch is None else -signal.SIGKILL), lines
+
+
+@pytest.mark.parametrize("epochs", [(3,), pytest.param((2, 3, 4), marks=pytest.mark.slow)], ids=["once", "three times"])
+def test_a_training_that_was_killed_ends_with_the_same_weights(data: Locations, epochs: tuple[int, ...]):
+    """With mixup, a moving average and two batches a step; each process goes on from the last checkpoint."""
+    run_in_a_process(data)
+    whole, facts = load_file(training(data).path), load_source_model(training(data).path)[1]
+    training(data).path.unlink()
+
+    rng = random.Random(0)
+    for epoch in epochs:
+        run_in_a_process(data, kill_in_epoch=epoch, after_s=rng.uniform(0, 0.15))
+    run_in_a_process(data)
+
+    resumed, after = load_file(training(data).path), load_source_model(training(data).path)[1]
+    assert after.weights_sha256 == facts.weights_sha256
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    losses = [[epoch["train_loss"] for epoch in each.run["epochs"]] for each in (facts, after)]
+    assert losses[0] == losses[1]
+    assert 0 < after.run["num_resumed"] <= len(epochs)
+    assert not list(training(data).folder.glob("*.checkpoint"))
+
+
+def test_an_epoch_that_was_broken_off_at_its_end_has_the_learning_rate_of_its_steps(data: Locations):
+    """Not that of the next step, though nothing is learnt after the resumption."""
+
+    def ended_early(line: str) -> None:
+        if line.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    settings = {"epochs": 3, "schedule": "step", "step_epochs": (1, 2), "checkpoint_s": 0}
+    whole = trained(data, **settings).run["epochs"]
+    training(data, **settings).path.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        training(data, **settings).train(machine=HERE, say=ended_early)
+    resumed = trained(data, **settings).run["epochs"]
+
+    assert 3 == len({epoch["lr"] for epoch in whole})
+    assert [epoch["lr"] for epoch in whole] == [epoch["lr"] for epoch in resumed]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations):
+    """Checkpoints of other settings are not used at all."""
+
+    def ended_early(line: str) -> None:
+        if line.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    own = training(data, epochs=3, checkpoint_s=0)
+    with pytest.raises(KeyboardInterrupt):
+        own.train(machine=HERE, say=ended_early)
+    newest = max(own.folder.glob("*.checkpoint"), key=lambda path: int(path.stem.rpartition("-")[2]))
+    assert 2 == len(list(own.folder.glob("*.checkpoint")))
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(content)
+
+    said: list[str] = []
+    other = trained(data, said, epochs=3, seed=1)
+    assert not any("goes on" in line for line in said)
+    resumed = trained(data, said, epochs=3, checkpoint_s=0)
+    assert any(f"{newest} is damaged" in line for line in said)
+    assert any("goes on" in line for line in said)
+    (own.folder / "last.safetensors").unlink()
+    own.path.unlink()
+    assert trained(data, epochs=3).weights_sha256 == resumed.weights_sha256 != other.weights_sha256
+
+
+def test_loose_files_give_the_weights_that_shards_give(data: Locations, sweep: Project):
+    """Pixels and order are the same, and the record has the number of files that were read."""
+    data.generated_source("small").symlink_to(sweep.locations.generated_source("small"))
+
+    shards, loose = (trained(data, loader=loader) for loader in ("indexed", "imagefolder"))
+
+    assert shards.weights_sha256 == loose.weights_sha256
+    assert shards.fingerprint != loose.fingerprint
+    assert loose.num_samples == loose.run["num_inodes"] > shards.run["num_inodes"]
+
+
+def test_the_user_can_end_a_training_and_keep_what_it_has_learnt(data: Locations):
+    """By a file in its folder; the record says so, and the training counts as finished."""
+    own = training(data, epochs=50)
+
+    def asking(line: str) -> None:
+        if line.startswith("epoch 2"):
+            (own.folder / STOP_FILE).touch()
+
+    own.train(machine=HERE, say=asking)
+    run = own.require_finished().run
+    assert ("request", 2, 50) == (run["stopped"], run["num_epochs_done"], run["num_epochs"])
+    assert not (own.folder / STOP_FILE).exists()
+
+
+def test_held_out_images_choose_the_best_epoch_and_end_a_training_that_gets_no_better(data: Locations):
+    """They are learnt from in no epoch; last and best weights are both kept."""
+    facts = trained(data, held_out=0.25, select="best", patience=1, epochs=30, lr=0.03)
+    run = TrainingRun.from_facts(facts.run)
+
+    assert 0.75 * training(data).shard_set(TRAIN).manifest.num_samples == pytest.approx(run.num_samples, abs=1)
+    assert ("held_out", "best", "patience") == (run.validated_on, run.selected, run.stopped)
+    assert run.validation_error == run.best_validation_error == min(each.validation_error for each in run.epochs)
+    folder = training(data).folder
+    best, last = (load_file(folder / f"{name}.safetensors") for name in ("best", "last"))
+    kept = load_file(training(data).path)
+    assert all(torch.equal(kept[name], best[name]) for name in kept)
+    assert any(not torch.equal(last[name], best[name]) for name in kept)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"select": "best"}, "test images must not choose weights"),
+        ({"patience": 3}, "test images must not choose weights"),
+        ({"schedule": "step"}, "expected both a step schedule and its epochs"),
+        ({"warmup_epochs": 1}, "it has its own rise"),
+        ({"schedule": "cosine", "warmup_epochs": 2}, "expected fewer"),
+        ({"fine_tune": True}, "which has no weights"),
+        ({"network": {"kind": "small"}}, "expected one of them"),
+    ],
+)
+def test_a_recipe_that_contradicts_itself_is_refused(data: Locations, settings: dict[str, Any], message: str):
+    """When the benchmark file is read."""
+    with pytest.raises(ValueError, match=message):
+        training(data, **settings)
+
+
+def test_a_loss_that_is_no_number_ends_the_training(data: Locations):
+    """The error says what to change, and no model is published."""
+    own = training(data, optimizer="sgd", lr=1e9, schedule="constant")
+    with pytest.raises(EvaluationError, match="expected a number: lower lr"):
+        own.train(machine=HERE, say=lambda _: None)
+    assert not own.path.exists()
+
+
+def test_weights_that_were_changed_are_not_loaded(data: Locations):
+    """The error says what to do."""
+    trained(data)
+    path = training(data).path
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(EvaluationError, match="materialize the source_model"):
+        load_source_model(path)
+    assert training(data).finished() is None
+
+
+@pytest.mark.parametrize("fact", ["mean", "std", "classes", "num_samples"])
+def test_facts_that_were_changed_are_not_believed(data: Locations, fact: str):
+    """Mean and std determine every prediction, and nothing else would notice."""
+    trained(data)
+    path = training(data).path.with_suffix(".json")
+    content = json.loads(path.read_text())
+    value = content[fact]
+    content[fact] = [value[-1], *value[:-1]] if fact == "classes" else value + 1 if fact == "num_samples" else [0.5] * 3
+    path.write_text(json.dumps(content))
+    with pytest.raises(EvaluationError, match="missing or damaged"):
+        load_source_model(training(data).path)

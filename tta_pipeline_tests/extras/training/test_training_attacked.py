@@ -1,0 +1,184 @@
+"""What goes wrong in a training is said, or does no harm."""
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from tta_pipeline.benchmarks.models import TrainedModel
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.benchmarks.training_input import TrainingInputSettings
+from tta_pipeline.errors import EvaluationError
+from tta_pipeline.evaluation.machine import Machine
+from tta_pipeline.extras.training.input import TrainingInput
+from tta_pipeline.extras.training.source_model import SourceTraining
+from tta_pipeline.extras.training.starting import starting_network
+from tta_pipeline.shards.single import shard_split
+from tta_pipeline.util.locations import STOP_FILE, Locations
+from tta_pipeline.util.partitions import CLEAN
+from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.extras.training import test_source_model
+from tta_pipeline_tests.extras.training.test_source_model import HERE, trained, training
+
+data = test_source_model.data
+FACTORY = f"{__name__}:OfTwo"
+
+
+class OfTwo(nn.Module):
+    """A network with as many outputs as it likes."""
+
+    def __init__(self, num_outputs: int = 2, least_size: int = 1) -> None:
+        super().__init__()
+        self.least_size = least_size
+        self.head = nn.Linear(3, num_outputs)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return as many numbers for each of *images*."""
+        assert images.shape[-1] >= self.least_size, f"images are smaller than {self.least_size} pixels"
+        return self.head(images.mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, r"OfTwo returned \(2, 2\) for images \(2, 3, 32, 32\); expected logits \(2, 10\), one for each class"),
+        ({"num_outputs": 1000}, r"returned \(2, 1000\)"),
+        ({"num_outputs": 10, "least_size": 64}, r"images are smaller than 64 pixels.*another image_size"),
+    ],
+)
+def test_a_network_that_does_not_suit_the_benchmark_is_refused(
+    data: Locations, arguments: dict[str, int], message: str
+):
+    """Before the first batch; one with too many outputs would train without a word."""
+    network = {"kind": "python", "factory": FACTORY, "arguments": arguments}
+    with pytest.raises(EvaluationError, match=message):
+        training_of(data, network).train(machine=HERE, say=lambda _: None)
+    assert not training(data).path.exists()
+
+
+def training_of(data: Locations, network: dict[str, object]) -> SourceTraining:
+    """Return the training of *network*, in place of the small one."""
+    own = training(data)
+    content = own.benchmark.model_dump(mode="json")
+    content["models"]["cnn"]["network"] = network
+    return type(own)(benchmark=type(own.benchmark).model_validate(content), model="cnn", locations=data)
+
+
+def test_a_full_disk_costs_checkpoints_and_not_the_training(data: Locations):
+    """It is said, and the weights are those of any other run."""
+    said: list[str] = []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def room_at_the_end(line: str) -> None:
+        said.append(line)
+        if line.startswith("epoch 2 of 2: loss"):
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    own = training(data, checkpoint_s=0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
+    try:
+        own.train(machine=HERE, say=room_at_the_end)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert any(f"{own.folder} takes no checkpoint (File too large); expected room" in line for line in said)
+    facts = own.require_finished()
+    assert 0 == facts.run["num_checkpoints"]
+    own.path.unlink()
+    assert facts.weights_sha256 == trained(data, checkpoint_s=300).weights_sha256
+
+
+@pytest.mark.slow
+def test_an_order_that_depends_on_processes_is_not_resumed_with_others(data: Locations):
+    """Half of the samples would come twice; with as many, the weights are those of an uninterrupted training."""
+
+    def interrupted(line: str) -> None:
+        if line.startswith("epoch 1 of"):
+            raise KeyboardInterrupt
+
+    own = training(data, loader="webdataset", shuffle="buffer", checkpoint_s=0)
+    with pytest.raises(KeyboardInterrupt):
+        own.train(machine=HERE, say=interrupted)
+    with pytest.raises(EvaluationError, match=r"read with 1 processes; expected 2.*set num_threads to 1"):
+        own.train(machine=Machine(device="cpu", decode_threads=2), say=lambda _: None)
+    own.train(machine=HERE, say=lambda _: None)
+    resumed = own.require_finished()
+    own.path.unlink()
+    own.train(machine=HERE, say=lambda _: None)
+    assert (1, 0) == (resumed.run["num_resumed"], own.require_finished().run["num_resumed"])
+    assert resumed.weights_sha256 == own.require_finished().weights_sha256
+
+
+def test_held_out_images_are_left_out_of_loose_files_too(data: Locations, sweep: Project):
+    """The loader imagefolder learns what the reader of shards learns."""
+    (data.root / "small" / "source").symlink_to(sweep.locations.root / "small" / "source")
+    by_loader = [
+        trained(data, loader=loader, held_out=0.5, epochs=1).run["epochs"][0] for loader in ("indexed", "imagefolder")
+    ]
+    for fact in ("num_samples", "train_loss", "validation_error", "validation_loss"):
+        assert by_loader[0][fact] == by_loader[1][fact]
+
+
+def test_a_channel_that_never_varies_is_divided_by_no_zero(tmp_path: Path):
+    """Black images get the smallest deviation that pixels have."""
+    for number in range(4):
+        folder = tmp_path / "images" / f"n0{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32)).save(folder / f"{number}.png")
+    shards = ShardSettings(num_shards=1)
+    stored = shard_split(tmp_path / "images", tmp_path / "out", cell=CLEAN, settings=shards, benchmark_name="any")
+    images = TrainingInput(
+        shard_set=stored, settings=TrainingInputSettings(augmentation="none"), image_size=32, batch_size=2, seed=0
+    )
+    network = starting_network(TrainedModel(kind="trained"), images, num_classes=2)
+    assert network.std.flatten().tolist() == pytest.approx([1 / 255] * 3)
+
+
+class NanWhenEvaluated(nn.Module):
+    """A network whose logits are numbers only while it learns."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, num_classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        logits = self.head(images.mean((2, 3)))
+        return logits if self.training else logits * float("nan")
+
+
+def test_a_validation_loss_that_is_no_number_is_recorded_as_none(data: Locations):
+    """The error is what it is, and the record is one that can be read."""
+    own = training_of(data, {"kind": "python", "factory": f"{__name__}:NanWhenEvaluated"})
+    own.train(machine=HERE, say=lambda _: None)
+    facts = json.loads(own.path.with_suffix(".json").read_text())
+    assert {None} == {epoch["validation_loss"] for epoch in facts["run"]["epochs"]}
+    assert facts["validation_error"] > 0.5
+
+
+def test_a_request_to_an_earlier_run_does_not_stop_the_next(data: Locations):
+    """A stop file that was left over is removed at the beginning."""
+    own = training(data)
+    own.folder.mkdir(parents=True)
+    (own.folder / STOP_FILE).touch()
+    own.train(machine=HERE, say=lambda _: None)
+    assert 2 == own.require_finished().run["num_epochs_done"]
+
+
+def test_a_second_model_leaves_the_first_as_it_is(data: Locations):
+    """Each has a file and a folder of its own."""
+    first = training(data)
+    first.train(machine=HERE, say=lambda _: None)
+    changed_at = first.path.stat().st_mtime_ns
+    content = first.benchmark.model_dump(mode="json")
+    content["models"]["other"] = {**content["models"]["cnn"], "seed": 1}
+    benchmark = type(first.benchmark).model_validate(content)
+    for name in ("other", "cnn"):
+        own = type(first)(benchmark=benchmark, model=name, locations=data)
+        own.train(machine=HERE, say=lambda _: None)
+        assert own.require_finished().run["model"] == name
+    assert first.path.stat().st_mtime_ns == changed_at

@@ -1,0 +1,186 @@
+"""The use of a choice: in hyperparameters, records and fingerprints, and what it is refused for."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.benchmarks.loading import load_benchmark, load_benchmarks
+from tta_pipeline.errors import BenchmarkFileError, EvaluationError, RecordError
+from tta_pipeline.extras.tuning.held_out import require_tunable
+from tta_pipeline.results.evaluation import Evaluation
+from tta_pipeline.results.files import read_record
+from tta_pipeline.results.resolved import as_in_file, resolve_experiment
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.benchmarks.test_sets import SEVERAL
+from tta_pipeline_tests.extras.tuning.tuned import HELD_OUT, TUNED, benchmark_of, choice, chosen, trial
+from tta_pipeline_tests.results.database.made import evaluation_facts
+
+OWN_SET = "names: [gaussian_noise, contrast, fog, snow]\nseverities: [3, 5]\nheld_out: [fog, snow]"
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    """An empty data root."""
+    return Locations(root=tmp_path / "data")
+
+
+def test_the_choice_goes_before_the_preset_and_the_file(locations: Locations):
+    """What was not searched stays as it is."""
+    record = chosen(locations)
+    found = resolve_experiment(benchmark_of(), "tent_tuned", locations)
+    facts = json.loads(found.tuning)
+
+    assert (0.02, "adam") == (found.experiment.configured().lr, found.experiment.configured().optimizer)
+    assert "tuned (held-out)" == found.origin
+    assert ("tent", {"lr": 0.02}, ["spatter|5"]) == (facts["experiment"], facts["values"], facts["cells"])
+    assert ({"lr": [0.001, 0.02]}, record.sha256) == (facts["grid"], facts["sha256"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "origin"),
+    [
+        ({}, "published"),
+        ({"preset": "imagenet"}, "published"),
+        ({"hyperparameters": {"lr": 0.001}}, "published"),  # that of the preset
+        ({"preset": "imagenet", "hyperparameters": {"lr": 0.001, "optimizer": "adam"}}, "published"),  # cifar's
+        ({"hyperparameters": {"lr": 0.002}}, "set by hand"),
+        ({"hyperparameters": {"steps": 2}}, "set by hand"),
+        ({"method": "source", "preset": "imagenet"}, "published"),
+    ],
+)
+def test_published_is_exactly_a_preset(changes: dict, origin: str):
+    """However it came about; everything else is set by hand."""
+    experiment = benchmark_of().experiments["tent"]
+
+    assert origin == as_in_file(type(experiment).model_validate({**experiment.model_dump(), **changes})).origin
+
+
+def test_a_hand_beside_the_tuning_is_seen(locations: Locations):
+    """Only what the tuning chose may differ from a preset."""
+    chosen(locations)
+    text = TUNED.replace("tuned: tent,", "tuned: tent, hyperparameters: {steps: 3},")
+
+    assert "set by hand" == resolve_experiment(benchmark_of(text), "tent_tuned", locations).origin
+
+
+def test_without_a_choice_nothing_is_evaluated(locations: Locations):
+    """The message is the command."""
+    with pytest.raises(EvaluationError, match="tta-pipeline tune small tent"):
+        resolve_experiment(benchmark_of(), "tent_tuned", locations)
+
+
+def test_a_choice_on_a_shift_that_the_benchmark_reports_is_refused(locations: Locations):
+    """Also if it was held out when it was chosen on, and the benchmark file was changed after that."""
+    chosen(locations, cell="spatter|5")
+    text = TUNED.replace("corruptions: [gaussian_noise, contrast]", "corruptions: [gaussian_noise, spatter]")
+
+    with pytest.raises(EvaluationError, match=r"chose hyperparameters on spatter; expected shifts .* speckle_noise"):
+        resolve_experiment(benchmark_of(text), "tent_tuned", locations)
+
+
+def test_a_shift_set_that_is_changed_after_the_fact_is_noticed(tmp_path: Path, locations: Locations):
+    """What was held out when it was chosen on must be so when it is used."""
+    (tmp_path / "light.shifts.yaml").write_text(OWN_SET)
+    (tmp_path / "small.yaml").write_text(TUNED.replace("title:", "shift_set: light\ntitle:"))
+    chosen(locations, cell="fog|5", shift_set="light", held_out=("fog", "snow"))
+    before = resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
+    (tmp_path / "light.shifts.yaml").write_text(OWN_SET.replace("[fog, snow]", "[snow]"))
+
+    assert "tuned (held-out)" == before.origin
+    with pytest.raises(EvaluationError, match="chose hyperparameters on fog"):
+        resolve_experiment(load_benchmark(tmp_path / "small.yaml"), "tent_tuned", locations)
+
+
+def test_a_choice_for_another_method_is_refused(locations: Locations):
+    """The experiment had another method when it was tuned."""
+    chosen(locations, method="eata")
+
+    with pytest.raises(EvaluationError, match="a choice for method eata; expected one for tent"):
+        resolve_experiment(benchmark_of(), "tent_tuned", locations)
+
+
+def test_no_record_of_a_tuning_has_reported_cells(locations: Locations):
+    """Neither one that is written nor one that is read."""
+    with pytest.raises(RecordError, match="cells has contrast"):
+        chosen(locations, cell="contrast|5")
+    record = chosen(locations)
+    forged = record.path.with_name("000002.json")
+    forged.write_bytes(record.path.read_bytes().replace(b"spatter|5", b"contrast|5"))
+
+    with pytest.raises(RecordError, match="damaged"):
+        read_record(forged)
+
+
+def test_the_choice_is_the_lowest_error():
+    """Of equals, the first; a record that says otherwise is refused."""
+    trials = [
+        trial(f'{{"lr": {lr}}}', {"spatter|3": error, "spatter|5": 0.5}) for lr, error in ((1, 0.4), (2, 0.2), (3, 0.2))
+    ]
+    run = choice(*trials)
+
+    assert ({"lr": 2}, 0.35, ("spatter|3", "spatter|5")) == (run.values, run.error, run.cells)
+    with pytest.raises(RecordError, match="chosen is"):
+        replace(run, chosen='{"lr": 3}').require_consistent()
+
+
+def test_no_result_was_tuned_on_its_own_shift():
+    """The record of an evaluation is refused where its tuning has its corruption, at any severity."""
+    row = replace(Evaluation.from_facts(evaluation_facts()), hyperparameters_origin="tuned (held-out)")
+    tuning = {"cells": ["spatter|5"], "values": {"lr": 1}}
+
+    replace(row, tuning=json.dumps(tuning)).require_consistent()
+    for other in (None, "{}", json.dumps({"cells": ["spatter|5", "fog|1"]})):
+        with pytest.raises(RecordError, match="chosen on other shifts"):
+            replace(row, tuning=other).require_consistent()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "corruptions: [gaussian_noise, contrast]",
+            "own: {names: [gaussian_noise, contrast], severities: [3, 5]}",
+            "the shift set small of small holds out no shifts",
+        ),
+        (
+            "corruptions: [gaussian_noise, contrast]",
+            "corruptions: [contrast, speckle_noise, gaussian_blur, spatter, saturate]",
+            "small reports all shifts that imagenet_c holds out, speckle_noise",
+        ),
+        ("severities: [5], subset: {first: 64}", "corruptions: [contrast]", "unknown field corruptions"),
+        ("severities: [5], subset: {first: 64}", "severities: [4]", r"tuning.tent.severities has \[4\]"),
+        ("lr: [0.001, 0.5]", "lr: [0.001, -1]", "tuning.tent.grid: lr is -1"),
+        ("lr: [0.001, 0.5]", "corruption: [contrast]", "unknown field corruption"),
+        ("lr: [0.001, 0.5]", "lr: []", "expected at least one value"),
+        ("tuned: tent,", "tuned: norm,", "experiments.tent_tuned.tuned is 'norm'; expected one of tent"),
+        ("tuned: tent,", "tuned: true,", "experiments.tent_tuned.tuned is True; expected one of tent"),
+        ("method: tent, preset: cifar, batch_size: 32, tuned", "method: rpl, tuned", "expected one with method rpl"),
+    ],
+)
+def test_what_a_benchmark_file_says_of_tuning_is_compared(tmp_path: Path, before: str, after: str, message: str):
+    """A set without held-out shifts is refused by name, and so is what would look at reported cells."""
+    assert before in TUNED
+    (tmp_path / "small.yaml").write_text(TUNED.replace(before, after))
+
+    with pytest.raises(BenchmarkFileError, match=message):
+        load_benchmark(tmp_path / "small.yaml")
+
+
+def test_of_several_sets_those_that_hold_shifts_out_are_tuned(tmp_path: Path):
+    """In the others, experiments that use the choice are left out with the reason, and nothing else is."""
+    tuned = "  tent: {model: r18, method: tent}\n  tent_tuned: {model: r18, method: tent, tuned: tent}\n"
+    text = (
+        f"{SEVERAL.replace('sets:', f'{tuned}sets:', 1)}tuning: {{tent: {{grid: {{lr: [0.001]}}, severities: [5]}}}}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(text)
+
+    loaded = load_benchmarks(tmp_path)
+
+    (fault,) = loaded.faults
+    assert ("mine/renditions", "tent_tuned") == (fault.benchmark, fault.experiment)
+    assert "the shift set renditions of mine/renditions holds out no shifts" in fault.sentence
+    assert HELD_OUT == loaded.benchmarks["mine/imagenet_c"].held_out
+    with pytest.raises(BenchmarkFileError, match="renditions holds out no shifts"):
+        require_tunable(loaded.benchmarks["mine/renditions"], "tent")

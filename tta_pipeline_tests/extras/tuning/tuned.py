@@ -1,0 +1,63 @@
+"""A small benchmark with held-out shifts, and choices made by hand."""
+
+from collections.abc import Mapping
+
+import yaml
+
+from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.results.files import Record, now, publish_record
+from tta_pipeline.results.tuning import Trial, TuningRun
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import SMALL
+
+TUNED = (
+    SMALL.rstrip()
+    + """
+  tent_tuned: {model: cnn, method: tent, preset: cifar, batch_size: 32, tuned: tent, severities: [5]}
+  tent_by_hand: {model: cnn, method: tent, preset: cifar, batch_size: 32, hyperparameters: {lr: 0.02}, severities: [5]}
+tuning:
+  tent: {grid: {lr: [0.001, 0.5]}, severities: [5], subset: {first: 64}}
+"""
+)
+HELD_OUT = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+
+
+def benchmark_of(text: str = TUNED, **changes: object) -> Benchmark:
+    """Return the benchmark of *text* with *changes*."""
+    return Benchmark.model_validate({**yaml.safe_load(text), "name": "small", **changes})
+
+
+def trial(values: str, errors: Mapping[str, float]) -> Trial:
+    """Return the trial of *values*, as JSON, with *errors* by cell."""
+    return Trial(
+        trial="0" * 16,
+        hyperparameters=values,
+        error=sum(errors.values()) / len(errors),
+        errors=tuple(errors.values()),
+        cells=tuple(errors),
+        num_diverged=0,
+        wall_s=1.0,
+    )
+
+
+def choice(*trials: Trial, **changes: object) -> TuningRun:
+    """Return the tuning of *trials* of the small benchmark's experiment tent."""
+    others = {
+        "benchmark": "small", "shift_set": "imagenet_c", "experiment": "tent", "model": "cnn", "method": "tent",
+        "protocol": "reset_each_shift", "subset": "all", "held_out": HELD_OUT,
+        "reported": ("gaussian_noise", "contrast"), "grid": '{"lr": [0.001, 0.02]}', "num_combinations": 2,
+        "budget": 20,
+    }  # fmt: skip
+    return TuningRun.of_trials(trials, **{**others, **changes})
+
+
+def chosen(locations: Locations, values: str = '{"lr": 0.02}', cell: str = "spatter|5", **changes: object) -> Record:
+    """Record a choice of *values* on *cell*."""
+    return publish_record(
+        locations.results("small"),
+        kind="tunings",
+        name="tent",
+        run_id="by hand",
+        started_at=now(),
+        facts=choice(trial(values, {cell: 0.25}), **changes),
+    )

@@ -1,0 +1,116 @@
+"""Other people's loaders deliver every sample of a shard set once, with its label and its pixels."""
+
+import gc
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from torchvision.transforms.functional import normalize, to_tensor
+
+from tta_pipeline.benchmarks.shards import ShardSettings
+from tta_pipeline.extras.loader_bench.loaders import LOADERS, chosen_loaders
+from tta_pipeline.loading.baselines.baseline import MEAN, STD, Baseline
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import publish_shard_set
+from tta_pipeline_tests.shards.cell import CLASS_MAP, QUIET
+
+EVERY = pytest.mark.parametrize("name", chosen_loaders())
+BRIGHTNESS = np.array([0.299, 0.587, 0.114])
+"""Of red, green and blue, as JPEG weighs them: what it stores for every pixel, while it halves the colours' size."""
+# Workers are forked, whatever threads the test process has; there are more of them than cores; webdataset leaves
+# shards open; and litdata decodes by torchvision, which wants to be replaced by another package.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning",
+    "ignore:This DataLoader will create",
+    "ignore:unclosed file:ResourceWarning",
+    "ignore:The image decoding and encoding capabilities of TorchVision are deprecated:DeprecationWarning",
+)
+
+
+@pytest.fixture(autouse=True)
+def close_what_is_left_open():
+    """Have the files that nobody closes closed now, while that is no error."""
+    yield
+    gc.collect()
+
+
+def loader(name: str, shard_set: ShardSet, folder: Path, **changes: object) -> Baseline:
+    """Return the loader called *name* over *shard_set*, in batches of six."""
+    kind = LOADERS[name].load()
+    kind.prepare(shard_set, folder)
+    settings = {"batch_size": 6, "image_size": 32, "num_threads": 2, "output": kind.outputs[0], **changes}
+    return kind(shard_set=shard_set, order=as_stored(shard_set.index), folder=folder, **settings)
+
+
+def pictures(shard_set: ShardSet, root: Path) -> list[Image.Image]:
+    """Return the source images in stored order, as Pillow decodes them."""
+    paths = [root / "fog/5" / f"{key}.JPEG" for key in shard_set.index.keys]
+    return [Image.open(io.BytesIO(path.read_bytes())) for path in paths]
+
+
+def assert_equally_bright(expected: np.ndarray, found: np.ndarray) -> None:
+    """Brightness differs by three levels of 255 at most, which is rounding, wherever no channel is at its end."""
+    inside = ((expected > 0) & (expected < 255) & (found > 0) & (found < 255)).all(axis=-1)
+    assert inside.mean() > 0.5
+    difference = (expected.astype(float) - found.astype(float)) @ BRIGHTNESS
+    assert np.abs(difference[inside]).max() <= 3
+
+
+@EVERY
+@pytest.mark.parametrize("num_threads", [0, 1, 4])
+def test_every_sample_comes_once_with_its_label(name: str, num_threads: int, shard_set: ShardSet, tmp_path: Path):
+    """Whatever the number of workers, of which there may be more than shards, no sample is lost or doubled."""
+    (tmp_path / "other").mkdir()
+    batches = list(loader(name, shard_set, tmp_path / "other", num_threads=num_threads))
+    indices = np.concatenate([batch.indices for batch in batches])
+    labels = np.concatenate([batch.labels.numpy() for batch in batches])
+
+    assert list(range(20)) == sorted(indices.tolist())
+    np.testing.assert_array_equal(shard_set.index.labels[indices], labels)
+
+
+@EVERY
+def test_batches_are_full_but_for_the_last(name: str, shard_set: ShardSet, tmp_path: Path):
+    """20 samples in batches of 6 are three full ones and one of two, and the length says four."""
+    (tmp_path / "other").mkdir()
+    one = loader(name, shard_set, tmp_path / "other")
+
+    assert [6, 6, 6, 2] == [len(batch.images) for batch in one]
+    assert 4 == len(one)
+
+
+@EVERY
+def test_pixels_are_those_of_pillow(name: str, shard_set: ShardSet, tmp_path: Path, tree):
+    """A batch holds what Pillow decodes from the source files: bytes, or floats normalised as torchvision does.
+
+    Of SPDL's, which are FFmpeg's, the brightness alone is: FFmpeg makes colours of half size large in another way.
+    """
+    (tmp_path / "other").mkdir()
+    sources = pictures(shard_set, tree.root)
+    for output in LOADERS[name].load().outputs:
+        for batch in loader(name, shard_set, tmp_path / "other", output=output):
+            for image, index in zip(batch.images, batch.indices, strict=True):
+                if output == "uint8" and name == "spdl":
+                    assert_equally_bright(np.asarray(sources[index]), image.numpy())
+                elif output == "uint8":
+                    np.testing.assert_array_equal(np.asarray(sources[index]), image)
+                else:
+                    np.testing.assert_array_equal(normalize(to_tensor(sources[index]), MEAN, STD), image)
+
+
+@EVERY
+def test_tensor_shards_are_read_too(name: str, write: Callable[..., object], tmp_path: Path, tree):
+    """Where a loader reads tensors, it delivers the pixels that they hold."""
+    if "tensor" not in LOADERS[name].load().formats:
+        pytest.skip(f"{name} reads image files only")
+    write(tmp_path / "tensors", settings=ShardSettings(num_shards=3, format="tensor"))
+    shard_set = publish_shard_set(tmp_path / "tensors", CLASS_MAP, QUIET).shard_set
+    sources = pictures(shard_set, tree.root)
+    (tmp_path / "other").mkdir()
+
+    for batch in loader(name, shard_set, tmp_path / "other", output="uint8"):
+        np.testing.assert_array_equal(np.stack([np.asarray(sources[index]) for index in batch.indices]), batch.images)

@@ -1,0 +1,213 @@
+"""A shard set at a URL arrives as its manifest describes it, or not at all."""
+
+import shutil
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tta_pipeline.data import remote_files
+from tta_pipeline.data.remote_files import expanded
+from tta_pipeline.errors import PipelineError, StreamError
+from tta_pipeline.loading import verified_copy
+from tta_pipeline.loading.order import as_stored
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.remote import LocalFolder, folder_at
+from tta_pipeline.loading.staging import Stage
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.loading.servers import s3_server, web_server
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """An empty stage."""
+    return Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces smaller than a shard, and short pauses."""
+    monkeypatch.setattr(verified_copy, "_PIECE_BYTES", 5000)
+    monkeypatch.setattr(remote_files, "_PAUSES_S", (0.0, 0.01, 0.02))
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The address of an S3 server."""
+    with s3_server() as address:
+        yield address
+
+
+def images(shard_set: ShardSet) -> np.ndarray:
+    """Return all images of a shard set."""
+    stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=6, image_size=32)
+    return np.concatenate([batch.images.numpy().copy() for batch in stream])
+
+
+def assert_arrives(shard_set: ShardSet, location: str, stage: Stage) -> None:
+    """The set at *location* is *shard_set*, on local disk."""
+    with stage.shard_set(location) as staged:
+        assert stage.folder / shard_set.manifest.sha256 == staged.folder
+        assert shard_set.manifest == staged.manifest
+        np.testing.assert_array_equal(images(shard_set), images(staged))
+
+
+def assert_nothing_arrives(location: str, stage: Stage, match: str) -> None:
+    """Staging fails with that message, and nothing but the lock is left."""
+    with pytest.raises(StreamError, match=match), stage.shard_set(location):
+        pass
+    assert not stage.root.exists() or {"lock", "CACHEDIR.TAG"} == {path.name for path in stage.folder.iterdir()}
+
+
+def test_a_set_arrives_by_http_in_pieces_and_once(shard_set: ShardSet, stage: Stage):
+    """It is read by range requests, each byte once, and the second reader asks for no shard."""
+    with web_server(shard_set.folder) as web:
+        assert_arrives(shard_set, web.url, stage)
+        requests = web.requests()
+        assert_arrives(shard_set, f"{web.url}/", stage)
+
+        assert requests == web.requests()
+    assert len(requests) == len(set(requests)) > len(shard_set.manifest.shards)
+    assert not [request for request in requests if "bytes=" not in request]
+
+
+def test_a_set_arrives_by_s3(shard_set: ShardSet, stage: Stage, s3: str, monkeypatch: pytest.MonkeyPatch):
+    """From a server that speaks S3, by the endpoint and the keys of the environment."""
+    import s3fs
+
+    for name, value in {"ENDPOINT_URL": s3, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    bucket = s3fs.S3FileSystem()
+    bucket.mkdir("s3://shards")
+    bucket.put(str(shard_set.folder), "s3://shards/fog/5", recursive=True)
+
+    assert_arrives(shard_set, "s3://shards/fog/5", stage)
+    bucket.rm(f"s3://shards/fog/5/{shard_set.manifest.shards[1].name}")
+    empty = Stage(root=stage.root / "other", limit_bytes=10**8, tell=stage.tell)
+    assert_nothing_arrives("s3://shards/fog/5", empty, r"1\.tar: found FileNotFoundError; expected")
+    assert_nothing_arrives("s3://shards/fog/4", empty, "s3://shards/fog/4/manifest.json: found FileNotFoundError")
+
+
+def test_sets_named_by_braces_are_fetched_once(shard_set: ShardSet, project: Project):
+    """By the command line: each set arrives where its cell belongs, and the second time nothing is asked for."""
+    shutil.copytree(shard_set.folder, project.home / "web" / "fog" / "5")
+    output = project.home / "fetched"
+    with web_server(project.home / "web") as web:
+        finished = [project.run("tta-pipeline", "fetch", f"{web.url}/fog/{{5..5}}", str(output)) for _ in range(2)]
+        num_requests = len(web.requests())
+        missing = project.run("tta-pipeline", "fetch", f"{web.url}/fog/{{5..4}}", str(output))
+
+    assert [0, 0, 1] == [process.returncode for process in (*finished, missing)]
+    assert "MB fetched and verified" in finished[0].stdout
+    assert "there already" in finished[1].stdout
+    assert f"{web.url}/fog/4/manifest.json: found FileNotFoundError" in missing.stderr
+    assert ShardSet.open(output / "fog" / "5").manifest == shard_set.manifest
+    assert num_requests == len(set(web.requests()))
+
+
+def test_a_set_arrives_by_file_url(shard_set: ShardSet, stage: Stage):
+    """A file URL is a folder."""
+    assert_arrives(shard_set, shard_set.folder.as_uri(), stage)
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "short", "changed"])
+def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, stage: Stage, fault: str):
+    """A server that is busy, cuts connections or gives other bytes is asked again."""
+    with web_server(shard_set.folder, fault, times=2) as web:
+        assert_arrives(shard_set, web.url, stage)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("503", r"found ClientResponseError 503; expected \d+ bytes"),
+        ("cut", r"found ClientPayloadError; expected \d+ bytes from byte \d+"),
+        ("short", r"found 4999 bytes; expected 5000 bytes|found \d+ bytes; expected \d+ bytes"),
+        ("no ranges", r"found \d+ bytes; expected \d+ bytes .* whether the server serves ranges"),
+        ("changed", r"found sha256 [0-9a-f]{64}; expected [0-9a-f]{64}"),
+    ],
+)
+def test_a_fault_that_stays_is_named(shard_set: ShardSet, stage: Stage, fault: str, found: str):
+    """The error says URL, found and expected, and nothing half is left."""
+    with web_server(shard_set.folder, fault) as web:
+        assert_nothing_arrives(web.url, stage, rf"{web.url}/.*\.tar: {found}")
+
+
+@pytest.mark.parametrize("name", ["samples.parquet", "manifest.json"])
+def test_records_are_proven_too(shard_set: ShardSet, stage: Stage, name: str):
+    """A damaged index or manifest is named by its URL."""
+    path = shard_set.folder / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with web_server(shard_set.folder) as web:
+        assert_nothing_arrives(web.url, stage, f"{web.url}/{name}")
+
+
+def test_a_server_that_is_not_there_is_named(stage: Stage):
+    """No traceback of a library, but the address and the kind of fault."""
+    assert_nothing_arrives("http://127.0.0.1:9/fog/5", stage, "http://127.0.0.1:9/fog/5/manifest.json: found Client")
+
+
+def test_what_does_not_fit_is_refused(shard_set: ShardSet, tmp_path: Path):
+    """A remote set cannot be read from its place, so the limit must be raised."""
+    small = Stage(root=tmp_path / "stage", limit_bytes=shard_set.manifest.shard_bytes - 1, tell=lambda _: None)
+    with web_server(shard_set.folder) as web:
+        assert_nothing_arrives(web.url, small, "raise the limit")
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "pipe:touch executed", "pipe://touch executed", "PIPE:touch executed", "http:touch", "javascript://a/b",
+        "ftp://host/a", "memory://a", "simplecache::s3://b/c", "zip://a::http://b/c", "s3://b/a|touch executed",
+        "s3://b/`touch executed`", "s3://b/$(touch executed)", "s3://b/${WDS_X}", "s3://b/../c", "s3://b/a/..",
+        "http://me:secret@host/a", "https://host/a?X-Amz-Signature=secret", "s3://b/a#secret", "s3://b/{fog,snow}",
+        "s3://", "file://host/a", "gs:///a", "http://host/a\nb", "http://hóst/a",
+    ],
+)  # fmt: skip
+def test_what_is_no_plain_url_is_refused(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No shell starts, no chain is followed, and no secret is repeated."""
+    monkeypatch.chdir(tmp_path)
+    stage = Stage(root=tmp_path / "stage", limit_bytes=0, tell=lambda _: None)
+    with pytest.raises(StreamError, match="expected") as refusal, stage.shard_set(location):
+        pass
+
+    assert "secret" not in "".join(traceback.format_exception(refusal.value))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "a{1..3}", "a b", "a::b", "a|b", "é"])
+def test_a_folder_may_have_any_name(shard_set: ShardSet, stage: Stage, tmp_path: Path, name: str):
+    """What is special in a URL is a character in a path."""
+    folder = shard_set.folder.rename(tmp_path / name)
+
+    assert (str(folder),) == expanded(str(folder))
+    with stage.shard_set(str(folder)) as staged:
+        assert shard_set.manifest == staged.manifest
+
+
+def test_braces_expand():
+    """As a shell and webdataset expand them."""
+    assert tuple(f"s3://b/{c}/{s}" for c in ("fog", "snow") for s in "12") == expanded("s3://b/{fog,snow}/{1..2}")
+    assert ("http://h/a",) == expanded("http://h/a")
+    for endless in ("s3://b/{1..99999999999}", "s3://b/{1..9999}/{1..9999}", "s3://b/{1..2"):
+        with pytest.raises(StreamError, match="braces"):
+            expanded(endless)
+
+
+def test_gs_says_what_it_needs(stage: Stage):
+    """A library that is not installed is named."""
+    with pytest.raises(PipelineError, match="gcsfs"), stage.shard_set("gs://bucket/fog/5"):
+        pass
+
+
+def test_a_hostile_environment_has_no_effect(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Variables that redirect webdataset's readers are not looked at."""
+    for name in ("WDS_CACHE", "GOPEN_REWRITE", "USE_AIS_FOR", "WDS_X"):
+        monkeypatch.setenv(name, f"/=pipe:touch {tmp_path / 'executed'}")
+
+    assert LocalFolder(path=Path("/a/${WDS_X}")) == folder_at("/a/${WDS_X}")
+    assert not (tmp_path / "executed").exists()

@@ -1,0 +1,417 @@
+"""Shards at URLs are streamed as those on disk are, or one error says what the server did."""
+
+import gc
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+import torch
+import webdataset
+from torch.utils.data import DataLoader
+
+from tta_pipeline.data import remote_files
+from tta_pipeline.data.labels.class_map import ClassMap
+from tta_pipeline.data.sources.kinds import ShardsSource
+from tta_pipeline.data.sources.remote_shards import RemoteShards, locate_shards
+from tta_pipeline.errors import ManifestError, PipelineError, SourceError, StreamError
+from tta_pipeline.loading import remote_blocks
+from tta_pipeline.loading.dataset import open_shards
+from tta_pipeline.loading.order import StreamOrder, as_stored, shuffled
+from tta_pipeline.loading.pixels import StoredPixels
+from tta_pipeline.loading.reader import Stream
+from tta_pipeline.loading.remote_blocks import BlockCache
+from tta_pipeline.loading.staging import Stage
+from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.read_back import adopt as adopt_here
+from tta_pipeline.shards.remote_adoption import adopt_remote
+from tta_pipeline.shards.stored_images import stored_images
+from tta_pipeline.shards.verification import shard_problems
+from tta_pipeline.util.partitions import Cell
+from tta_pipeline_tests.conftest import jpeg
+from tta_pipeline_tests.loading.servers import Web, s3_server, web_server
+from tta_pipeline_tests.shards.cell import CELL, CLASS_MAP, QUIET
+
+Adopt = Callable[..., ShardSet]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks smaller than a shard, short pauses and little patience, and a $TMPDIR of its own."""
+    monkeypatch.setattr(remote_blocks, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(remote_blocks, "_NUM_AHEAD", 3)
+    monkeypatch.setattr(remote_files, "_PIECE_BYTES", 5000)
+    monkeypatch.setattr(remote_files, "_PAUSES_S", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(remote_files, "_SILENCE_S", 0.7)
+    with TemporaryDirectory(prefix="tta-") as folder:  # short: torch's workers make sockets in it
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield
+
+
+@pytest.fixture
+def web(shard_set: ShardSet, tmp_path: Path) -> Iterator[Web]:
+    """A server of the shard set at `/set/fog/5`."""
+    shutil.copytree(shard_set.folder, tmp_path / "web" / "set" / "fog" / "5")
+    with web_server(tmp_path / "web") as server:
+        yield server
+
+
+def served(tmp_path: Path) -> Path:
+    """Return the folder that the server has at `/set/fog/5`."""
+    return tmp_path / "web" / "set" / "fog" / "5"
+
+
+@pytest.fixture
+def adopt(tmp_path: Path) -> Adopt:
+    """Return a function that locates and adopts the shards at URLs, as the assets do, and opens the set."""
+
+    def adopt(*urls: str, class_map: ClassMap | None = CLASS_MAP) -> ShardSet:
+        folder = tmp_path / "data" / "fog" / "5"
+        locate_shards(RemoteShards(urls=ShardsSource(kind="shards", root=list(urls)).root).at(CELL), folder)
+        return adopt_remote(
+            folder, CELL, QUIET, benchmark_name="far", pin_classes=lambda found: class_map or ClassMap(classes=found())
+        ).shard_set
+
+    return adopt
+
+
+def images(shard_set: ShardSet, order: Callable[..., StreamOrder] = as_stored, **options: BlockCache) -> np.ndarray:
+    """Return all images of a shard set."""
+    stream = Stream(
+        shard_set=shard_set,
+        order=order(shard_set.index),
+        batch_size=6,
+        image_size=32,
+        open_pixels=lambda found, size: StoredPixels(found, size, **options),
+    )
+    return np.concatenate([batch.images.numpy().copy() for batch in stream])
+
+
+def mixed(index) -> StreamOrder:
+    """Return a shuffled order."""
+    return shuffled(index, seed=3)
+
+
+def test_a_set_is_streamed_by_its_own_manifest(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
+    """The folder has no shard; blocks are asked for once, by ranges; the pixels are those of the disk."""
+    found = adopt(f"{web.url}/set")
+    assert {"manifest.json", "samples.parquet", "remote.json"} == {path.name for path in found.folder.iterdir()}
+    assert (shard_set.manifest.shards, "far") == (found.manifest.shards, found.manifest.benchmark)
+    assert shard_set.index.labels.tolist() == found.index.labels.tolist()
+    asked = len(web.requests())
+    assert 4 == asked  # what the server says of each shard, and the first samples of the first
+
+    np.testing.assert_array_equal(images(shard_set), images(found))
+    blocks = [request for request in web.requests()[asked:] if not request.endswith("=0-0")]
+    np.testing.assert_array_equal(images(shard_set, mixed), images(ShardSet.open(found.folder), mixed))
+
+    assert len(blocks) == len(set(blocks)) > 3
+    assert not [request for request in blocks if "bytes=" not in request]
+    assert blocks == [request for request in web.requests()[asked:] if not request.endswith("=0-0")]
+
+
+ROOTS = {
+    "folder": ("{web}/set",),
+    "braces": ("{web}/set/{{shift}}/{{severity}}/fog-5-{{00000..00002}}.tar",),
+    "list": tuple(f"{{web}}/set/fog/5/fog-5-0000{number}.tar" for number in range(3)),
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("class_map", [CLASS_MAP, None])
+def test_a_set_without_a_manifest_is_read_once(  # noqa: PLR0917
+    shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path, root: str, class_map: ClassMap | None
+):
+    """Each byte of the shards comes once; then the set is the same as that on disk, and nothing is left beside it."""
+    (served(tmp_path) / "manifest.json").unlink()
+
+    found = adopt(*(url.format(web=web.url) for url in ROOTS[root]), class_map=class_map)
+
+    pieces = [request for request in web.requests() if not request.endswith("=0-0")]
+    assert len(pieces) == len(set(pieces)) == sum(-(-shard.shard_bytes // 5000) for shard in found.manifest.shards)
+    assert shard_set.manifest.shards == found.manifest.shards
+    assert shard_set.index.table.equals(found.index.table)
+    np.testing.assert_array_equal(images(shard_set), images(found))
+    assert not [path for path in found.folder.iterdir() if path.is_dir() or path.suffix == ".tar"]
+
+
+def test_a_manifest_of_another_cell_is_refused(web: Web, tmp_path: Path):
+    """A folder that was copied under another name would give its images that name."""
+    snow = Cell(corruption="snow", severity=5)
+    shutil.copytree(served(tmp_path), tmp_path / "web" / "set" / "snow" / "5")
+    folder = tmp_path / "data" / "snow" / "5"
+    locate_shards(RemoteShards(urls=(f"{web.url}/set",)).at(snow), folder)
+
+    with pytest.raises(ManifestError, match=r"manifest\.json: found the manifest of fog\|5; expected snow\|5: correct"):
+        adopt_remote(folder, snow, QUIET, benchmark_name="far", pin_classes=lambda found: ClassMap(classes=found()))
+
+
+def write_labelled(folder: Path, *keys_and_labels: tuple[str, str]) -> None:
+    """Write a shard of webdataset's to *folder*."""
+    with webdataset.TarWriter(str(folder / "a-0.tar"), encoder=False) as writer:
+        for number, (key, label) in enumerate(keys_and_labels):
+            writer.write({"__key__": key, "jpg": jpeg(number), **({"cls": label.encode()} if label else {})})
+    gc.collect()
+
+
+def describe(folder: Path, *classes: str) -> None:
+    """Write the manifest of the shards in *folder*."""
+    adopt_here(folder, CELL, QUIET, benchmark_name="theirs", class_map=ClassMap(classes=classes))
+
+
+@pytest.fixture
+def emptied(web: Web, tmp_path: Path) -> Path:
+    """The folder that the server has at `/set/fog/5`, without shards."""
+    shutil.rmtree(served(tmp_path))
+    served(tmp_path).mkdir()
+    return served(tmp_path)
+
+
+def test_labels_of_another_class_map_are_read_again(emptied: Path, web: Web, adopt: Adopt):
+    """The classes of the manifest are the benchmark's in another order, and the shard has labels alone."""
+    write_labelled(emptied, ("0", "0"), ("1", "1"), ("2", "1"))
+    describe(emptied, "bear", "ant")
+
+    found = adopt(f"{web.url}/set", class_map=ClassMap(classes=("ant", "bear")))
+
+    assert ([0, 1, 1], ("ant", "bear")) == (found.index.labels.tolist(), found.manifest.classes)
+
+
+@pytest.mark.parametrize(
+    ("truth", "now", "said"),
+    [
+        ([("0", "0"), ("1", "1")], [("0", "0"), ("1", "0")], r"1\.jpg is of the label 0 by the shard"),
+        ([("0", "ant"), ("1", "bear")], [("0", "ant"), ("1", "ant")], r"1\.jpg is of ant by the shard"),
+        ([("ant/0", ""), ("bear/1", "")], [("ant/0", ""), ("ant/1", "")], r"ant/1\.jpg is of ant by the shard"),
+    ],
+)
+@pytest.mark.parametrize("class_map", [None, ClassMap(classes=("bear", "ant"))])
+def test_a_manifest_with_other_labels_than_its_shards_is_refused(  # noqa: PLR0917
+    emptied: Path,
+    web: Web,
+    adopt: Adopt,
+    truth: list[tuple[str, str]],
+    now: list[tuple[str, str]],
+    said: str,
+    class_map: ClassMap | None,
+):
+    """The first samples are compared, before anything is pinned, and both labels are named."""
+    write_labelled(emptied, *truth)
+    describe(emptied, "ant", "bear")
+    write_labelled(emptied, *now)
+
+    with pytest.raises(ManifestError, match=f"{said}, and of the label 1, bear, in http.*manifest.json; expected one"):
+        adopt(f"{web.url}/set", class_map=class_map)
+
+
+def test_a_folder_that_cannot_be_listed_says_what_to_write(web: Web, adopt: Adopt, tmp_path: Path):
+    """There is no manifest, and the page has no links."""
+    shutil.rmtree(served(tmp_path))
+    served(tmp_path).mkdir()
+    with pytest.raises(SourceError, match=r"set/fog/5: found .*; expected a folder that can be listed|name the shards"):
+        adopt(f"{web.url}/set")
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "short", "stall", "changed"])
+def test_a_fault_that_passes_is_no_fault(shard_set: ShardSet, web: Web, adopt: Adopt, fault: str):
+    """A server that is busy, cuts, stalls or gives other bytes is asked again, for the block only."""
+    found = adopt(f"{web.url}/set")
+    web.commit(fault, 2)
+
+    np.testing.assert_array_equal(images(shard_set), images(found))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("503", r"found ClientResponseError 503; expected \d+ bytes"),
+        ("cut", r"found ClientPayloadError; expected \d+ bytes from byte \d+"),
+        ("short", r"found \d+ bytes; expected \d+ bytes"),
+        ("stall", r"found \w*Timeout\w*; expected \d+ bytes from byte \d+"),
+        ("ignores ranges", r"found \d+ bytes; expected \d+ bytes .* whether the server serves ranges"),
+        ("changed", r"sample \S+ at byte \d+: found other bytes, of sha256 [0-9a-f]{64}; expected [0-9a-f]{64}"),
+        ("tag", r'found the tag "another"; expected "\d+-\d+": the file has changed on the server'),
+    ],
+)
+def test_a_fault_that_stays_is_one_error(web: Web, adopt: Adopt, fault: str, said: str):
+    """It names URL, found and expected."""
+    found = adopt(f"{web.url}/set")
+    web.commit(fault)
+
+    with pytest.raises(StreamError, match=rf"{web.url}/set/fog/5/fog-5-0000\d\.tar.*{said}"):
+        images(found)
+
+
+def test_a_server_without_ranges_is_refused_before_anything_is_streamed(web: Web, adopt: Adopt):
+    """It would send all of a shard for each of its blocks."""
+    web.commit("ignores ranges")
+    with pytest.raises(SourceError, match=r"\.tar: found no range but \d+ bytes"):
+        adopt(f"{web.url}/set")
+
+
+def test_a_shard_that_changed_on_the_server_is_named_and_located_anew(
+    shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path
+):
+    """Before a stream begins, while it runs, and by the checks; materializing again takes it as it is."""
+    found = adopt(f"{web.url}/set")
+    path = served(tmp_path) / "fog-5-00001.tar"
+    path.write_bytes(path.read_bytes()[:-512] + bytes(1024))
+
+    with pytest.raises(ManifestError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+, as when .* tar_shards"):
+        found.require_intact()
+    assert [problem for problem in shard_problems(found) if "fog-5-00001.tar: found" in problem]
+    with pytest.raises(StreamError, match=r"fog-5-00001.tar: found \d+ bytes; expected \d+: the file has changed"):
+        images(found)
+    with pytest.raises(ManifestError, match=r"found \d+ bytes; expected \d+, as in http"):
+        adopt(f"{web.url}/set")
+    (served(tmp_path) / "manifest.json").unlink()
+    np.testing.assert_array_equal(images(shard_set), images(adopt(f"{web.url}/set")))
+
+
+def test_what_was_kept_is_not_trusted(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
+    """Blocks that were damaged or cut on disk are fetched again."""
+    found = adopt(f"{web.url}/set")
+    cache = BlockCache(root=tmp_path / "cache")
+    expected = images(found, cache=cache)
+    first, second, *_ = sorted(cache.folder.glob("*.block"))
+    first.write_bytes(bytes(first.stat().st_size))
+    second.write_bytes(second.read_bytes()[:100])
+
+    np.testing.assert_array_equal(expected, images(found, cache=cache))
+
+
+def test_the_cache_keeps_to_its_limit(shard_set: ShardSet, web: Web, adopt: Adopt, tmp_path: Path):
+    """Blocks read long ago make room, other files in the folder stay, and an order that jumps too far is refused."""
+    found = adopt(f"{web.url}/set")
+    cache = BlockCache(root=tmp_path / "cache", limit_bytes=18_000)
+    cache.folder.mkdir(parents=True)
+    (cache.folder / "mine.block.txt").write_text("mine")
+
+    np.testing.assert_array_equal(images(shard_set), images(found, cache=cache))
+
+    kept = sum(path.stat().st_size for path in cache.folder.glob("*.block"))
+    assert 0 < kept <= 18_000 * 17 // 16 + 3000 < found.manifest.shard_bytes
+    assert (cache.folder / "mine.block.txt").exists()
+    with pytest.raises(StreamError, match=r"an order that jumps between \d+ bytes .* remote_limit_gib"):
+        images(found, mixed, cache=cache)
+
+
+def test_a_cache_that_cannot_be_written_is_named(web: Web, adopt: Adopt, tmp_path: Path):
+    """The error says what to set."""
+    found = adopt(f"{web.url}/set")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StreamError, match=r"file/tta_pipeline-remote: found .*stage_folder"):
+        images(found, cache=BlockCache(root=tmp_path / "file"))
+
+
+def test_a_set_at_s3_is_streamed(shard_set: ShardSet, adopt: Adopt, monkeypatch: pytest.MonkeyPatch):
+    """With and without its manifest, from a server that speaks S3."""
+    import s3fs
+
+    with s3_server() as address:
+        for name, value in {"ENDPOINT_URL": address, "ACCESS_KEY_ID": "me", "SECRET_ACCESS_KEY": "secret"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        bucket = s3fs.S3FileSystem()
+        bucket.mkdir("s3://shards")
+        bucket.put(str(shard_set.folder), "s3://shards/set/fog/5", recursive=True)
+
+        np.testing.assert_array_equal(images(shard_set), images(adopt("s3://shards/set")))
+        bucket.rm("s3://shards/set/fog/5/manifest.json")
+        found = adopt("s3://shards/set")
+        np.testing.assert_array_equal(images(shard_set), images(found))
+        bucket.pipe("s3://shards/set/fog/5/fog-5-00000.tar", b"another")
+        with pytest.raises(ManifestError, match=r"s3://shards/set/fog/5/fog-5-00000\.tar: found 7 bytes"):
+            found.require_intact()
+        with pytest.raises(SourceError, match="s3://shards/other"):
+            adopt("s3://shards/other")
+
+
+@pytest.mark.parametrize("revision", ["", "@v2"])
+def test_a_set_on_the_hub_is_streamed(  # noqa: PLR0917
+    shard_set: ShardSet, web: Web, adopt: Adopt, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, revision: str
+):
+    """By the addresses that the Hub has for files, here of a server of ours."""
+    monkeypatch.setenv("HF_ENDPOINT", web.url)
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    (tmp_path / "web" / "datasets" / "me").mkdir(parents=True)
+    (tmp_path / "web" / "set").rename(tmp_path / "web" / "datasets" / "me" / "set")
+
+    np.testing.assert_array_equal(images(shard_set), images(adopt(f"hf://datasets/me/set{revision}")))
+
+
+def test_single_samples_come_from_the_server_too(shard_set: ShardSet, web: Web, adopt: Adopt):
+    """The data set for the user's own code opens a folder of addresses as it does one of shards."""
+    far, here = open_shards(adopt(f"{web.url}/set").folder), open_shards(shard_set.folder)
+
+    assert here[17][1] == far[17][1]
+    np.testing.assert_array_equal(np.asarray(here[17][0]), np.asarray(far[17][0]))
+
+
+def test_worker_processes_stream_too(shard_set: ShardSet, web: Web, adopt: Adopt):
+    """Those of torch, forked from a process that streamed before."""
+    far = open_shards(adopt(f"{web.url}/set").folder)
+    assert 20 == len(images(far.shard_set))
+    shutil.rmtree(BlockCache().folder)
+
+    for found in (DataLoader(far.batches(batch_size=6), batch_size=None, num_workers=2), far.batches(batch_size=6)):
+        labels = torch.cat([each for _, each in found])
+        assert sorted(shard_set.index.labels.tolist()) == sorted(labels.tolist())
+
+
+def test_staging_leaves_a_set_at_urls_where_it_is(web: Web, adopt: Adopt, tmp_path: Path):
+    """What is read of it is kept by the block."""
+    found = adopt(f"{web.url}/set")
+    with Stage(root=tmp_path / "stage", limit_bytes=10**8, tell=print).shard_set(str(found.folder)) as staged:
+        assert found.folder == staged.folder
+
+
+def test_what_needs_the_shards_themselves_says_so(web: Web, adopt: Adopt):
+    """A set at URLs is not transformed."""
+    with pytest.raises(ManifestError, match="tta-pipeline fetch them first"):
+        stored_images(adopt(f"{web.url}/set"))
+
+
+@pytest.mark.parametrize("content", [{"shards": "none"}, {"shards": [{"name": "../a.tar"}]}, []])
+def test_a_damaged_note_of_the_addresses_is_named(web: Web, adopt: Adopt, content: object):
+    """Materializing again makes it anew."""
+    found = adopt(f"{web.url}/set")
+    (found.folder / "remote.json").write_text(json.dumps(content))
+
+    with pytest.raises(SourceError, match=r"remote\.json is damaged; .* tar_shards again"):
+        ShardSet.open(found.folder)
+
+
+@pytest.mark.parametrize(
+    ("root", "said"),
+    [
+        ("http:/host/a", "begins with 'http:'"),
+        ("http:host/a", "begins with 'http:'"),
+        ("ftp://host/a", "expected a folder, or a URL of http, https, s3, gs, hf"),
+        ("https://host/a?key=secret", "in a https URL"),
+        ("s3://bucket/{a,b", "unbalanced"),
+        (["here", "https://host/a"], "expected URLs"),
+        ([], "expected URLs"),
+    ],
+)
+def test_what_is_no_url_is_refused_when_the_file_is_loaded(root: object, said: str):
+    """None is taken for a path, and no secret is needed to say so."""
+    with pytest.raises(ValueError, match=said):
+        ShardsSource.model_validate({"kind": "shards", "root": root})
+
+
+def test_shards_and_clean_images_are_in_one_place():
+    """A folder and a URL cannot be told apart later."""
+    with pytest.raises(ValueError, match="both here, or both at URLs"):
+        ShardsSource.model_validate({"kind": "shards", "root": "https://host/a", "clean": "here"})
+
+
+def test_two_shards_of_one_name_are_refused(shard_set: ShardSet, web: Web, tmp_path: Path):
+    """A manifest could not say which is which."""
+    shutil.copytree(served(tmp_path), tmp_path / "web" / "other")
+    urls = tuple(f"{web.url}/{folder}/fog-5-00000.tar" for folder in ("set/fog/5", "other"))
+    with pytest.raises(PipelineError, match="names that differ"):
+        RemoteShards(urls=urls).at(Cell(corruption="fog", severity=5))

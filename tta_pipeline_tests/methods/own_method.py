@@ -1,0 +1,53 @@
+"""A method outside the package, as a user would write one: its declaration, and its code further down."""
+
+from typing import Any
+
+import torch
+from pydantic import Field
+
+from tta_pipeline.methods.catalogue import Hyperparameters, MethodEntry
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.source import Source
+
+
+class LastClassHyperparameters(Hyperparameters):
+    """What the method can be told."""
+
+    certainty: float = Field(default=1.0, gt=0)
+    """Logit of the last class."""
+
+
+LAST_CLASS = MethodEntry(
+    implementation="tta_pipeline_tests.methods.own_method:LastClass",
+    summary="Always the last class.",
+    presets=dict.fromkeys(["imagenet", "cifar"], LastClassHyperparameters()),
+)
+
+
+class LastClass(Method):
+    """Knows the answer without looking."""
+
+    name = "last_class"
+
+    def __init__(self, model: torch.nn.Module, hyperparameters: LastClassHyperparameters, **kwargs: Any) -> None:
+        super().__init__(model, hyperparameters, **kwargs)
+        self._certainty = hyperparameters.certainty
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        logits = torch.zeros(len(images), self.num_classes, device=self.device)
+        logits[:, -1] = self._certainty
+        return logits
+
+
+MIRRORED = MethodEntry(
+    implementation="tta_pipeline_tests.methods.own_method:Mirrored",
+    summary="Source on mirrored images.",
+    presets=dict.fromkeys(["imagenet", "cifar"], Hyperparameters()),
+)
+
+
+class Mirrored(Source):
+    """Inherits that it reads only features, which no longer holds."""
+
+    def _predict(self, images: torch.Tensor) -> torch.Tensor:
+        return super()._predict(images.flip(-1))

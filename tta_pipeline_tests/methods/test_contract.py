@@ -1,0 +1,353 @@
+"""What holds for every method, whatever it does; a new method is covered by being in `METHODS`."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tta_pipeline.benchmarks.experiments import Experiment
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods import METHODS, build
+from tta_pipeline.methods.method import Method
+from tta_pipeline_tests.methods.models import (
+    ADDED,
+    MODELS,
+    NUM_CLASSES,
+    REFUSALS,
+    batch_norm_model,
+    batches,
+    contrasts,
+    source_batches,
+    suited,
+    surer,
+    vit_model,
+)
+
+QUICK: dict[str, dict] = {
+    "ttaug": {"num_augmentations": 3},
+    "memo": {"num_augmentations": 3},
+    "cotta": {"num_augmentations": 3},
+    "rotta": {"memory_size": 20, "update_frequency": 5},
+    "petta": {"memory_size": 20, "update_frequency": 5},
+    "adacontrast": {"queue_size": 16, "min_seen": 6, "num_neighbors": 5, "teacher_momentum": 0.5, "lr": 0.1},
+    "rmt": {"num_samples_warm_up": 24},
+    "rdumb": {"reset_every": 2},
+    "foa": {"population_size": 6},
+}
+"""What makes a slow method quick, and each thing that it does happen within a few small batches."""
+EAGER: dict[str, dict] = {
+    "eta": {"e_margin": 0.9, "d_margin": 0.994},
+    "eata": {"e_margin": 0.9, "d_margin": 0.994},
+    "rdumb": {"e_margin": 0.9, "d_margin": 0.994},
+    "asr": {"e_margin": 0.9, "d_margin": 0.994, "asr_alpha": 0.6, "asr_mu_0": 0.9, "asr_lambda_r": 0.1, "lr": 0.05},
+    "sar": {"e_margin": 0.9, "reset_margin": 0.9, "lr": 0.2},
+    "cmf": {"q": 30, "lr": 0.1},
+    "deyo": {"deyo_margin": 0.9, "plpd_threshold": 0.0},
+}
+"""What lets a method choose some samples, and lets everything that it keeps make a difference within a few batches."""
+NEED_BATCH_NORM = {"norm", "bn_alpha", "bn_ema"}
+
+
+def built(method: str, model: nn.Module | None = None, **settings) -> Method:
+    """Return *method* on *model*, by default one that it can use, with source data if it uses some."""
+    if METHODS[method].source_data != "unused":
+        settings = {"source_data": source_batches(), **settings}
+    settings = {"preset": "cifar", **QUICK.get(method, {}), **EAGER.get(method, {}), **settings}
+    return build(method, model or suited(method), num_classes=NUM_CLASSES, **settings)
+
+
+def stream(*, seed: int = 1) -> list[torch.Tensor]:
+    """Return a few small batches, the last one smaller."""
+    full = contrasts(seed=seed, num_batches=3, batch_size=6)
+    last = contrasts(seed=seed + 100, num_batches=1, batch_size=3)
+    return full + last
+
+
+def predictions(method: Method, images: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the logits for each batch."""
+    return [method.predict(batch) for batch in images]
+
+
+def counters(method: Method) -> dict[str, int]:
+    """Return all that *method* counts."""
+    return {name: value for name, value in vars(method).items() if name.startswith("num_")} | {
+        "num_nonfinite_batches": method.num_nonfinite_batches
+    }
+
+
+def assert_same(expected: list[torch.Tensor], found: list[torch.Tensor]):
+    """Logits are equal, bit for bit."""
+    torch.testing.assert_close(expected, found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("model", MODELS)
+def test_predictions_are_logits_or_the_model_is_refused(method: str, model: str):
+    """With batch, layer and group norm: finite float logits without a gradient, or an error that names the lack."""
+    if model != "bn" and method in NEED_BATCH_NORM:
+        with pytest.raises(AdaptationError, match="no batch norm layer"):
+            built(method, surer(MODELS[model]()))
+        return
+    if (needs := METHODS[method].needs) != "any":
+        with pytest.raises(AdaptationError, match=REFUSALS[needs].format(method)):
+            built(method, surer(MODELS[model]()))
+        return
+    adapted = built(method, surer(MODELS[model]()))
+    for images, logits in zip(stream(), predictions(adapted, stream()), strict=True):
+        assert (len(images), NUM_CLASSES) == logits.shape
+        assert torch.float32 == logits.dtype
+        assert logits.isfinite().all()
+        assert not logits.requires_grad
+    assert 0 == adapted.num_nonfinite_batches
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_counters_count(method: str):
+    """Every image is run forward at least once; what runs backward is counted with its updates and samples."""
+    adapted = built(method)
+    counted = (adapted.num_forwards, adapted.num_backwards, adapted.num_updates, adapted.num_resets)
+    assert (0, 0, 0, 0) == counted
+    predictions(adapted, stream())
+
+    assert adapted.num_forwards >= 21
+    takes_steps = adapted.hyperparameters.takes_gradients
+    assert takes_steps == (adapted.num_updates > 0) == (adapted.num_backwards > 0) == (adapted.num_adapted_samples > 0)
+    assert adapted.num_adapted_samples <= adapted.num_backwards
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reset_returns_to_the_moment_after_building(method: str):
+    """The same batches give the same logits after a reset, random draws included, whatever came between."""
+    adapted = built(method, seed=3)
+    first = predictions(adapted, stream())
+    resets = adapted.num_resets
+    adapted.reset()
+    assert resets + 1 == adapted.num_resets
+    predictions(adapted, stream(seed=2))
+    adapted.reset()
+
+    assert_same(first, predictions(adapted, stream()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_killed_run_goes_on_to_the_last_bit(method: str, tmp_path: Path):
+    """Two batches, a file, a method built anew, two more: logits and counters are those of a run without interruption.
+
+    What was put back is forgotten by a reset, like anything else.
+    """
+    uninterrupted, killed, resumed = (built(method, seed=3) for _ in range(3))
+    expected = predictions(uninterrupted, stream())
+    predictions(killed, stream()[:2])
+    torch.save(killed.state_dict(), tmp_path / "state.pt")
+    predictions(killed, stream()[2:])
+    resumed.load_state_dict(torch.load(tmp_path / "state.pt", map_location="cpu", weights_only=True))
+
+    assert_same(expected[2:], predictions(resumed, stream()[2:]))
+    assert counters(uninterrupted) == counters(resumed)
+    resumed.reset()
+    assert_same(expected, predictions(resumed, stream()))
+
+
+@pytest.mark.parametrize(
+    ("method", "pieces"),
+    [
+        ("tent", {"loss": "come", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9}),
+        ("sar", {"loss": "gce", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9, "reset_margin": 0.0}),
+        ("eata", {"loss": "come", "params": "all", "reset": "periodic", "reset_every": 3}),
+        ("tent", {"loss": "come", "params": "lora", "reset": "asr", "asr_alpha": 0.6, "asr_mu_0": 0.9}),
+        ("sar", {"params": "lora", "lora_rank": 2, "reset_margin": 2.0}),
+        ("eata", {"loss": "gce", "params": "adapters", "adapter_size": 4, "reset": "periodic", "reset_every": 3}),
+    ],
+)
+def test_pieces_that_combine_are_kept_together(method: str, pieces: dict):
+    """A killed run of a combination goes on to the last bit, resets itself, and forgets all at a reset, in bf16 too."""
+    with torch.autocast("cpu", torch.bfloat16):
+        model = vit_model if pieces.get("params") in ADDED else lambda: None
+        uninterrupted, killed, resumed = (built(method, model(), seed=3, **pieces) for _ in range(3))
+        expected = predictions(uninterrupted, stream())
+        predictions(killed, stream()[:2])
+        resumed.load_state_dict(killed.state_dict())
+        assert_same(expected[2:], predictions(resumed, stream()[2:]))
+        assert counters(uninterrupted) == counters(resumed)
+        assert uninterrupted.num_resets > 0
+        resumed.reset()
+        assert_same(expected, predictions(resumed, stream()))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_state_is_a_copy(method: str):
+    """Predicting does not change a state that was taken before or put back, which works more than once."""
+    adapted = built(method, seed=3)
+    predictions(adapted, stream()[:2])
+    state = adapted.state_dict()
+    expected = predictions(adapted, stream()[2:])
+    for _ in range(2):
+        adapted.load_state_dict(state)
+        assert_same(expected, predictions(adapted, stream()[2:]))
+
+
+def test_the_state_of_another_method_or_model_is_refused():
+    """The error says so, and nothing is half put back in silence."""
+    with pytest.raises(AdaptationError, match="another method's"):
+        built("eta").load_state_dict(built("tent").state_dict())
+    with pytest.raises(AdaptationError, match="does not fit tent on this model"):
+        built("tent", surer(MODELS["ln"]())).load_state_dict(built("tent", surer(MODELS["gn"]())).state_dict())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stateless_methods_are_those_that_do_not_mind_the_order(method: str):
+    """Where batches are predicted in another order, a method says that it is stateless or gives other logits."""
+    forwards = predictions(built(method), stream())
+    backwards = predictions(built(method), stream()[::-1])[::-1]
+    same = all(torch.equal(one, other) for one, other in zip(forwards, backwards, strict=True))
+
+    assert same == built(method).is_stateless
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_but_the_seed_decides(method: str):
+    """Two methods built alike agree, whatever the global random state is, and leave it and gradients as they were."""
+    first = predictions(built(method, seed=3), stream())
+    model = suited(method)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    other = built(method, model, seed=3)
+    with torch.no_grad():
+        second = predictions(other, stream())
+        assert not torch.is_grad_enabled()
+
+    assert torch.is_grad_enabled()
+    assert torch.equal(state, torch.get_rng_state())
+    assert_same(first, second)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_images_are_not_written_to(method: str):
+    """The stream's buffers belong to the stream."""
+    images = stream()
+    predictions(built(method), images)
+
+    assert all(torch.equal(before, after) for before, after in zip(stream(), images, strict=True))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_memory_does_not_depend_on_the_buffers_of_the_stream(method: str):
+    """Batches that come in one reused buffer give the logits of batches that each have their own."""
+    buffer = torch.empty_like(stream()[0])
+    reused = built(method)
+    found = [reused.predict(buffer[: len(batch)].copy_(batch)).clone() for batch in stream()]
+
+    assert_same(predictions(built(method), stream()), found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_of_one_work_or_are_refused(method: str):
+    """A stream of single images gives finite logits, or is refused while the method is built."""
+    if METHODS[method].min_batch_size > 1:
+        with pytest.raises(AdaptationError, match="batch_size is 1; expected at least"):
+            built(method, batch_size=1)
+        return
+    logits = predictions(built(method, batch_size=1), batches(batch_size=1))
+    assert all(row.isfinite().all() for row in logits)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_single_last_image_is_predicted(method: str):
+    """A stream may end with a batch of one, whatever its batch size."""
+    *_, logits = predictions(built(method, batch_size=6), [*stream(), *batches(num_batches=1, batch_size=1)])
+
+    assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_is_enough(method: str):
+    """Under autocast, images of half precision are predicted and adapted on."""
+    with torch.autocast("cpu", torch.bfloat16):
+        found = predictions(built(method), [images.bfloat16() for images in stream()])
+
+    assert all(logits.isfinite().all() for logits in found)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_images_that_are_no_numbers_are_counted_and_a_reset_recovers(method: str):
+    """A batch of NaN stops nothing; it is counted, and leaves nothing behind a reset."""
+    adapted = built(method)
+    expected = predictions(adapted, stream())
+    adapted.reset()
+    predictions(adapted, [torch.full_like(images, math.nan) for images in stream()])
+    assert adapted.num_nonfinite_batches >= 1
+    adapted.reset()
+
+    assert_same(expected, predictions(adapted, stream()))
+
+
+@pytest.mark.parametrize("method", [name for name, entry in METHODS.items() if entry.source_data == "required"])
+def test_missing_source_data_is_refused(method: str):
+    """A method that cannot do without clean batches says so while it is built."""
+    with pytest.raises(AdaptationError, match="no source_data; expected clean batches"):
+        built(method, source_data=None)
+
+
+@pytest.mark.parametrize("preset", ["imagenet", "cifar"])
+@pytest.mark.parametrize("method", METHODS)
+def test_benchmark_files_are_told_what_can_be_set(method: str, preset: str):
+    """The presets are valid; an unknown hyperparameter is refused with the choices, where the file is read."""
+    settings = {"model": "m", "method": method, "preset": preset}
+    known = list(Experiment.model_validate(settings).configured().model_dump())
+
+    with pytest.raises(ValueError, match="unknown field learning_rate; expected one of") as error:
+        Experiment.model_validate({**settings, "hyperparameters": {"learning_rate": 1}})
+    assert all(name in str(error.value) for name in known)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_hyperparameters_out_of_range_are_refused(method: str):
+    """No number is taken that is none, and none of the wrong sign where that makes no sense."""
+    settings = METHODS[method].presets["imagenet"].model_dump()
+    for name, value in settings.items():
+        if isinstance(value, float):
+            with pytest.raises(ValueError, match=name):
+                METHODS[method].configure("imagenet", {name: math.nan})
+
+
+def test_a_method_outside_the_package_is_named_by_import_path():
+    """Its entry is found, configured and built like one of the package's own."""
+    entry = "tta_pipeline_tests.methods.own_method:LAST_CLASS"
+    adapted = build(entry, batch_norm_model(), num_classes=NUM_CLASSES, certainty=3.0)
+
+    assert [4] * 12 == adapted.predict(batches()[0]).argmax(1).tolist()
+
+
+@pytest.mark.parametrize("path", ["nowhere:METHOD", "math:pi", "math:nothing", "math:", ":x"])
+def test_an_import_path_without_a_method_is_refused(path: str):
+    """The error says what was found at the path and what would do."""
+    with pytest.raises(AdaptationError, match=r"expected one of source, .* or <module>:<name> of a MethodEntry"):
+        build(path, batch_norm_model(), num_classes=NUM_CLASSES)
+
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_the_documented_method_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The last Python example in the documentation is a method that adapts and is put back by a reset."""
+    example = DOCUMENTATION.read_text().split("```python\n")[-1].split("```")[0]
+    (tmp_path / "my_methods.py").write_text(example)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    adapted = build("my_methods:PRIOR", batch_norm_model(), num_classes=NUM_CLASSES, weight=0.5)
+    first = predictions(adapted, stream())
+    adapted.reset()
+
+    assert_same(first, predictions(adapted, stream()))
+    assert not torch.equal(first[0], adapted.predict(stream()[0]))
+
+
+def test_the_documentation_has_every_method():
+    """Each stands in the tables of what there is, of defaults and of figures, however a row groups them."""
+    for title in ("What each does", "Defaults", "What is published, and what we measured"):
+        section = DOCUMENTATION.read_text().split(f"## {title}")[1].split("\n## ")[0]
+        rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert list(METHODS) == sorted(
+            {name.strip("` ") for row in rows for name in row.split(",")}, key=list(METHODS).index
+        )

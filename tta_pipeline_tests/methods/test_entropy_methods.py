@@ -1,0 +1,489 @@
+"""Tent's relatives against second implementations, written from the formulas one sample at a time."""
+
+import math
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods import build
+from tta_pipeline.methods.come import opinion_entropy as opinion_entropies
+from tta_pipeline.methods.deyo import shuffle_patches
+from tta_pipeline.methods.method import Method
+from tta_pipeline.methods.norm_layers import NORM_LAYERS
+from tta_pipeline_tests.methods.models import (
+    MODELS,
+    NUM_CLASSES,
+    batch_norm_model,
+    batches,
+    contrasts,
+    source_batches,
+    surer,
+)
+
+LR = 0.05
+LN_K = math.log(NUM_CLASSES)
+SETTINGS = {"lr": LR, "e_margin": 0.7}
+E0 = 0.7 * LN_K
+
+
+@pytest.fixture(params=MODELS)
+def make(request):
+    """Return a function that makes a model, with batch, layer and group norm in turn."""
+    return lambda: surer(MODELS[request.param]())
+
+
+def run(method: str, model: nn.Module, images: list[torch.Tensor], **settings) -> tuple[list[torch.Tensor], Method]:
+    """Return what *method* predicts for each batch, and the method."""
+    adapted = build(method, model, num_classes=NUM_CLASSES, **settings)
+    return [adapted.predict(batch) for batch in images], adapted
+
+
+def trainable(model: nn.Module) -> tuple[list[nn.Parameter], torch.optim.Optimizer]:
+    """Return the affine parameters of the norm layers and their optimiser; batch norm uses batch statistics."""
+    model.train()
+    parameters = [p for layer in model.modules() if isinstance(layer, NORM_LAYERS) for p in (layer.weight, layer.bias)]
+    return parameters, torch.optim.SGD(parameters, lr=LR, momentum=0.9)
+
+
+def entropy(probabilities: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of one sample's *probabilities* (K,)."""
+    return -(probabilities * probabilities.log()).sum()
+
+
+def mean(values: list[torch.Tensor]) -> torch.Tensor:
+    """Return the mean of scalars."""
+    return sum(values) / len(values)
+
+
+def assert_follows(expected: list[torch.Tensor], found: list[torch.Tensor]):
+    """Logits agree over all batches, to 1e-5."""
+    torch.testing.assert_close([logits.detach() for logits in expected], found, rtol=0, atol=1e-5)
+
+
+def assert_adapted_on_some(method: Method, *, num_images: int):
+    """A test in which no sample is chosen, or every one, would say nothing about the choice."""
+    assert 0 < method.num_adapted_samples < num_images
+
+
+def test_rpl_follows_its_formula(make):
+    """The loss is (1 - p^q) / q of the predicted label."""
+    model = make()
+    _, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        mean([(1 - row.max() ** 0.8) / 0.8 for row in expected[-1].softmax(1)]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert_follows(expected, run("rpl", make(), contrasts(), lr=LR)[0])
+
+
+def opinion_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of the opinion of one sample's *logits* (K,), whose length is a constant."""
+    evidence = (logits * logits.norm().item() / logits.norm()).exp()
+    strength = (evidence + 1).sum()
+    return entropy(torch.stack([*(evidence / strength), len(logits) / strength]))
+
+
+def own_label(logits: torch.Tensor) -> torch.Tensor:
+    """Return the generalised cross entropy of the predicted label, for one sample's *logits* (K,)."""
+    return (1 - logits.softmax(0).max() ** 0.8) / 0.8
+
+
+LOSSES = {"entropy": lambda logits: entropy(logits.softmax(0)), "come": opinion_entropy, "gce": own_label}
+ENTROPIES = {**LOSSES, "gce": LOSSES["entropy"]}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_loss_takes_the_place_of_the_entropy(make, loss: str):
+    """Tent descends the mean of the loss that it is told, and does what the method of that name does."""
+    model = make()
+    _, optimizer = trainable(model)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        mean([LOSSES[loss](row) for row in expected[-1]]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    found, _ = run("tent", make(), contrasts(), lr=LR, loss=loss)
+    alike, _ = run({"entropy": "tent", "gce": "rpl"}.get(loss, loss), make(), contrasts(), lr=LR)
+
+    assert_follows(expected, found)
+    torch.testing.assert_close(alike, found, rtol=0, atol=0)
+
+
+def test_come_keeps_the_length_of_logits():
+    """Its gradient is at right angles to the logits, for a belief in one class as for none."""
+    logits = torch.tensor([[9.0, 0.0, 1.0], [0.1, 0.2, 0.3]], requires_grad=True)
+    opinion_entropies(logits).sum().backward()
+
+    torch.testing.assert_close(torch.zeros(2), (logits.grad * logits).sum(1))
+    assert (logits.grad.abs().sum(1) > 0.001).all()
+
+
+def test_come_is_a_number_for_any_logits():
+    """Logits that are all zero, or so large that their exponential is not, have an opinion and a gradient."""
+    logits = torch.tensor([[0.0, 0.0, 0.0], [1000.0, 0.0, -1000.0]], requires_grad=True)
+    found = opinion_entropies(logits)
+    found.sum().backward()
+
+    # Three beliefs of 1/6 and an uncertainty of 1/2.
+    torch.testing.assert_close(torch.tensor([math.log(6) / 2 + math.log(2) / 2, 0.0]), found)
+    assert logits.grad.isfinite().all()
+
+
+def eta_reference(
+    model: nn.Module, images: list[torch.Tensor], *, d_margin: float, penalty=lambda: 0.0, loss="entropy"
+) -> list:
+    """Return ETA's logits for each batch, with *loss* in place of the entropy and *penalty* added."""
+    _, optimizer = trainable(model)
+    seen, expected = None, []
+    for batch in images:
+        expected.append(model(batch))
+        losses, kept = [], []
+        for logits, row in zip(expected[-1], expected[-1].softmax(1), strict=True):
+            is_new = seen is None or abs(seen @ row / (seen.norm() * row.norm())) < d_margin
+            if (found := ENTROPIES[loss](logits)) < E0 and is_new:
+                losses.append(math.exp(E0 - found.item()) * LOSSES[loss](logits))
+                kept.append(row.detach())
+        if losses:
+            seen = mean(kept) if seen is None else 0.9 * seen + 0.1 * mean(kept)
+            (mean(losses) + penalty()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return expected
+
+
+@pytest.mark.parametrize("d_margin", [0.6, 0.995])  # some are redundant with layer norm, and with batch and group norm
+@pytest.mark.parametrize("loss", LOSSES)
+def test_eta_follows_its_formula(make, d_margin: float, loss: str):
+    """Samples that are sure and unlike those before are adapted on, the surest most, whatever the loss is."""
+    images = contrasts(num_batches=8)
+    expected = eta_reference(make(), images, d_margin=d_margin, loss=loss)
+    found, method = run("eta", make(), images, **SETTINGS, d_margin=d_margin, loss=loss)
+
+    assert_follows(expected, found)
+    assert_adapted_on_some(method, num_images=128)
+
+
+@pytest.mark.parametrize(("fisher_size", "d_margin"), [(20, 0.6), (100, 0.995)])
+def test_eata_follows_its_formula(make, fisher_size: int, d_margin: float):
+    """ETA's loss has a penalty on leaving the source, by the Fisher information of so many clean samples."""
+    model = make()
+    parameters, _ = trainable(model)
+    source = [parameter.detach().clone() for parameter in parameters]
+    squares = []
+    for images in torch.cat([images for images, _ in source_batches()])[:fisher_size].split(12):
+        logits = model(images)
+        gradients = torch.autograd.grad(cross_entropy(logits, logits.argmax(1)), parameters)
+        squares.append([gradient**2 for gradient in gradients])
+    fisher = [mean(values) for values in zip(*squares, strict=True)]
+
+    def penalty() -> torch.Tensor:
+        terms = zip(fisher, parameters, source, strict=True)
+        return 50 * sum((weight * (now - before) ** 2).sum() for weight, now, before in terms)
+
+    settings = {**SETTINGS, "d_margin": d_margin, "fisher_alpha": 50, "fisher_size": fisher_size}
+    expected = eta_reference(model, contrasts(), d_margin=d_margin, penalty=penalty)
+    found, _ = run("eata", make(), contrasts(), source_data=source_batches(), **settings)
+
+    assert_follows(expected, found)
+
+
+def test_the_fisher_penalty_holds_parameters_back():
+    """A large penalty keeps parameters nearer to the source model than none."""
+
+    def moved(fisher_alpha: float) -> float:
+        settings = {"lr": 0.01, "e_margin": 0.9, "d_margin": 2, "fisher_alpha": fisher_alpha}
+        _, method = run("eata", surer(batch_norm_model()), contrasts(), source_data=source_batches(), **settings)
+        before = surer(batch_norm_model()).parameters()
+        return sum((a - b).norm().item() for a, b in zip(method.model.parameters(), before, strict=True))
+
+    assert moved(20) < moved(0)
+
+
+def test_eata_without_source_data_is_eta():
+    """Without clean samples there is no penalty, and the logits are ETA's, bit for bit."""
+    eata, _ = run("eata", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
+    eta, _ = run("eta", surer(batch_norm_model()), contrasts(), **SETTINGS, d_margin=0.8)
+
+    torch.testing.assert_close(eta, eata, rtol=0, atol=0)
+
+
+def test_eata_with_empty_source_data_is_refused():
+    """Source data without an image is a mistake, and no reason to leave the penalty out."""
+    with pytest.raises(AdaptationError, match="no image"):
+        build("eata", batch_norm_model(), num_classes=NUM_CLASSES, source_data=[])
+
+
+def test_rdumb_is_eta_that_starts_over():
+    """After every second step the next batch meets the source model; each such reset counts."""
+    images = contrasts()
+    settings = {**SETTINGS, "d_margin": 0.8}
+    expected = [
+        logits
+        for start in (0, 2, 4)
+        for logits in run("eta", surer(batch_norm_model()), images[start : start + 2], **settings)[0]
+    ]
+    found, method = run("rdumb", surer(batch_norm_model()), images, **settings, reset_every=2)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=0)
+    assert 2 == method.num_resets
+
+
+def test_every_method_can_start_over_regularly():
+    """With the rule of RDumb, the third batch of Tent meets the source model as the first did."""
+    images = contrasts(num_batches=2)
+    expected, _ = run("tent", surer(batch_norm_model()), images, lr=LR)
+    found, method = run("tent", surer(batch_norm_model()), images * 2, lr=LR, reset="periodic", reset_every=2)
+
+    torch.testing.assert_close(expected * 2, found, rtol=0, atol=0)
+    assert 2 == method.num_resets
+
+
+def asr_reference(make, images: list[torch.Tensor], *, alpha: float) -> tuple[list, list[int]]:
+    """Return the logits of Tent with ASR for each batch, and how many parameters each reset left as they were."""
+    model, source = make(), make()
+    trainable(source)
+    parameters, optimizer = trainable(model)
+    originals = [parameter.detach().clone() for parameter in parameters]
+    average, weight, squares, seen, known, expected, left = -math.log(alpha * NUM_CLASSES), 0.0, [], [], None, [], []
+    for batch in images:
+        logits = model(batch)
+        expected.append(logits)
+        loss = mean([entropy(row) for row in logits.softmax(1)])
+        squares.append([gradient**2 for gradient in torch.autograd.grad(loss, parameters, retain_graph=True)])
+        seen.append([parameter.detach().clone() for parameter in parameters])
+        if known is not None:
+            loss = loss + weight * sum((f * (p - m) ** 2).sum() for p, (f, m) in zip(parameters, known, strict=True))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        phi = mean([float(a != b) for a, b in zip(logits.argmax(1), source(batch).argmax(1), strict=True)])
+        concentration = -entropy(mean(list(logits.detach())).softmax(0)).item()
+        weight = 3000 * phi**2
+        if concentration <= average:
+            momentum = 0.7 * phi + 1 - 0.7
+            average = momentum * average + (1 - momentum) * concentration
+            continue
+        found = [
+            (mean(list(f)), mean(list(m)))
+            for f, m in zip(zip(*squares, strict=True), zip(*seen, strict=True), strict=True)
+        ]
+        known = (
+            found
+            if known is None
+            else [
+                (0.9 * f + 0.1 * new_f, 0.9 * m + 0.1 * new_m)
+                for (f, m), (new_f, new_m) in zip(known, found, strict=True)
+            ]
+        )
+        share = min(0.45 + 10 * (concentration - average), 1)
+        kept = [index for index in range(len(parameters)) if index < (1 - share) * len(parameters)]
+        left.append(len(kept))
+        values = [parameters[i].detach().clone() if i in kept else originals[i] for i in range(len(parameters))]
+        put_back(parameters, values)
+        optimizer = torch.optim.SGD(parameters, lr=LR, momentum=0.9)
+        average, squares, seen = -math.log(alpha * NUM_CLASSES), [], []
+    return expected, left
+
+
+def undecided(model: nn.Sequential) -> nn.Sequential:
+    """Return *model* with logits whose mean is zero, so that a few steps change what it predicts."""
+    with torch.no_grad():
+        model[-1].bias.sub_(model(contrasts()[0]).mean(0))
+    return model
+
+
+@pytest.mark.parametrize(("model", "factor", "alpha"), [("bn", 3, 0.8), ("gn", 8, 0.98)])
+def test_asr_follows_its_formula(model: str, factor: float, alpha: float):
+    """What is near the output returns to the source where predictions concentrate, and the more the more they do.
+
+    What mattered before is held on to, the more the more predictions differ from the source model's.
+    """
+
+    def make() -> nn.Module:
+        return undecided(surer(MODELS[model](), factor=factor))
+
+    images = contrasts(num_batches=12)
+    expected, left = asr_reference(make, images, alpha=alpha)
+    constants = {"asr_alpha": alpha, "asr_mu_0": 0.7, "asr_r_0": 0.45, "asr_lambda_r": 10.0, "asr_lambda_0": 3000.0}
+    found, method = run("tent", make(), images, lr=LR, reset="asr", **constants)
+
+    assert_follows(expected, found)
+    assert len(left) == method.num_resets
+    assert 2 * 12 * 16 == method.num_forwards
+    assert 2 < len(left) < len(images)
+    assert len(set(left)) > 1
+
+
+@pytest.mark.parametrize("loss", ["entropy", "come"])
+@pytest.mark.parametrize("reset_margin", [0.0, 1.0])
+def test_sar_follows_its_formula(make, reset_margin: float, loss: str):
+    """The gradient is that of a point uphill, on samples that are sure in both places; their entropy shows a collapse.
+
+    It is averaged over batches, m = 0.9 m + 0.1 H, and where m is small, the next batch meets the source model. COME's
+    entropy takes the place of the softmax's everywhere.
+    """
+    model = make()
+    parameters, optimizer = trainable(model)
+    average, steps, resets, expected = None, 0, 0, []
+    for batch in contrasts(num_batches=8):
+        expected.append(model(batch))
+        sure = [index for index, row in enumerate(expected[-1]) if LOSSES[loss](row) < E0]
+        before = [parameter.detach().clone() for parameter in parameters]
+        uphill(parameters, mean([LOSSES[loss](expected[-1][index]) for index in sure]), rho=0.5)
+        kept = [row for row in model(batch)[sure] if LOSSES[loss](row) < E0]
+        gradients = torch.autograd.grad(mean(list(map(LOSSES[loss], kept))), parameters) if kept else None
+        put_back(parameters, before)
+        if kept:
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+            steps += 1
+            second = mean([LOSSES[loss](row).item() for row in kept])
+            average = second if average is None else 0.9 * average + 0.1 * second
+            if average < reset_margin:
+                model = make()
+                parameters, optimizer = trainable(model)
+                average, resets = None, resets + 1
+
+    settings = {**SETTINGS, "rho": 0.5, "reset_margin": reset_margin, "loss": loss}
+    found, method = run("sar", make(), contrasts(num_batches=8), **settings)
+
+    assert_follows(expected, found)
+    if loss == "entropy":  # COME makes a model with group norm sure of every sample
+        assert_adapted_on_some(method, num_images=2 * 128)
+    assert (256, 128 + 16 * steps, steps) == (method.num_forwards, method.num_backwards, method.num_updates)
+    assert resets == method.num_resets
+    assert (resets > 0) == (reset_margin > 0)
+
+
+def uphill(parameters: list[nn.Parameter], loss: torch.Tensor, *, rho: float):
+    """Move *parameters* by rho along the gradient of *loss*, whatever its length."""
+    gradients = torch.autograd.grad(loss, parameters)
+    size = sum((gradient**2).sum() for gradient in gradients).sqrt()
+    moved = [parameter + rho * gradient / size for parameter, gradient in zip(parameters, gradients, strict=True)]
+    put_back(parameters, moved)
+
+
+@torch.no_grad()
+def put_back(parameters: list[nn.Parameter], values: list[torch.Tensor]):
+    """Give *parameters* these values."""
+    for parameter, value in zip(parameters, values, strict=True):
+        parameter.copy_(value)
+
+
+def test_sar_recovers_from_a_collapse():
+    """Where the second entropy is small, the batch after it meets the source model, and the reset counts."""
+    images = contrasts()
+    alone = [run("sar", surer(batch_norm_model()), [batch], **SETTINGS)[0][0] for batch in images]
+    found, method = run("sar", surer(batch_norm_model()), images, **SETTINGS, reset_margin=10)
+
+    torch.testing.assert_close(alone, found, rtol=0, atol=0)
+    assert 5 == method.num_resets
+
+
+def shuffled(image: torch.Tensor, order: list[int], *, patch_len: int) -> torch.Tensor:
+    """Return *image* (3, S, S) with the patch that was at position order[i] at position i."""
+    size = image.shape[-1] // patch_len
+    corners = [(row * size, column * size) for row in range(patch_len) for column in range(patch_len)]
+    result = torch.empty_like(image)
+    for (row, column), source in zip(corners, order, strict=True):
+        top, left = corners[source]
+        patch = image[:, top : top + size, left : left + size]
+        result[:, row : row + size, column : column + size] = patch
+    return result
+
+
+def test_deyo_follows_its_formula(make):
+    """Samples that are sure, and less so once their patches are shuffled, are adapted on, weighted by both."""
+    model = make()
+    _, optimizer = trainable(model)
+    generator = torch.Generator().manual_seed(7)
+    expected = []
+    for batch in contrasts():
+        expected.append(model(batch))
+        rows = expected[-1].softmax(1)
+        sure = [index for index, row in enumerate(rows) if entropy(row) < 0.8 * LN_K]
+        orders = torch.rand(len(sure), 16, generator=generator).argsort(1).tolist()
+        views = torch.stack([shuffled(batch[i], order, patch_len=4) for i, order in zip(sure, orders, strict=True)])
+        with torch.no_grad():
+            after = model(views).softmax(1)
+        losses = []
+        for row, other in zip(rows[sure], after, strict=True):
+            plpd = (row.max() - other[row.argmax()]).item()
+            if plpd > 0.01:
+                losses.append((math.exp(E0 - entropy(row).item()) + math.exp(plpd)) * entropy(row))
+        if losses:
+            mean(losses).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    settings = {**SETTINGS, "deyo_margin": 0.8, "plpd_threshold": 0.01, "seed": 7}
+    found, method = run("deyo", make(), contrasts(), **settings)
+
+    assert_follows(expected, found)
+    assert_adapted_on_some(method, num_images=80)
+
+
+@pytest.mark.parametrize("size", [16, 18])
+def test_shuffled_patches_keep_every_pixel(size: int):
+    """Patches change places and no pixel changes; where they do not divide the image, its size stays."""
+    images = torch.rand(3, 3, size, size)
+    result = shuffle_patches(images, 4, torch.Generator().manual_seed(0))
+
+    assert images.shape == result.shape
+    assert not torch.equal(images, result)
+    if size == 16:
+        torch.testing.assert_close(images.flatten(1).sort().values, result.flatten(1).sort().values, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["eta", "eata", "rdumb", "sar", "deyo"])
+def test_no_reliable_sample_means_no_step(method: str):
+    """A batch of which no sample is sure leaves the model as it was, momentum included."""
+    images = [*contrasts(num_batches=2), *batches(num_batches=1)]
+    margins = {"deyo_margin" if method == "deyo" else "e_margin": 1e-6}
+    found, adapted = run(method, batch_norm_model(), images, lr=LR, **margins)
+    expected, _ = run("norm", batch_norm_model(), images)
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=0)
+    assert (0, 0, 0) == (adapted.num_backwards, adapted.num_updates, adapted.num_adapted_samples)
+
+
+@pytest.mark.parametrize("method", ["tent", "eta", "eata", "sar"])
+@pytest.mark.parametrize(("params", "adapted"), [("norm", {1, 4}), ("last", {8}), ("all", {0, 1, 3, 4, 8})])
+def test_what_adapts_is_a_choice(method: str, params: str, adapted: set[int]):
+    """The norm layers, the last linear layer or everything changes, and all else stays."""
+    wide = {} if method == "tent" else {"e_margin": 10}
+    _, found = run(method, surer(batch_norm_model()), contrasts(), lr=LR, params=params, **wide)
+    before = surer(batch_norm_model()).state_dict()
+    changed = {name for name, parameter in found.model.named_parameters() if not torch.equal(before[name], parameter)}
+
+    assert adapted == {int(name.partition(".")[0]) for name in changed}
+
+
+def test_a_model_without_a_last_layer_for_the_classes_is_refused():
+    """The message says what asked for one."""
+    with pytest.raises(AdaptationError, match="no linear layer with 7 outputs; tent, params last expects one"):
+        build("tent", batch_norm_model(), num_classes=7, params="last")
+
+
+@pytest.mark.parametrize("method", ["sar", "deyo"])
+def test_top_layers_stay_as_they_are(method: str):
+    """SAR and DeYO change the norm layers below the top and not those in it."""
+
+    def network() -> nn.Module:
+        names = ["conv1", "bn1", "relu1", "conv2", "layer4", "relu2", "pool", "flatten", "fc"]
+        return nn.Sequential(OrderedDict(zip(names, surer(batch_norm_model()), strict=True)))
+
+    open_margins = {"deyo_margin": 10, "plpd_threshold": -1} if method == "deyo" else {"e_margin": 10}
+    _, adapted = run(method, network(), contrasts(), lr=LR, **open_margins)
+
+    assert not torch.equal(network().bn1.weight, adapted.model.bn1.weight)
+    assert torch.equal(network().layer4.weight, adapted.model.layer4.weight)

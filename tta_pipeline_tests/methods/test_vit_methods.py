@@ -1,0 +1,361 @@
+"""Methods that need a ViT, held against second implementations that know its parts."""
+
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import VisionTransformer
+
+from tta_pipeline.errors import AdaptationError
+from tta_pipeline.methods import build
+from tta_pipeline.methods.cma_es import CmaEs
+from tta_pipeline.methods.tokens import ClassTokens, Tokens
+from tta_pipeline_tests.methods.models import NUM_CLASSES, contrasts, source_batches, vit_model
+from tta_pipeline_tests.methods.test_contract import predictions
+
+
+def stream() -> list[torch.Tensor]:
+    """Return a few batches."""
+    return contrasts(num_batches=4, batch_size=6)
+
+
+def embedded(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    """Return the tokens (B, 17, 16) that enter the first block."""
+    patches = model.conv_proj(images).flatten(2).transpose(1, 2)
+    return torch.cat([model.class_token.expand(len(images), -1, -1), patches], 1) + model.encoder.pos_embedding
+
+
+def classified(model: VisionTransformer, tokens: torch.Tensor) -> torch.Tensor:
+    """Return the logits of *tokens* that enter the first block."""
+    for block in model.encoder.layers:
+        tokens = block(tokens)
+    return model.heads(model.encoder.ln(tokens)[:, 0])
+
+
+def attended(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    """Return the attention of the class token to the patches, (B, 16), by torch's own attention."""
+    tokens = embedded(model, images)
+    *below, last = model.encoder.layers
+    for block in below:
+        tokens = block(tokens)
+    inputs = last.ln_1(tokens)
+    _, weights = last.self_attention(inputs, inputs, inputs, need_weights=True, average_attn_weights=True)
+    return weights[:, 0, 1:]
+
+
+def test_the_attention_is_that_of_the_last_block():
+    """It is computed from the input of the last attention, as that computes it."""
+    model = vit_model()
+    tokens = Tokens(model, "test")
+    expected = attended(vit_model(), stream()[0])
+    model(stream()[0])
+
+    torch.testing.assert_close(expected, tokens.class_attention(), rtol=0, atol=1e-6)
+    assert expected.std() > 0.01
+
+
+def test_the_attention_of_timm_is_that_of_the_last_block():
+    """Also with a second token before the patches, and where query and key have norms of their own."""
+    timm = pytest.importorskip("timm")
+    for name, settings in (("deit_tiny_distilled_patch16_224", {}), ("vit_tiny_patch16_224", {"qk_norm": True})):
+        model = timm.create_model(
+            name, img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, **settings
+        ).eval()
+        tokens = Tokens(model, "test")
+        attention = model.blocks[-1].attn
+        attention.fused_attn = False
+        found: list[torch.Tensor] = []
+        attention.attn_drop.register_forward_hook(lambda _layer, inputs, _out, found=found: found.append(inputs[0]))
+        model(stream()[0])
+
+        expected = found[0].mean(1)[:, 0, tokens.num_prefix :]
+        torch.testing.assert_close(expected, tokens.class_attention(), rtol=0, atol=1e-6)
+        assert (6, 16) == expected.shape
+
+
+def test_patches_that_are_left_out_are_not_seen():
+    """The logits are those of the tokens that stay; whatever stands in the others changes nothing."""
+    model = vit_model()
+    tokens = Tokens(model, "test")
+    images = stream()[0]
+    kept = torch.arange(16).expand(6, -1)[:, [0, 5, 3]]
+    with tokens.only(kept):
+        found = model(images)
+    plain = vit_model()
+    expected = classified(plain, embedded(plain, images)[:, [0, 1, 6, 4]])
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(vit_model()(images), model(images), rtol=0, atol=0)
+
+
+def entropy(logits: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of one row of *logits* (K,)."""
+    return -(logits.softmax(0) * logits.log_softmax(0)).sum()
+
+
+def plain_rem(stream: list[torch.Tensor], *, margin: float, weight: float) -> list[torch.Tensor]:
+    """Return logits for each batch, with the loss summed over images and pairs one by one."""
+    model = vit_model().requires_grad_(False)
+    adapted = [
+        parameter.requires_grad_(True)
+        for block in model.encoder.layers[:3]
+        for layer in (block.ln_1, block.ln_2)
+        for parameter in layer.parameters()
+    ]
+    steps = torch.optim.Adam(adapted, lr=0.01)
+    predicted = []
+    for images in stream:
+        tokens, order = embedded(model, images), attended(model, images).argsort(1)
+        chain = [classified(model, tokens)]
+        for count in (12, 8):  # of 16 patches, without a quarter and without half of them
+            seen = [torch.cat([own[:1], own[1:][places[:count]]]) for own, places in zip(tokens, order, strict=True)]
+            chain.append(classified(model, torch.stack(seen)))
+        losses = []
+        for first, second in ((0, 1), (0, 2), (1, 2)):
+            for easy, hard in zip(chain[first], chain[second], strict=True):
+                agrees = -(easy.detach().softmax(0) * hard.log_softmax(0)).sum()
+                wrong = entropy(easy) - entropy(hard).detach() + margin * math.log(NUM_CLASSES)
+                losses.append(agrees + weight * max(wrong, torch.zeros(())))
+        (sum(losses) / len(images)).backward()
+        steps.step()
+        steps.zero_grad()
+        predicted.append(chain[0].detach())
+    return predicted
+
+
+@pytest.mark.parametrize(("margin", "weight"), [(0.0, 1.0), (0.1, 2.0)])
+def test_rem_follows_its_formula(margin: float, weight: float):
+    """The logits are those of consistency and ranking written out, over updates that change them."""
+    settings = {"mask_ratio": 0.25, "margin": margin, "lambda_rank": weight, "lr": 0.01}
+    adapted = build("rem", vit_model(), num_classes=NUM_CLASSES, **settings)
+    expected = plain_rem(stream(), margin=margin, weight=weight)
+
+    torch.testing.assert_close(expected, predictions(adapted, stream()), rtol=0, atol=1e-4)
+    assert (vit_model()(stream()[3]) - expected[3]).abs().max() > 0.01
+    assert (72, 72, 24) == (adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples)
+
+
+def test_rem_without_patches_left_is_refused():
+    """The error names both settings."""
+    with pytest.raises(AdaptationError, match=r"num_predictions is 5, mask_ratio 0\.25; expected"):
+        build("rem", vit_model(), num_classes=NUM_CLASSES, num_predictions=5, mask_ratio=0.25)
+
+
+def layers_of_class_token(model: VisionTransformer, images: torch.Tensor, prompts: torch.Tensor) -> list[torch.Tensor]:
+    """Return the class token of each layer, (B, 16) each, behind the norm that comes next."""
+    first, *others = embedded(model, images).unbind(1)
+    tokens = torch.stack([first, *(each.expand_as(first) for each in prompts), *others], 1)
+    norms = [*(block.ln_1 for block in model.encoder.layers[1:]), model.encoder.ln]
+    found = []
+    for block, norm in zip(model.encoder.layers, norms, strict=True):
+        tokens = block(tokens)
+        found.append(norm(tokens[:, 0]))
+    return found
+
+
+def moments(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and unbiased standard deviation of *rows*; that of one row is 0."""
+    mean = sum(rows) / len(rows)
+    return mean, (sum((row - mean) ** 2 for row in rows) / max(1, len(rows) - 1)).sqrt()
+
+
+@torch.no_grad()
+def plain_foa(
+    stream: list[torch.Tensor], *, source_size: int, weight: float, gamma: float, alpha: float
+) -> list[torch.Tensor]:
+    """Return logits for each batch; only the search is not written out, which has tests of its own."""
+    model = vit_model()
+    source = torch.cat([images for images, _ in source_batches()])[:source_size]
+    wanted = [moments(layer) for layer in layers_of_class_token(model, source, torch.zeros(0, 16))]
+    search = CmaEs(torch.zeros(32, dtype=torch.float64), step_size=0.5, population_size=5)
+    generator = torch.Generator().manual_seed(0)
+    best = (torch.rand(32, dtype=torch.float64, generator=generator) * 2 - 1) * math.sqrt(6 / (3 * 4 * 4 + 16))
+    average, predicted = None, []
+    for images in stream:
+        candidates = torch.stack([*search.ask(generator), best])
+        values, features = [], []
+        for candidate in candidates:
+            layers = layers_of_class_token(model, images, candidate.float().view(2, 16))
+            value = sum(entropy(row) for row in model.heads(layers[-1]))
+            for layer, both in zip(layers, wanted, strict=True):
+                for own, of_source in zip(moments(layer), both, strict=True):
+                    value += weight * len(images) / 64 * sum((own - of_source) ** 2)
+            values.append(value.item())
+            features.append(layers[-1])
+        search.tell(candidates, torch.tensor(values))
+        found = values.index(min(values))
+        best = candidates[found]
+        shift = 0 if average is None else gamma * (wanted[-1][0] - average)
+        predicted.append(model.heads(features[found] + shift))
+        mean = torch.cat(features).mean(0)
+        average = mean if average is None else alpha * mean + (1 - alpha) * average
+    return predicted
+
+
+@pytest.mark.parametrize(
+    ("source_size", "weight", "gamma", "alpha"), [(50_000, 0.4, 1.0, 0.1), (20, 5.0, 0.5, 0.5)], ids=["paper", "other"]
+)
+def test_foa_follows_its_formula(source_size: int, weight: float, gamma: float, alpha: float):
+    """The logits are those of the best candidate of each batch, shifted, and differ from those of the source model."""
+    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5}
+    if source_size == 20:
+        settings |= {"source_size": 20, "fitness_lambda": weight, "shift_weight": gamma, "shift_momentum": alpha}
+    images = [*stream(), stream()[0][:1]]
+    adapted = build("foa", vit_model(), num_classes=NUM_CLASSES, source_data=source_batches(), **settings)
+    expected = plain_foa(images, source_size=source_size, weight=weight, gamma=gamma, alpha=alpha)
+
+    torch.testing.assert_close(expected, predictions(adapted, images), rtol=0, atol=1e-4)
+    assert (vit_model()(stream()[3]) - expected[3]).abs().max() > 0.01
+    assert (6 * 25, 0, 0, 0) == (
+        adapted.num_forwards, adapted.num_backwards, adapted.num_adapted_samples, adapted.num_updates
+    )  # fmt: skip
+
+
+def prompts_of(model: VisionTransformer, *, num_prompts: int) -> list[torch.Tensor]:
+    """Return a list that takes in the prompts (N, D) of each forward pass from now on."""
+    seen: list[torch.Tensor] = []
+    model.encoder.layers[0].register_forward_pre_hook(
+        lambda _block, inputs: seen.append(inputs[0][0, 1 : 1 + num_prompts].clone())
+    )
+    return seen
+
+
+def test_foa_tries_the_best_prompts_of_the_batch_before_again():
+    """The last candidate of each batch is the best of the batch before; that of the first, and after a reset, is drawn
+    uniformly within Xavier's bound.
+    """
+    model = vit_model()
+    adapted = build(
+        "foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), num_prompts=20, population_size=6
+    )
+    seen = prompts_of(model, num_prompts=20)
+    values: list[float] = []
+    tell = CmaEs.tell
+
+    def heard(search: CmaEs, candidates: torch.Tensor, told: torch.Tensor) -> None:
+        torch.testing.assert_close(torch.stack(seen[-6:]), candidates.view(6, 20, 16).float(), rtol=0, atol=0)
+        values.extend(told.tolist())
+        tell(search, candidates, told)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CmaEs, "tell", heard)
+        predictions(adapted, stream())
+    for batch in range(1, 4):
+        before = slice(6 * batch - 6, 6 * batch)
+        assert torch.equal(seen[before][values[before].index(min(values[before]))], seen[6 * batch + 5])
+    adapted.reset()
+    predictions(adapted, stream()[:1])
+
+    bound = math.sqrt(6 / (3 * 4 * 4 + 16))
+    assert torch.equal(seen[5], seen[-1])
+    assert 0.98 * bound < seen[5].abs().max() <= bound
+    assert abs(seen[5].std() - bound / math.sqrt(3)) < 0.05 * bound
+
+
+def test_foa_shifts_by_the_batches_before():
+    """The first batch is not shifted at all, and the second not by itself."""
+    images = stream()
+    settings = {"num_prompts": 2, "population_size": 6, "source_size": 20}
+
+    def found(batches: list[torch.Tensor], **more: float) -> list[torch.Tensor]:
+        model = vit_model()
+        return predictions(
+            build("foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), **settings, **more), batches
+        )
+
+    still, shifted, all_at_once = (
+        found(images[:2], shift_weight=gamma, shift_momentum=alpha) for gamma, alpha in ((0, 0.1), (1, 0.1), (1, 1))
+    )
+    assert torch.equal(still[0], shifted[0])
+    assert torch.equal(shifted[1], all_at_once[1])
+    assert (still[1] - shifted[1]).abs().max() > 0.01
+
+
+class Int8Linear(nn.Module):
+    """A linear layer with weights of eight bits and one scale for each output; it has no parameter to adapt."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        scales = layer.weight.detach().abs().amax(1, keepdim=True) / 127
+        self.register_buffer("scales", scales)
+        self.register_buffer("weight", (layer.weight.detach() / scales).round().to(torch.int8))
+        self.register_buffer("bias", layer.bias.detach().clone())
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs in float32."""
+        return nn.functional.linear(inputs, self.get_buffer("weight") * self.get_buffer("scales"), self.bias)
+
+
+def test_foa_adapts_a_quantised_vit():
+    """It takes forward passes alone, so that weights may be integers; the classifier stays a linear layer."""
+    model = vit_model()
+    for block in model.encoder.layers:
+        block.mlp[0], block.mlp[3] = Int8Linear(block.mlp[0]), Int8Linear(block.mlp[3])
+    source = predictions(build("source", deepcopy(model), num_classes=NUM_CLASSES), stream())
+    settings = {"num_prompts": 2, "population_size": 6, "step_size": 0.5, "source_size": 20}
+
+    adapted = build("foa", model, num_classes=NUM_CLASSES, source_data=source_batches(), **settings)
+    found = predictions(adapted, stream())
+
+    assert all(each.isfinite().all() for each in found)
+    assert max(float((one - other).abs().max()) for one, other in zip(source, found, strict=True)) > 0.01
+    assert torch.int8 == model.encoder.layers[0].mlp[0].weight.dtype
+
+
+def test_prompts_of_timm_stand_behind_the_prefix():
+    """The logits are those of the model on tokens with the prompts between, and after that those without."""
+    timm = pytest.importorskip("timm")
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, num_classes=NUM_CLASSES
+    ).eval()
+    before = model(stream()[0])
+    prompts = torch.randn(3, 16, generator=torch.Generator().manual_seed(1))
+    tokens = model._pos_embed(model.patch_embed(stream()[0]))
+    tokens = torch.cat([tokens[:, :1], prompts.expand(6, -1, -1), tokens[:, 1:]], 1)
+    expected = model.forward_head(model.norm(model.blocks(tokens)))
+    its_tokens = Tokens(model, "test")
+    with its_tokens.prompted(prompts):
+        found = model(stream()[0])
+
+    torch.testing.assert_close(expected, found, rtol=0, atol=1e-5)
+    torch.testing.assert_close(before, model(stream()[0]), rtol=0, atol=0)
+    assert (before - found).abs().max() > 1e-3
+    assert 16 == its_tokens.width
+
+
+def test_class_tokens_of_timm_are_behind_the_next_norm():
+    """They are what the first norm of the block that follows makes of them, and patches are counted in pixels."""
+    timm = pytest.importorskip("timm")
+    model = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=(4, 2), embed_dim=16, depth=3, num_heads=2
+    ).eval()
+    tokens = Tokens(model, "test")
+    class_tokens = ClassTokens(tokens.attentions[1:])
+    behind = model._pos_embed(model.patch_embed(stream()[0]))
+    expected = []
+    for block, following in zip(model.blocks[:-1], model.blocks[1:], strict=True):
+        behind = block(behind)
+        expected.append(following.norm1(behind[:, 0]))
+    model(stream()[0])
+
+    torch.testing.assert_close(expected, class_tokens.latest(), rtol=0, atol=1e-5)
+    assert 8 == tokens.patch_area
+
+
+def test_foa_without_a_source_image_is_refused():
+    """The error says what is missing."""
+    with pytest.raises(AdaptationError, match="source_data gave foa no image"):
+        build("foa", vit_model(), num_classes=NUM_CLASSES, source_data=[])
+
+
+def test_a_vit_without_a_class_token_is_refused():
+    """It has patches, but nothing that attends to them for the class."""
+    timm = pytest.importorskip("timm")
+    model: nn.Module = timm.create_model(
+        "vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=16, depth=2, num_heads=2, class_token=False,
+        global_pool="avg", num_classes=NUM_CLASSES,
+    )  # fmt: skip
+    with pytest.raises(AdaptationError, match="no class token and patches; rem expects a ViT"):
+        build("rem", model, num_classes=NUM_CLASSES)

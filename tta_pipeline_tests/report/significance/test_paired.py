@@ -1,0 +1,86 @@
+"""Paired tests say what they say they do."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from tta_pipeline.report.significance.paired import bootstrap_p, bootstrapped, estimate, holm, interval, mcnemar
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_is_a_fair_coin(only_a: int, only_b: int):
+    """The p-value is the share of outcomes of the coin that are no likelier than what was found."""
+    tosses = only_a + only_b
+    outcomes = binom.pmf(np.arange(tosses + 1), tosses, 0.5)
+
+    expected = outcomes[outcomes <= outcomes[only_a] * (1 + 1e-9)].sum()
+
+    assert expected == pytest.approx(mcnemar(only_a, only_b), rel=1e-6)
+
+
+def test_holm_corrects_as_in_the_textbook():
+    """The smallest by the number of tests, the next by one less, and none below one before it."""
+    assert pytest.approx((0.03, 0.06, 0.06, 0.02)) == holm([0.01, 0.04, 0.03, 0.005])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_holm_rejects_as_its_steps_do(p_values: list[float]):
+    """From the smallest on, each is compared with the level over those that are left, until one is above."""
+    level, corrected = 0.05, holm(p_values)
+    rejected = list[float]()
+    for number, p_value in enumerate(sorted(p_values)):
+        if p_value * (len(p_values) - number) > level:
+            break
+        rejected.append(p_value)
+
+    assert len(rejected) == sum(value <= level for value in corrected)
+
+
+def test_a_resample_by_counts_is_a_resample_of_samples():
+    """Mean and spread of the resampled means are those of drawing each sample with replacement."""
+    values = np.array([1.0] * 30 + [-1.0] * 10 + [0.0] * 60)
+    generator = np.random.default_rng(1)
+
+    drawn = generator.choice(values, (10_000, len(values))).mean(1)
+    means = bootstrapped(values, generator)
+
+    assert drawn.mean() == pytest.approx(means.mean(), abs=0.003)
+    assert drawn.std() == pytest.approx(means.std(), rel=0.05)
+    assert interval(drawn) == pytest.approx(interval(means), abs=0.011)
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says():
+    """19 of 20 times, within what chance allows in 400 repeats."""
+    generator = np.random.default_rng(2)
+    shares = (0.15, 0.1, 0.75)
+
+    held = 0
+    for _ in range(400):
+        low, high = interval(bootstrapped(generator.choice([1.0, -1.0, 0.0], 300, p=shares), generator))
+        held += low <= shares[0] - shares[1] <= high
+
+    assert 0.92 <= held / 400 <= 0.975
+
+
+def test_no_difference_has_a_large_p_value():
+    """And a clear one the least there is with so many draws."""
+    generator = np.random.default_rng(3)
+
+    assert bootstrap_p(bootstrapped(np.zeros(100), generator)) == 1
+    assert bootstrap_p(bootstrapped(np.ones(100), generator)) < 0.001
+
+
+@pytest.mark.parametrize("same_images", [True, False])
+def test_the_other_way_round_is_the_same_with_the_signs_changed(*, same_images: bool):
+    """Who is called A decides nothing."""
+    generator = np.random.default_rng(2)
+    cells = [generator.choice([-1.0, 0.0, 0.0, 1.0, 1.0], 300) for _ in range(3)]
+
+    one = estimate(cells, same_images=same_images)
+    other = estimate([-cell for cell in cells], same_images=same_images)
+
+    assert (one.mean, one.low, one.high, one.p_value) == pytest.approx(
+        (-other.mean, -other.high, -other.low, other.p_value)
+    )

@@ -1,0 +1,202 @@
+"""Result records as an evaluation writes them, with some figures made up for a test."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tta_pipeline.results.evaluation import CalibrationBins, Evaluation
+from tta_pipeline.results.files import Record, packed, publish_record, read_record
+from tta_pipeline.util.locations import Locations
+
+NUM_CLASSES = 4
+STARTED_AT = "2026-01-01T00:00:00+00:00"
+
+
+def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: Any) -> dict[str, Any]:
+    """Return the facts of a real evaluation, but with *error*, figures that can be counted on, and *changes*.
+
+    What follows from others is made to: counts, errors of calibration, images/s.
+    """
+    num_correct = round(num_samples * (1 - error))
+    bins = {
+        "counts": [0] * 7 + [num_samples] + [0] * 7,
+        "confidence_sums": [0.0] * 7 + [num_samples / 2] + [0.0] * 7,
+        "correct_counts": [0] * 7 + [num_correct] + [0] * 7,
+    }
+    bins = changes.pop("calibration", bins)
+    num_samples, num_correct = sum(bins["counts"]), sum(bins["correct_counts"])
+    calibration = CalibrationBins(**{name: tuple(values) for name, values in bins.items()})
+    if "images_per_s" in changes:
+        changes["wall_s"] = num_samples / changes["images_per_s"]
+    wall_s = changes.get("wall_s", 1.25)
+    return {
+        **json.loads(_evaluated()),
+        **_SUBJECT,
+        "stream": f"{changes.get('corruption', 'fog')}|{changes.get('severity', 5)}",
+        "num_images": num_samples, "num_samples": num_samples, "num_correct": num_correct,
+        "num_correct_top5": num_samples, "error": 1 - num_correct / num_samples, "top5_error": 0.0, "nll": 1.5,
+        "ece": calibration.ece, "max_calibration_error": calibration.max_error,
+        "rms_calibration_error": calibration.rms_error, "calibration": bins,
+        "class_counts": _split(num_samples, num_correct),
+        "metadata_scan_s": 0.1, "pipeline_setup_s": 0.2, "wall_s": wall_s, "images_per_s": num_samples / wall_s,
+        "data_wait_s": 0.2, "compute_s": 0.8,
+        "batches": {
+            "num_samples": [num_samples // 2, num_samples - num_samples // 2], "data_wait_s": [0.1, 0.1],
+            "host_to_device_s": [0.0, 0.0], "compute_s": [0.5, 0.3],
+        },
+        **changes,
+    }  # fmt: skip
+
+
+_SUBJECT = {
+    "shift_set": "imagenet_c",
+    "model": "cnn", "protocol": "reset_each_shift", "fingerprint": "f" * 64, "fingerprint_parts": None,
+    "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
+}  # fmt: skip
+"""What tests know of the subject and the machine."""
+_FACTS = "TTA_PIPELINE_TESTS_MADE"
+
+
+@cache
+def _evaluated() -> str:
+    """Return, as JSON, the facts of Tent on 80 images of four classes, as `tta_pipeline.evaluate` gives them."""
+    if _FACTS in os.environ:
+        return os.environ[_FACTS]
+    import torch
+
+    import tta_pipeline as tta
+    from tta_pipeline_tests.conftest import write_tree
+
+    by_colour = torch.nn.Linear(3, NUM_CLASSES, bias=False)
+    by_colour.weight.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
+    model = torch.nn.Sequential(
+        torch.nn.BatchNorm2d(3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), by_colour
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        write_tree(Path(folder, "images"), classes={f"n{number}": 20 for number in range(NUM_CLASSES)})
+        shards = tta.shard(Path(folder, "images"), Path(folder, "made", "fog", "5"), num_shards=1, jobs=1)
+        method = tta.build("tent", model, num_classes=NUM_CLASSES)
+        return json.dumps(tta.evaluate(method, shards, batch_size=40, num_threads=2).facts())
+
+
+def made_environment() -> dict[str, str]:
+    """Return the environment for a process that uses this module: it has no need to evaluate, and to import torch."""
+    return {**os.environ, _FACTS: _evaluated()}
+
+
+def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
+    """Return *facts* with another error, and whatever follows from it."""
+    made = evaluation_facts(num_samples=facts["num_samples"], error=error)
+    batches = facts["batches"]
+    if "num_correct" in batches:
+        left = sum(batches["num_correct"]) + made["num_correct"] - facts["num_correct"]
+        batches = {**batches, "num_correct": _filled(batches["num_samples"], left)}
+    return {**facts, **{name: made[name] for name in _OF_ERROR}, "batches": batches}
+
+
+_OF_ERROR = (
+    "num_correct", "error", "calibration", "class_counts", "ece", "max_calibration_error", "rms_calibration_error",
+    "num_correct_top5", "top5_error",
+)  # fmt: skip
+
+
+def evaluation(**changes: Any) -> Evaluation:
+    """Return the evaluation of `evaluation_facts`."""
+    return Evaluation.from_facts(evaluation_facts(**changes))
+
+
+_SINCE_VERSION_2 = (
+    "architecture", "fingerprint_parts", "code_sha256", "copied_from", "samples_sha256", "num_images",
+    "num_classes_found", "num_shards", "payload_bytes", "shard_bytes", "stored_order", "stream_order", "gpu_name",
+    "cpu_model", "num_cores", "decode_threads", "compute_threads", "num_processes", "pinned_memory", "load_average",
+    "first_samples", "loader", "num_inodes", "visit",
+)  # fmt: skip
+_SINCE_METRICS_VERSION_2 = (
+    "metrics_version", "num_correct_top5", "top5_error", "nll", "brier", "max_calibration_error",
+    "rms_calibration_error", "class_counts", "precision", "compile", "host_to_device_s", "staging_s", "subset",
+    "subset_sha256", "stream", "position", "num_adapted_samples", "num_unadapted", "num_predicted_classes",
+)  # fmt: skip
+
+
+def facts_of_version_1(*, metrics_version: int = 2, **changes: Any) -> dict[str, Any]:
+    """Return the facts of an evaluation as records of version 1 have them, of the first ones with metrics version 1."""
+    facts = evaluation_facts(**changes)
+    lacking = (*_SINCE_VERSION_2, *(_SINCE_METRICS_VERSION_2 if metrics_version == 1 else ()))
+    columns = {name: values for name, values in facts["batches"].items() if values is not None}
+    batches = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    first = {f"first_{name}": values for name, values in facts["first_samples"].items()}
+    return {name: value for name, value in facts.items() if name not in lacking} | {"batches": batches, **first}
+
+
+def record(locations: Locations, *, run_id: str = "first", started_at: str = STARTED_AT, **changes: Any) -> Record:
+    """Write an evaluation's record."""
+    return write(locations, evaluation_facts(**changes), run_id=run_id, started_at=started_at)
+
+
+def record_of_part(locations: Locations, part: str, **changes: Any) -> Record:
+    """Write the record of an evaluation of a benchmark that has several shift sets, of which *part* is one."""
+    return write(locations, evaluation_facts(shift_set=part, **changes), part=part)
+
+
+def write(
+    locations: Locations,
+    facts: Mapping[str, Any],
+    *,
+    run_id: str = "first",
+    started_at: str = STARTED_AT,
+    part: str = "",
+) -> Record:
+    """Write *facts* of an evaluation as a record."""
+    return publish_record(
+        locations.results(f"{facts['benchmark']}/{part}"),
+        kind="evaluations",
+        name=f"{facts['experiment']}/{facts['corruption']}-{facts['severity']}",
+        run_id=run_id,
+        started_at=started_at,
+        facts=facts,
+    )
+
+
+def write_version_1(locations: Locations, facts: Mapping[str, Any], *, sequence: int = 1) -> Path:
+    """Write *facts* as a file of version 1, which has no hash."""
+    name = f"{facts['experiment']}/{facts['corruption']}-{facts['severity']}"
+    path = locations.results(facts["benchmark"]) / "evaluations" / name / f"{sequence:06d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {
+        "version": 1, "kind": "evaluations", "run_id": "old", "started_at": STARTED_AT, "versions": {}, "facts": facts,
+    }  # fmt: skip
+    path.write_text(json.dumps(content))
+    return path
+
+
+def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    """Edit the facts of a record, or what is around them, and compute its hash again, as a careful hand would."""
+    record = json.loads(path.read_bytes())["record"]
+    record |= {"facts": record["facts"] | changes, **(frame or {})}
+    path.write_bytes(packed(record))
+
+
+def evaluation_at(path: Path) -> Evaluation:
+    """Return the evaluation that is recorded at *path*."""
+    found = read_record(path).evaluation
+    assert found
+    return found
+
+
+def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:
+    """Return counts of classes whose sums these are; correct ones are never more than samples."""
+    samples = [num_samples // NUM_CLASSES + (number < num_samples % NUM_CLASSES) for number in range(NUM_CLASSES)]
+    return {"num_samples": samples, "num_correct": _filled(samples, num_correct)}
+
+
+def _filled(sizes: Sequence[int], total: int) -> list[int]:
+    """Return counts of which none is above its size, and whose sum is *total*."""
+    counts = []
+    for size in sizes:
+        counts.append(min(size, total))
+        total -= counts[-1]
+    return counts

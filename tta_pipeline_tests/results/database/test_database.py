@@ -1,0 +1,259 @@
+"""The database is made from the records, whole each time, and nobody waits for anybody."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.database.database import open_metrics, publish_metrics, require_current
+from tta_pipeline.results.files import latest_record, publish_record, read_record, record_paths
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.conftest import Project
+from tta_pipeline_tests.results.database.made import made_environment, with_error
+
+TABLES = ("evaluations", "batch_results", "class_results", "shard_sets", "shards", "ingested")
+
+
+@pytest.fixture
+def locations(sweep: Project, tmp_path: Path) -> Locations:
+    """A copy of the sweep's records and benchmark file, without a database."""
+    shutil.copytree(sweep.locations.benchmark_files, tmp_path / "benchmarks")
+    for path in record_paths(sweep.locations.root):
+        copy = tmp_path / path.relative_to(sweep.locations.root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return Locations(root=tmp_path)
+
+
+def rows(path: Path) -> dict[str, list[tuple]]:
+    """Return all rows of all tables."""
+    with open_metrics(path) as connection:
+        found = {table: connection.execute(f"FROM {table} ORDER BY ALL").fetchall() for table in TABLES}
+        # Stamps are of the files, and a copy is another file.
+        found["ingested"] = connection.execute("SELECT folder, sequence, sha256 FROM ingested ORDER BY ALL").fetchall()
+    return found
+
+
+def again(locations: Locations, *, error: float | None = None, **changes: object) -> None:
+    """Publish another record of a cell that has one, with some facts changed."""
+    latest = latest_record(locations.results("small"), kind="evaluations", name="tent/contrast-5")
+    facts = latest.facts if error is None else with_error(latest.facts, error)
+    facts = {**facts, **changes}
+    publish_record(
+        locations.results("small"),
+        kind="evaluations",
+        name="tent/contrast-5",
+        run_id="another",
+        started_at=latest.started_at,
+        facts=facts,
+    )
+
+
+def test_a_rebuilt_database_has_the_rows_it_had(sweep: Project, locations: Locations):
+    """Made at once from the records, the database equals the one that grew during the sweep."""
+    publish_metrics(locations, rebuild=True)
+
+    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+
+
+def test_only_new_records_are_added(locations: Locations):
+    """A second publication adds nothing, and a third the one record that is new."""
+    first = publish_metrics(locations)
+    second = publish_metrics(locations)
+    again(locations, error=0.25)
+
+    assert (len(list(record_paths(locations.root))) - 1, 0) == (first.num_added, second.num_added)
+    assert 1 == publish_metrics(locations).num_added
+
+
+def test_the_latest_evaluation_counts(locations: Locations):
+    """Of two evaluations of a cell the one recorded last is in the view, whatever its clock said."""
+    again(locations, error=0.5)
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        found = connection.execute(
+            "SELECT run_id, error FROM latest_evaluations "
+            "WHERE experiment = 'tent' AND corruption = 'contrast' AND severity = 5"
+        ).fetchall()
+    assert [("another", 0.5)] == found
+
+
+def test_an_open_reader_neither_waits_nor_is_waited_for(locations: Locations):
+    """While another process holds the database open, a publication succeeds, and the reader keeps what it saw."""
+    publish_metrics(locations)
+    program = (
+        "import duckdb, sys; c = duckdb.connect(sys.argv[1], read_only=True).execute;"
+        "q = 'SELECT count(*) FROM evaluations';"
+        "print(c(q).fetchone()[0], flush=True); sys.stdin.readline(); print(c(q).fetchone()[0], flush=True)"
+    )
+    command = [sys.executable, "-c", program, str(locations.metrics)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+        seen = int(reader.stdout.readline())
+        again(locations)
+        assert 1 == publish_metrics(locations).num_added
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+        assert seen == int(reader.stdout.readline())
+
+    assert seen + 1 == len(rows(locations.metrics)["evaluations"])
+
+
+def test_no_bar_is_drawn_into_an_answer_that_takes_long(locations: Locations):
+    """DuckDB draws one into standard output after two seconds, where CSV and JSON go."""
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        assert connection.execute("SELECT current_setting('enable_progress_bar')").fetchone() == (False,)
+        with pytest.raises(duckdb.Error, match="locked"):
+            connection.execute("SET enable_progress_bar = true")
+
+
+def test_text_stays_text(locations: Locations):
+    """A name that looks like SQL is stored as it is."""
+    hostile = "x'); DROP TABLE evaluations; --"
+    again(locations, model=hostile)
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection:
+        assert (1,) == connection.execute("SELECT count(*) FROM evaluations WHERE model = ?", [hostile]).fetchone()
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM read_text('/etc/passwd')", "ATTACH '/tmp/x.db'", "DELETE FROM evaluations"]
+)
+def test_a_reader_reaches_nothing_else(locations: Locations, sql: str):
+    """Opened by us, the database reads no other file and changes no row."""
+    publish_metrics(locations)
+
+    with open_metrics(locations.metrics) as connection, pytest.raises(duckdb.Error):
+        connection.execute(sql)
+
+
+def test_nothing_is_without_a_comment(tmp_path: Path):
+    """Every table, view and macro says what it is, and so does each of their columns, in a sentence of some words."""
+    publish_metrics(Locations(root=tmp_path))
+
+    with open_metrics(tmp_path / "metrics.duckdb") as connection:
+        comments = connection.execute(
+            """
+            SELECT table_name, comment FROM duckdb_tables()
+            UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE NOT internal
+            UNION ALL SELECT table_name || '.' || column_name, comment FROM duckdb_columns() WHERE NOT internal
+            UNION ALL SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal
+            """
+        ).fetchall()
+    assert len(comments) > 300
+    assert [] == [name for name, comment in comments if not comment]
+
+
+def test_a_database_of_another_schema_is_made_anew_and_said_to_be(locations: Locations):
+    """Opened by whoever needs it, an older database comes back from the records, all of them, with a word about it."""
+    publish_metrics(locations)
+    before = rows(locations.metrics)
+    with duckdb.connect(locations.metrics) as connection:
+        connection.execute("UPDATE schema_version SET version = '3'")
+        connection.execute("DELETE FROM evaluations")
+
+    (note,) = require_current(locations)
+
+    assert "had schema 3; expected" in note
+    assert f"rebuilt from the {len(before['ingested'])} records" in note
+    assert before == rows(locations.metrics)
+    assert () == require_current(locations)
+
+
+def test_a_record_taken_away_does_not_hide_a_newer_one(locations: Locations):
+    """The database is made anew without the one that is gone, with the new one; what is gone is named."""
+    for error in (0.25, 0.5, 0.75):
+        again(locations, error=error)
+    publish_metrics(locations)
+    (locations.results("small") / "evaluations" / "tent" / "contrast-5" / "000002.json").unlink()
+    again(locations, error=0.1)
+
+    publication = publish_metrics(locations)
+
+    assert len(list(record_paths(locations.root))) == publication.num_added
+    assert "1 records are gone (small/results/evaluations/tent/contrast-5/000002.json)" in publication.notes[0]
+    assert 0 == publish_metrics(locations).num_added
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"severity": -1},
+        {"num_correct": 10**9},
+        {"ece": -0.1},
+        {"brier": 3.0},
+        {"precision": "fp8"},
+        {"wall_s": 0.0},
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(locations: Locations, impossible: dict[str, object]):
+    """Unknown names and numbers out of range get no record, and the message has the field and its value."""
+    ((name, value),) = impossible.items()
+    with pytest.raises(RecordError, match=f"{name} is .?{value}"):
+        again(locations, **impossible)
+
+
+@pytest.mark.parametrize("damage", [b"", b"SQLite format 3\0" + bytes(4096), bytes(12288)])
+def test_a_file_that_is_no_database_of_ours_is_made_anew(sweep: Project, locations: Locations, damage: bytes):
+    """Whatever stands in its place, the database comes back from the records."""
+    locations.metrics.write_bytes(damage)
+
+    assert publish_metrics(locations).was_rebuilt
+    assert rows(sweep.locations.metrics) == rows(locations.metrics)
+
+
+def test_a_foreign_write_ahead_log_is_set_aside_and_reported(locations: Locations):
+    """What somebody's own session left beside the database is kept, named and not applied."""
+    publish_metrics(locations)
+    log = locations.metrics.with_name("metrics.duckdb.wal")
+    log.write_bytes(b"somebody's")
+
+    publication = publish_metrics(locations)
+
+    assert str(log) in publication.notes[0]
+    assert [b"somebody's"] == [path.read_bytes() for path in locations.root.glob("*.set-aside-*")]
+
+
+@pytest.mark.parametrize("facts", [{"wall_s": float("nan")}, {"wall_s": float("inf")}])
+def test_a_number_that_is_none_is_not_recorded(locations: Locations, facts: dict[str, float]):
+    """No record and no file is left of a result that is no finite number."""
+    before = list(record_paths(locations.root))
+
+    with pytest.raises(RecordError, match="finite"):
+        again(locations, **facts)
+    assert before == list(record_paths(locations.root))
+
+
+def test_a_damaged_record_is_named(locations: Locations):
+    """A record that was cut is an error with its path."""
+    path = next(record_paths(locations.root))
+    path.write_bytes(path.read_bytes()[:-10])
+
+    with pytest.raises(RecordError, match=str(path)):
+        read_record(path)
+
+
+def test_eight_processes_that_record_at_once_lose_nothing(locations: Locations):
+    """Eight processes record the same cell five times each: forty records with numbers of their own."""
+    program = (
+        "import sys; from pathlib import Path; from tta_pipeline.util.locations import Locations\n"
+        "from tta_pipeline_tests.results.database.made import record\n"
+        "for n in range(5): record(Locations(root=Path(sys.argv[1])), benchmark='many', run_id=sys.argv[2], seed=n)"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", program, locations.root, str(n)], env=made_environment())
+        for n in range(8)
+    ]
+
+    assert [0] * 8 == [process.wait() for process in processes]
+    records = [read_record(path) for path in record_paths(locations.root) if "many" in path.parts]
+    assert list(range(1, 41)) == sorted(record.sequence for record in records)
+    assert {(str(run), n) for run in range(8) for n in range(5)} == {(r.run_id, r.evaluation.seed) for r in records}

@@ -1,0 +1,169 @@
+"""Accuracy along a stream, where it collapses, error over visits, and what late predictions are worth."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tta_pipeline.report.pages.report import with_values
+from tta_pipeline.report.progress_figures import progress_lines
+from tta_pipeline.report.queries import STREAM_PROGRESS
+from tta_pipeline.report.tables import query
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.files import publish_record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.made import evaluation_facts, record
+
+Ask = Callable[[str], list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Ask:
+    """Return a function that publishes what was recorded below the folder of the test and answers a question."""
+
+    def ask(sql: str) -> list[tuple[Any, ...]]:
+        publish_metrics(Locations(root=tmp_path))
+        with open_metrics(Locations(root=tmp_path).metrics) as connection:
+            return connection.execute(sql).fetchall()
+
+    return ask
+
+
+def record_segment(
+    root: Path, correct: Sequence[int], *, position: int = 0, corruption: str = "fog", compute_s: Sequence[float] = (),
+    unadapted: Sequence[int] | None = None, resets: Sequence[int] | None = None, **changes: Any,
+) -> None:  # fmt: skip
+    """Record a segment of stream 5 with batches of 500 images, of which so many are *correct* each."""
+    num_samples, times = 500 * len(correct), list(compute_s or [0.25] * len(correct))
+    facts = evaluation_facts(
+        num_samples=num_samples, error=1 - sum(correct) / num_samples, corruption=corruption, severity=5
+    )
+    facts |= {
+        "experiment": "tent", "method": "tent", "stream": "5", "position": position, "compute_s": sum(times),
+        "num_batches": len(correct), "data_wait_s": 0.0,
+        "batches": {
+            "num_samples": [500] * len(correct), "num_correct": list(correct), "compute_s": times,
+            "data_wait_s": [0.0] * len(correct), "host_to_device_s": [0.0] * len(correct),
+            "num_unadapted": unadapted, "num_resets": resets,
+        },
+        "num_resets": sum(resets or ()),
+        **changes,
+    }  # fmt: skip
+    publish_record(
+        Locations(root=root).results(facts["benchmark"]), kind="evaluations",
+        name=f"tent/{facts['stream']}/{position:03d}-{corruption}-5", run_id="run",
+        started_at="2026-01-01T00:00:00+00:00", facts=facts,
+    )  # fmt: skip
+
+
+def record_source(root: Path, error: float, *, corruption: str = "fog") -> None:
+    """Record the unadapted model on a cell."""
+    record(Locations(root=root), experiment="source", method="source", corruption=corruption, error=error)
+
+
+def test_progress_counts_the_batches_that_begin_in_each_thousand_images(tmp_path: Path, ask: Ask):
+    """Positions go on from segment to segment, and every image is in one row."""
+    record_source(tmp_path, 0.5)
+    record_segment(tmp_path, [500, 400, 300])
+    record_segment(tmp_path, [100, 0], position=1, corruption="snow")
+
+    rows = ask("SELECT position, corruption, first_image, num_images, accuracy, source_accuracy FROM stream_progress")
+
+    assert [
+        (0, "fog", 0, 1000, 0.9, 0.5),
+        (0, "fog", 1000, 500, 0.6, 0.5),
+        (1, "snow", 1500, 1000, 0.1, None),
+    ] == rows
+    assert [(500,)] * 5 == ask("SELECT num_images FROM progress_by(500) ORDER BY first_image")
+
+
+def test_progress_says_where_the_method_reset_itself(tmp_path: Path, ask: Ask):
+    """As far as it is known: a record from before it was noted has a number for the whole alone."""
+    record_segment(tmp_path, [400, 400, 400], resets=[0, 1, 0])
+    record_segment(tmp_path, [400, 400], position=1, corruption="snow")
+    record_segment(tmp_path, [400], position=2, corruption="frost", num_resets=3)
+
+    assert [(1,), (0,), (0,), (None,)] == ask("SELECT num_resets FROM stream_progress")
+    assert [(0,), (1,), (0,), (0,), (0,), (None,)] == ask(
+        "SELECT num_resets FROM evaluation_batches ORDER BY position, batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("later", "collapsed_at"),
+    [([100] * 10, 2000), ([100] * 8 + [450, 450], None), ([100] * 6, None)],
+    ids=["to the end", "recovered", "too short to say"],
+)
+def test_a_collapse_is_to_stay_behind_the_unadapted_model_to_the_end(
+    tmp_path: Path, ask: Ask, later: list[int], collapsed_at: int | None
+):
+    """Five rows of a thousand images at least, and not one of them better."""
+    record_source(tmp_path, 0.5)
+    record_segment(tmp_path, [400, 400, 400, 400, *later])
+
+    assert [(collapsed_at,)] == ask("SELECT collapsed_at FROM stream_collapses WHERE experiment = 'tent'")
+
+
+def test_no_collapse_is_told_of_without_the_unadapted_model(tmp_path: Path, ask: Ask):
+    """Nothing is then known of what it would have done."""
+    record_segment(tmp_path, [0] * 20)
+
+    assert [] == ask("FROM stream_collapses")
+
+
+def test_a_recurring_stream_has_an_error_for_each_visit(tmp_path: Path, ask: Ask):
+    """A visit that is under way says of how many cells its mean is."""
+    for position, (visit, corruption, correct) in enumerate(
+        [(1, "fog", 400), (1, "snow", 200), (2, "fog", 100)]
+    ):  # fmt: skip
+        record_segment(tmp_path, [correct], position=position, corruption=corruption, visit=visit)
+    record_source(tmp_path, 0.5)
+
+    rows = ask("SELECT visit, num_cells, round(error, 9) FROM visit_errors")
+
+    assert [(1, 2, 0.4), (2, 1, 0.8)] == rows
+
+
+def test_a_late_prediction_is_worth_less(tmp_path: Path, ask: Ask):
+    """At half the way to the threshold hyperbolic decay leaves two thirds, linear decay a half; at it, a half and 0."""
+    record_segment(tmp_path, [500, 500, 500, 250], compute_s=[0.05, 0.15, 0.2, 0.3])
+
+    (row,) = ask(
+        "SELECT accuracy, in_time_share, deadline_utility, linear_utility, continuous_utility, timeliness, alignment "
+        "FROM utility_in_time(0.1, 0.2)"
+    )
+
+    decayed = [1, 2 / 3, 1 / 2, 1 / 3]
+    utility = (decayed[0] + decayed[1] + decayed[2] + decayed[3] / 2) / 4
+    accuracy, timeliness = 1750 / 2000, sum(decayed) / 4
+    assert pytest.approx(row) == (
+        accuracy, 3 / 4, 3 / 4, (1 + 0.5) / 4, utility, timeliness, utility - accuracy * timeliness
+    )  # fmt: skip
+
+
+def test_what_is_missed_is_worth_nothing_if_it_is_lost(tmp_path: Path, ask: Ask):
+    """Half of the batches, of which 0.8 are correct, are worth 0.4; a stream that waits has no row."""
+    record_segment(tmp_path, [450, 0, 350, 50], unadapted=[0, 500, 0, 500])
+    record_segment(tmp_path, [450], stream="4")
+
+    rows = ask("SELECT availability, accuracy, served_accuracy, discrete_utility FROM utility_if_missed_is_lost")
+
+    assert [pytest.approx((0.5, 850 / 2000, 0.8, 0.4))] == rows
+
+
+def test_the_report_draws_long_streams_and_marks_the_collapse(tmp_path: Path, ask: Ask):
+    """A cross stands at the image where it begins, a tick at each reset; a short stream has no panel."""
+    record_source(tmp_path, 0.5)
+    record_segment(tmp_path, [400] * 8 + [100] * 12, resets=[0] * 4 + [1] + [0] * 15)
+    record_segment(tmp_path, [400] * 4, stream="3")
+    ask("FROM leaderboard")  # publishes
+    with open_metrics(Locations(root=tmp_path).metrics) as connection:
+        table = query(connection, with_values(STREAM_PROGRESS, evaluation_facts()["benchmark"], "imagenet_c"))
+
+    (axis,) = progress_lines(table).axes
+
+    line, cross, tick = axis.lines
+    assert list(range(0, 10_000, 1000)) == list(line.get_xdata())
+    assert ([4000], [0.2]) == (list(cross.get_xdata()), list(cross.get_ydata()))
+    assert ([2000], [0.8]) == (list(tick.get_xdata()), list(tick.get_ydata()))

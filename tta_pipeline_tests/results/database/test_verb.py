@@ -1,0 +1,339 @@
+"""`tta-pipeline metrics` answers, in the form that is wanted."""
+
+import csv
+import gc
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from tta_pipeline.cli import main
+from tta_pipeline.results.database.database import publish_metrics
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.interrupts import interruptible
+from tta_pipeline_tests.results.database.made import record
+
+
+@pytest.fixture(scope="module")
+def locations(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """Two runs of two experiments on two corruptions, and another benchmark."""
+    locations = Locations(root=tmp_path_factory.mktemp("verb"))
+    for run_id, speed in (("abc-1", 100.0), ("abd-2", 50.0)):
+        for corruption in ("fog", "snow"):
+            record(locations, corruption=corruption, error=0.25, images_per_s=speed, run_id=run_id)
+            record(locations, corruption=corruption, error=0.5, experiment="source", run_id=run_id)
+    record(locations, benchmark="other_b", error=0.75, experiment="a_b", run_id="other")
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.fixture
+def ask(locations: Locations):
+    """Return a function that calls the verb."""
+
+    def ask(*arguments: str) -> Result:
+        # The runner keeps the frames of errors, and DuckDB waits for ever if what they hold is freed while it connects.
+        gc.collect()
+        return CliRunner().invoke(main, ["metrics", *arguments], env={"TTA_DATA_ROOT": str(locations.root)})
+
+    return ask
+
+
+def test_the_leaderboard_leaves_out_what_goes_without_saying(ask):
+    """No column of one seed, of all samples or of nothing."""
+    finished = ask()
+
+    assert 0 == finished.exit_code, finished.output
+    assert ["made", "tent"] == finished.stdout.splitlines()[1].split()[:2]
+    assert "25.0%" in finished.stdout
+    for absent in ("num runs", "subset", "mce"):
+        assert absent not in finished.stdout
+
+
+def test_a_rebuild_counts_records(locations: Locations):
+    """Told of records, to a person and to a program."""
+
+    def rebuild(*options: str) -> Result:
+        return CliRunner().invoke(main, ["rebuild-metrics", *options], env={"TTA_DATA_ROOT": str(locations.root)})
+
+    assert f"{locations.metrics}: 9 records\n" == rebuild().stdout
+    assert [{"database": str(locations.metrics), "num_records": 9, "set_aside": []}] == json.loads(
+        rebuild("--json").stdout
+    )
+    assert ("", "") == (rebuild("--quiet").stdout, rebuild("--quiet").stderr)
+
+
+def test_programs_get_every_column_and_digit(ask):
+    """CSV and JSON have the same rows, numbers in full, and nothing where there is none."""
+    rows = json.loads(ask("--format", "json").stdout)
+    lines = list(csv.DictReader(io.StringIO(ask("--format", "csv").stdout)))
+
+    assert [row["experiment"] for row in rows] == [line["experiment"] for line in lines] == ["tent", "source", "a_b"]
+    assert 0.25 == rows[0]["mean_error"] == float(lines[0]["mean_error"])
+    assert rows[0]["mce"] is None
+    assert "" == lines[0]["mce"]
+
+
+@pytest.fixture(scope="module")
+def with_generated(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """Two runs on images made here, and one on others."""
+    locations = Locations(root=tmp_path_factory.mktemp("generated"))
+    for run_id in ("abc", "abd"):
+        record(locations, generated=True, run_id=run_id)
+    record(locations, benchmark="published", run_id="other")
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.mark.parametrize("question", [(), ("--by", "corruption"), ("--compare", "abc", "abd")])
+@pytest.mark.parametrize("form", ["table", "csv", "json", "parquet", "latex", "markdown"])
+def test_results_on_generated_images_are_marked(with_generated: Locations, tmp_path: Path, question, form: str):
+    """In every form each row says so, and a person is told what it means."""
+    path = tmp_path / "answer"
+    finished = CliRunner().invoke(
+        main,
+        ["metrics", *question, "--format", form, "--output", str(path)],
+        env={"TTA_DATA_ROOT": str(with_generated.root)},
+    )
+
+    assert 0 == finished.exit_code, finished.output
+    assert "not with published tables" in finished.stderr
+    if form == "csv":
+        found = [row["generated"] == "True" for row in csv.DictReader(io.StringIO(path.read_text()))]
+    elif form == "json":
+        found = [row["generated"] for row in json.loads(path.read_text())]
+    elif form == "parquet":
+        found = pq.read_table(path)["generated"].to_pylist()
+    else:
+        lines = [line.split() for line in path.read_text().replace("|", " ").replace("&", " ").splitlines()]
+        rows = [line[:2] for line in lines if line[:1] in (["made"], ["published"])]
+        assert any("generated" in line for line in lines)
+        assert all((name == "made") == (marked == "True") for name, marked in rows)
+        found = [marked == "True" for _, marked in rows]
+    assert any(found)
+    assert question[:1] == ("--compare",) or not all(found)
+
+
+def test_people_are_not_told_that_nothing_is_generated(ask):
+    """There is no such column for them where all images are somebody else's; programs have it always."""
+    assert "generated" not in ask().output
+    assert [False] * 3 == [row["generated"] for row in json.loads(ask("--format", "json").stdout)]
+
+
+def test_the_best_of_those_that_compare_is_bold(ask):
+    """In LaTeX and Markdown; a benchmark with one experiment has no best."""
+    latex, markdown = (ask("--format", form).stdout for form in ("latex", "markdown"))
+
+    assert r"\textbf{25.0\%}" in latex
+    assert r"other\_b & a\_b" in latex
+    assert "**25.0%**" in markdown
+    for text in (latex, markdown):
+        (line,) = [line for line in text.splitlines() if "other" in line]
+        assert "textbf" not in line
+        assert "**" not in line
+
+
+def test_by_corruption_has_a_line_for_each_corruption_and_experiment(ask):
+    """In the canonical order, the better experiment first."""
+    rows = json.loads(ask("--by", "corruption", "--format", "json").stdout)
+
+    expected = [("snow", "tent"), ("snow", "source"), ("fog", "tent"), ("fog", "source"), ("fog", "a_b")]
+    assert expected == [(row["corruption"], row["experiment"]) for row in rows]
+
+
+def test_runs_are_compared_by_the_beginnings_of_their_ids(ask):
+    """Cell by cell, with the change from the first to the second."""
+    rows = json.loads(ask("--compare", "abc", "abd-2", "--format", "json").stdout)
+
+    assert 4 == len(rows)
+    assert {0.5, 1.0} == {row["speed_ratio"] for row in rows}
+    assert all(row["same_settings"] and row["error_change"] == 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        ("ab", "found 2 runs whose id begins with 'ab': abc-1, abd-2"),
+        ("zz", "found 0 runs whose id begins with 'zz'; expected one"),
+    ],
+)
+def test_a_run_that_is_not_one_is_named(ask, run: str, found: str):
+    """With the choices, and how to list them."""
+    finished = ask("--compare", run, "other")
+
+    assert 2 == finished.exit_code
+    assert found in finished.stderr
+    assert "FROM runs" in finished.stderr
+
+
+def test_parquet_goes_to_a_file(ask, tmp_path: Path):
+    """Which any reader opens; without a file the command says what it needs."""
+    path = tmp_path / "new" / "table.parquet"
+
+    assert 0 == ask("--format", "parquet", "--output", str(path)).exit_code
+    assert [0.25, 0.5, 0.75] == pq.read_table(path)["mean_error"].to_pylist()
+    assert "needs --output FILE" in ask("--format", "parquet").stderr
+
+
+def test_text_goes_to_a_file_too(ask, tmp_path: Path):
+    """Its lines are whole."""
+    path = tmp_path / "table.tex"
+
+    assert "" == ask("--by", "corruption", "--format", "latex", "--output", str(path)).stdout
+    assert path.read_text().endswith("\\end{tabular}\n")
+
+
+@pytest.mark.parametrize(
+    "sql", ["DELETE FROM evaluations", "COPY evaluations TO '/tmp/x.csv'", "INSTALL httpfs", "SET threads = 1"]
+)
+def test_a_question_changes_nothing(ask, sql: str):
+    """Rows, files, extensions and settings are out of its reach, and the error is one line without a traceback."""
+    finished = ask("--sql", sql)
+
+    assert 2 == finished.exit_code
+    assert "Traceback" not in finished.output
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("", "found no query; expected one, such as FROM leaderboard"),
+        (" ;; ", "found no query"),
+        ("-- nothing but a comment", "found no query"),
+        ("SELECT 1; SELECT 2", "found 2 statements; expected one"),
+        ("CREATE TABLE mine (x INT)", "found a statement of kind CREATE; expected a query"),
+        ("ATTACH 'other.duckdb'", "found a statement of kind ATTACH"),
+        ("BEGIN", "found a statement of kind TRANSACTION"),
+        ("SELECT\0 1", "expected one without the character NUL"),
+        ("SELECT '\udcff'", "not valid UTF-8"),
+        ("SELECT x FROM leaderboard", "not found in FROM clause"),
+        ("SELECT ?", "Values were not provided"),
+        ("SELECT error(i::VARCHAR) FROM range(20000) r(i) WHERE i > 15000", "15001"),
+        ("SELECT INTERVAL 9999999 YEAR", "a value cannot be represented"),
+    ],
+)
+def test_what_is_no_question_is_said_in_one_line(ask, sql: str, said: str):
+    """Nothing, several, orders, and what cannot be computed or told."""
+    finished = ask("--sql", sql, "--format", "csv")
+
+    assert 2 == finished.exit_code
+    *_, line = finished.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_no_column_is_lost_to_another_of_its_name(ask, tmp_path: Path, form: str):
+    """A format that would keep one of two refuses, and leaves no file behind."""
+    finished = ask("--sql", "SELECT 1 AS twice, 2 AS twice", "--format", form, "--output", str(tmp_path / "answer"))
+
+    assert 2 == finished.exit_code
+    assert "two columns are called twice" in finished.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_people_are_shown_the_first_rows_of_a_long_answer(ask):
+    """And told that there are more; as many as they ask for, and all where there are no more."""
+    long, some, whole = (ask("--sql", f"FROM range({rows})", *options) for rows, *options in (
+        (10**8,), (10**8, "--limit", "20"), (1000,),
+    ))  # fmt: skip
+
+    assert [1001, 21, 1001] == [len(each.stdout.splitlines()) for each in (long, some, whole)]
+    assert "first 1,000 rows, and there are more: --limit N for more, --format csv for all" in long.stderr
+    assert "first 20 rows" in some.stderr
+    assert "" == whole.stderr
+
+
+def test_programs_are_given_every_row_or_as_many_as_they_ask_for(ask, tmp_path: Path):
+    """Over several readings from the database, in each format."""
+    path, sql = tmp_path / "answer.parquet", "SELECT i FROM range(25000) AS r(i)"
+    for options, expected in (((), 25_000), (("--limit", "12345"), 12_345)):
+        ask("--sql", sql, "--format", "parquet", "--output", str(path), *options)
+        answers = [
+            pq.read_table(path)["i"].to_pylist(),
+            [row["i"] for row in json.loads(ask("--sql", sql, "--format", "json", *options).stdout)],
+            [int(line) for line in ask("--sql", sql, "--format", "csv", *options).stdout.split()[1:]],
+        ]
+        assert [list(range(expected))] * 3 == answers
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_an_endless_answer_streams_and_ends_with_ctrl_c(locations: Locations, form: str):
+    """A hundred million rows pass through little memory, and Ctrl-C ends them with one line."""
+    with started(locations, "SELECT i, 'a' || i AS name FROM range(100000000) AS r(i)", form) as process:
+        for _ in range(200_000):
+            assert process.stdout.readline()
+        peak_kib = max(int(line.split()[1]) for line in status_of(process) if line.startswith("VmHWM"))
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=120)[1]
+
+    assert 1 == process.returncode
+    assert ["Aborted!"] == errors.split()
+    assert peak_kib < 400 * 1024
+
+
+def test_a_question_that_computes_for_hours_ends_with_ctrl_c(locations: Locations):
+    """DuckDB does not hear it while it counts; whoever asked does."""
+    with started(
+        locations, "SELECT count(*) FROM range(1000000000000) AS r(i) WHERE hash(i) % 7 = 3", "csv"
+    ) as process:
+        while not any(line.startswith("Threads:") and int(line.split()[1]) > 2 for line in status_of(process)):
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=120)[1]
+
+    assert 1 == process.returncode
+    assert ["Aborted!"] == errors.split()
+
+
+def started(locations: Locations, sql: str, form: str) -> subprocess.Popen[str]:
+    """Start the verb in a process of its own."""
+    command = [Path(sys.executable).with_name("tta-pipeline"), "metrics", "--format", form, "--sql", sql]
+    environment = {**os.environ, "TTA_DATA_ROOT": str(locations.root)}
+    with interruptible():
+        return subprocess.Popen(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, errors="replace"
+        )
+
+
+def status_of(process: subprocess.Popen[str]) -> list[str]:
+    """Return what the kernel says of a living process."""
+    return Path(f"/proc/{process.pid}/status").read_text().splitlines()
+
+
+def test_an_answer_is_shown_as_it_was_asked_for(ask):
+    """Columns of a question of one's own all stay, and brackets are no markup."""
+    finished = ask("--sql", "SELECT NULL AS nothing, '[bold]' AS name, [0.5, 0.25] AS errors")
+
+    assert ["nothing", "name", "errors"] == finished.stdout.splitlines()[0].split()
+    assert "[bold]" in finished.stdout
+
+
+def test_only_one_question_at_a_time(ask):
+    """Two are refused, with the names of all."""
+    assert (
+        "expected one of --by, --compare, --versus and --sql" in ask("--by", "corruption", "--sql", "SELECT 1").stderr
+    )
+
+
+def test_an_older_database_is_made_anew_before_the_answer(tmp_path: Path):
+    """And that is said."""
+    locations = Locations(root=tmp_path)
+    record(locations)
+    with duckdb.connect(locations.metrics) as connection:
+        connection.execute("CREATE TABLE schema_version AS SELECT 3 AS version")
+
+    finished = CliRunner().invoke(main, ["metrics"], env={"TTA_DATA_ROOT": str(tmp_path)})
+
+    assert "had schema 3" in finished.stderr
+    assert "tent" in finished.stdout

@@ -1,0 +1,580 @@
+"""The views answer what their comments say, and never put together what does not belong together."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.evaluation import ALIKE
+from tta_pipeline.results.files import publish_record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.imagenet_c import COMMON_CORRUPTIONS, CORRUPTIONS, SEVERITIES
+from tta_pipeline_tests.results.database.made import (
+    evaluation,
+    facts_of_version_1,
+    record,
+    record_of_part,
+    write_version_1,
+)
+from tta_pipeline_tests.results.database.trained import record_training, training_run
+
+Ask = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    """An empty data root."""
+    return Locations(root=tmp_path)
+
+
+@pytest.fixture
+def ask(locations: Locations) -> Ask:
+    """Return a function that publishes what was recorded and answers a question."""
+
+    def ask(sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        publish_metrics(locations)
+        with open_metrics(locations.metrics) as connection:
+            return connection.execute(sql, list(parameters)).fetchall()
+
+    return ask
+
+
+def record_grid(locations: Locations, *, error: float = 0.5, **changes: Any) -> None:
+    """Record all 75 cells and clean images with half the error."""
+    record(locations, corruption="clean", severity=0, error=error / 2, **changes)
+    for corruption in COMMON_CORRUPTIONS:
+        for severity in SEVERITIES:
+            record(locations, corruption=corruption, severity=severity, error=error, **changes)
+
+
+def test_several_seeds_are_one_experiment(locations: Locations, ask: Ask):
+    """Mean and standard deviation are over the seeds' means over cells, and there is one line."""
+    errors = {0: (0.2, 0.4), 1: (0.25, 0.5), 2: (0.1, 0.2)}
+    for seed, (mild, severe) in errors.items():
+        record(locations, seed=seed, severity=1, error=mild)
+        record(locations, seed=seed, severity=5, error=severe)
+
+    (row,) = ask("SELECT num_cells, num_runs, mean_error, sd_error, mean_error_at_5 FROM leaderboard")
+
+    means = [fmean(pair) for pair in errors.values()]
+    assert (2, 3) == row[:2]
+    assert pytest.approx((fmean(means), stdev(means), fmean(severe for _, severe in errors.values()))) == row[2:]
+
+
+def test_a_seed_that_is_not_through_waits(locations: Locations, ask: Ask):
+    """A run of fewer cells than another of the same experiment is in no mean."""
+    for severity in (1, 5):
+        record(locations, seed=0, severity=severity, error=0.25)
+    record(locations, seed=1, severity=5, error=0.9)
+
+    assert [(2, 1, 0.25, None)] == ask("SELECT num_cells, num_runs, mean_error, sd_error FROM leaderboard")
+
+
+@pytest.mark.parametrize(
+    ("origins", "shown"),
+    [
+        (("published", "published"), "published"),
+        (("published", "tuned (held-out)"), "tuned (held-out)"),
+        (("tuned (held-out)", "set by hand"), "set by hand"),
+        (("published", None), None),
+        ((None, "set by hand"), "set by hand"),
+    ],
+)
+def test_the_leaderboard_says_where_hyperparameters_come_from(
+    locations: Locations, ask: Ask, origins: tuple[str | None, ...], shown: str | None
+):
+    """A cell that was set by hand makes the row so, and a cell of an older record leaves open what it is."""
+    for severity, origin in enumerate(origins, start=1):
+        tuning = '{"cells": ["spatter|5"]}' if origin == "tuned (held-out)" else None
+        record(locations, severity=severity, hyperparameters_origin=origin, tuning=tuning)
+
+    assert [(shown,)] == ask("SELECT hyperparameters FROM leaderboard")
+
+
+def test_subsets_are_never_mixed(locations: Locations, ask: Ask):
+    """The same experiment on all samples and on some has two lines in every view of errors."""
+    for subset, error in (("all", 0.25), ("first 40", 0.5)):
+        record(locations, subset=subset, error=error)
+
+    for view in ("leaderboard", "corruption_errors"):
+        assert [("all", 0.25, 1), ("first 40", 0.5, 1)] == ask(
+            f"SELECT subset, mean_error, num_runs FROM {view} ORDER BY subset"
+        )
+    assert [("all",), ("first 40",)] == ask("SELECT subset FROM mce WHERE normaliser = 'alexnet-full' ORDER BY subset")
+
+
+def test_a_stream_that_visits_a_cell_twice_has_both(locations: Locations, ask: Ask):
+    """Neither visit takes the other's place."""
+    for position, error in enumerate((0.25, 0.5, 0.75)):
+        record(locations, protocol="gradual", stream="all", position=position, error=error)
+
+    assert [(3, 0.5)] == ask("SELECT num_cells, mean_error FROM leaderboard")
+
+
+def test_the_newest_evaluation_is_the_latest(locations: Locations, ask: Ask):
+    """Published one by one or at once, exactly one evaluation of a cell is marked, the one recorded last."""
+    record(locations, error=0.25)
+    record(locations, error=0.5)
+    assert [(2, 0.5)] == ask("SELECT sequence, error FROM latest_evaluations")
+
+    record(locations, error=0.75)
+    record(locations, seed=1, error=0.125)
+    assert [(3, 0.75), (4, 0.125)] == ask("SELECT sequence, error FROM latest_evaluations ORDER BY 1")
+
+
+def robustbench() -> list[tuple[str, int, dict[str, float]]]:
+    """Return corruption, severity and the error of each model of RobustBench's published cells."""
+    lines = (Path(__file__).parent / "robustbench.csv").read_text().splitlines()
+    header, *rows = (line.split(",") for line in lines if not line.startswith("#"))
+    return [
+        (corruption, int(severity), {m: 1 - float(a) for m, a in zip(header[2:], accuracies, strict=True)})
+        for corruption, severity, *accuracies in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Locations:
+    """RobustBench's published cells as our records, in our database."""
+    locations = Locations(root=tmp_path_factory.mktemp("robustbench"))
+    for corruption, severity, errors in robustbench():
+        for model, error in errors.items():
+            cell = {"experiment": model, "corruption": corruption, "severity": severity, "subset": "robustbench 5000"}
+            record(locations, error=error, num_samples=5000, **cell)
+    publish_metrics(locations)
+    return locations
+
+
+@pytest.mark.parametrize(
+    ("model", "expected", "tolerance"),
+    [
+        ("AlexNet", 100, 0),
+        ("Standard_R50", 76.377, 0.001),
+        ("Hendrycks2020AugMix", 64.17, 0.01),
+        ("Hendrycks2020Many", 60.04, 0.01),
+        ("Erichson2022NoisyMix_new", 59.43, 0.01),
+        ("Tian2022Deeper_DeiT-S", 47.61, 0.01),
+        ("Tian2022Deeper_DeiT-B", 41.70, 0.01),
+    ],
+)
+def test_mce_is_the_published_one(published: Locations, model: str, expected: float, tolerance: float):
+    """By RobustBench's own AlexNet, by its errors as constants, and in the leaderboard of its list."""
+    with open_metrics(published.metrics) as connection:
+        ((against, constant, shown),) = connection.execute(
+            """
+            SELECT a.mce, m.mce, l.mce
+            FROM mce_against('AlexNet') AS a
+            JOIN mce AS m USING (experiment)
+            JOIN leaderboard AS l USING (experiment)
+            WHERE m.normaliser = 'alexnet-5k' AND experiment = ?
+            """,
+            [model],
+        ).fetchall()
+
+    assert pytest.approx(expected, abs=tolerance) == against
+    assert pytest.approx([against, against], abs=1e-9) == [constant, shown]
+
+
+def test_the_constants_are_the_published_ones(ask: Ask):
+    """Their means over severities are those of the paper's table, and no cell is missing."""
+    means = dict(
+        ask(
+            "SELECT corruption, avg(error) FROM mce_baselines "
+            "WHERE baseline = 'alexnet-full' AND severity > 0 GROUP BY 1"
+        )
+    )
+    counts = dict(ask("SELECT baseline, count(*) FROM mce_baselines GROUP BY 1"))
+
+    assert {"alexnet-full": 19 * 5 + 1, "alexnet-5k": 15 * 5 + 1} == counts
+    assert 0.788993 == pytest.approx(fmean(means[c] for c in COMMON_CORRUPTIONS), abs=1e-6)
+    for corruption, mean in {"gaussian_noise": 0.886428, "jpeg_compression": 0.6065, "saturate": 0.658248}.items():
+        assert mean == pytest.approx(means[corruption], abs=1e-6)
+
+
+def test_mce_needs_every_cell(locations: Locations, ask: Ask):
+    """With 74 cells it is NULL, with the last it is a number; the four extra corruptions change nothing."""
+    record_grid(locations)
+    (whole,) = ask("SELECT mce, relative_mce FROM leaderboard")
+    record(locations, corruption="saturate", severity=5, error=0.9)
+    record_grid(locations, experiment="other")
+    for path in locations.root.glob("**/other/fog-3/*.json"):
+        path.unlink()
+    publish_metrics(locations, rebuild=True)
+
+    other, tent = ask("SELECT experiment, mce, relative_mce FROM leaderboard ORDER BY 1")
+    assert ("other", None, None) == other
+    assert ("tent", *map(pytest.approx, whole)) == tent  # a sum has its order from the threads
+
+
+def test_images_made_here_have_no_published_mce(locations: Locations, ask: Ask):
+    """The leaderboard has none for them; the view and an experiment as the normaliser still compute one."""
+    record_grid(locations, generated=True)
+
+    assert [(75, None, None)] == ask("SELECT num_cells, mce, relative_mce FROM leaderboard")
+    assert [(100.0, 100.0)] == ask("SELECT mce, relative_mce FROM mce_against('tent')")
+    assert [(1,), (1,)] == ask("SELECT num_runs FROM mce WHERE mce > 0")
+
+
+def test_five_visits_are_not_five_severities(locations: Locations, ask: Ask):
+    """A gradual stream over three severities has no mCE, though it has five rows for each corruption."""
+    for corruption in COMMON_CORRUPTIONS:
+        for position, severity in enumerate((1, 2, 3, 2, 1)):
+            record(locations, corruption=corruption, severity=severity, stream="all", position=position)
+
+    assert [(75, None)] == ask("SELECT num_cells, mce FROM leaderboard")
+
+
+def test_mce_by_hand(locations: Locations, ask: Ask):
+    """With one error in every cell, mCE follows from the constants' sums; relative mCE takes the clean errors away."""
+    record_grid(locations, error=0.5)
+    (found,) = ask("SELECT mce, relative_mce FROM mce WHERE normaliser = 'alexnet-full'")
+    constants = ask("SELECT corruption, sum(error) FROM mce_baselines WHERE baseline = 'alexnet-full' GROUP BY 1")
+    sums = {corruption: errors for corruption, errors in constants if corruption in COMMON_CORRUPTIONS}
+
+    assert 100 * fmean(5 * 0.5 / s for s in sums.values()) == pytest.approx(found[0])
+    assert 100 * fmean(5 * 0.25 / (s - 5 * 0.43478) for s in sums.values()) == pytest.approx(found[1])
+
+
+def test_relative_mce_needs_clean_images(locations: Locations, ask: Ask):
+    """Without them it is NULL, and mCE is not."""
+    record_grid(locations)
+    for path in locations.root.glob("**/clean-0/*.json"):
+        path.unlink()
+
+    ((mce, relative),) = ask("SELECT mce, relative_mce FROM leaderboard")
+    assert mce is not None
+    assert relative is None
+
+
+def test_what_is_forgotten_is_told_at_each_return_to_clean_images(locations: Locations, ask: Ask):
+    """Against the same weights unadapted, mean over seeds; clean images that are a stream of their own do not count."""
+    clean = {"corruption": "clean", "severity": 0}
+    record(locations, experiment="source", method="source", error=0.1, **clean)
+    record(locations, experiment="other", method="source", error=0.7, weights_sha256="1" * 64, **clean)
+    record(locations, error=0.2, **clean)
+    for seed, errors in enumerate(((0.25, 0.5), (0.35, 0.6))):
+        for position, error in zip((1, 3), errors, strict=True):
+            record(locations, experiment="on", seed=seed, stream="5", position=position, error=error, **clean)
+
+    found = ask("SELECT experiment, position, num_runs, clean_error, unadapted_error, forgetting FROM forgetting")
+
+    assert [("on", 1, 2), ("on", 3, 2)] == [row[:3] for row in found]
+    assert [pytest.approx((0.3, 0.1, 0.2)), pytest.approx((0.55, 0.1, 0.45))] == [row[3:] for row in found]
+
+
+def test_calibration_of_a_union_is_exact(locations: Locations, ask: Ask):
+    """The sums of two cells' bins give the error of all their samples together."""
+    rng = np.random.default_rng(5)
+    confidences, correct = rng.random(300), rng.random(300) < 0.6
+    for severity, part in ((1, slice(100)), (5, slice(100, None))):
+        bins = calibration_bins(confidences[part], correct[part])
+        record(
+            locations,
+            severity=severity,
+            calibration={name: getattr(bins, name) for name in ("counts", "confidence_sums", "correct_counts")},
+        )
+
+    ((ece,),) = ask(
+        "SELECT sum(abs(c)) / sum(n) FROM (SELECT sum(num_correct - confidence_sum) AS c, sum(num_samples) AS n "
+        "FROM calibration_bins GROUP BY bin)"
+    )
+    assert calibration_bins(confidences, correct).ece == pytest.approx(ece)
+
+
+def test_every_class_has_its_error(locations: Locations, ask: Ask):
+    """Of the latest evaluation, label by label."""
+    record(locations)
+    counts = {"num_samples": [10, 0, 30], "num_correct": [9, 0, 15]}
+    record(locations, num_samples=40, error=0.4, class_counts=counts)
+
+    assert [(0, 10, 9), (1, 0, 0), (2, 30, 15)] == ask("SELECT label, num_samples, num_correct FROM class_errors")
+
+
+def test_an_evaluation_slower_than_its_history_is_told(locations: Locations, ask: Ask):
+    """By more than 15 % than the median under the same conditions, which are named; under others nothing."""
+    for speed in (100.0, 110.0, 90.0):
+        record(locations, images_per_s=speed)
+        record(locations, images_per_s=speed, severity=1)
+        for name, other in OTHER_CONDITIONS.items():
+            record(locations, images_per_s=10 * speed, experiment=name, **other)
+    record(locations, images_per_s=84.0, run_id="slow")
+    record(locations, images_per_s=86.0, severity=1)
+    for name in OTHER_CONDITIONS:
+        record(locations, images_per_s=86.0, experiment=name)
+
+    (row,) = ask("SELECT run_id, severity, usual_images_per_s, num_earlier_alike, is_slower, has_other_error, "
+                 "conditions FROM regressions")  # fmt: skip
+    assert ("slow", 5, 100.0, 3, True, False) == row[:-1]
+    assert evaluation().conditions == row[-1]
+
+
+OTHER_CONDITIONS: dict[str, dict[str, Any]] = {
+    "device": {"device": "NVIDIA H200", "gpu_name": "NVIDIA H200"},
+    "cpu_model": {"cpu_model": "a faster one"},
+    "num_cores": {"num_cores": 64},
+    "decode_threads": {"decode_threads": 16},
+    "compute_threads": {"compute_threads": 16},
+    "num_processes": {"num_processes": 2},
+    "streams_per_device": {"streams_per_device": 4},
+    "batch_size": {"batch_size": 80},
+    "precision": {"precision": "bf16"},
+    "compile": {"compile": "default"},
+    "loader": {"loader": "imagefolder"},
+}
+
+
+def test_every_condition_of_speed_is_tried():
+    """A column that is declared to decide speed has its line above."""
+    assert {*OTHER_CONDITIONS, "gpu_name"} == set(ALIKE)
+
+
+def test_the_history_of_speed_compares_only_alike_ones(locations: Locations, ask: Ask):
+    """Two processes are thirty times as fast as one, which is no history of either."""
+    for speed, num_processes in ((38.0, 1), (1189.0, 2), (40.0, 1), (1200.0, 2)):
+        record(locations, images_per_s=speed, num_processes=num_processes)
+
+    assert [
+        (1, None, 0), (2, None, 0), (1, pytest.approx(40 / 38), 1), (2, pytest.approx(1200 / 1189), 1),
+    ] == ask("SELECT num_processes, speed_ratio, num_earlier_alike FROM throughput_history")  # fmt: skip
+
+
+def test_speeds_of_older_records_compare_with_none(locations: Locations, ask: Ask):
+    """They do not say how many processes there were, so neither they nor newer ones are slower than they."""
+    for sequence, speed in enumerate((1000.0, 1000.0, 10.0), start=1):
+        write_version_1(locations, facts_of_version_1(images_per_s=speed), sequence=sequence)
+    record(locations, images_per_s=5.0)
+
+    assert [] == ask("FROM regressions WHERE is_slower")
+    assert [(None,)] * 4 == ask("SELECT speed_ratio FROM throughput_history")
+
+
+def test_the_first_systems_log_is_one_row(locations: Locations, ask: Ask):
+    """By hand: 1,000 images of 10 classes in 16 shards are 1,011 objects by 17, or by 21 with the manifest's files."""
+    publish_record(
+        locations.results("made"), kind="shard_sets", name="fog-5", run_id="r", started_at="2026-01-01T00:00:00+00:00",
+        facts=SHARD_SET_FACTS,
+    )  # fmt: skip
+    batches = {"num_samples": [600, 400], "data_wait_s": [0.3, 0.1], "host_to_device_s": [0.05, 0.01],
+               "compute_s": [2.0, 1.0]}  # fmt: skip
+    record(
+        locations, num_samples=1000, num_classes_found=10, num_shards=16, payload_bytes=3 * 2**29,
+        shard_bytes=2 * 2**30, batches=batches, data_wait_s=0.4, compute_s=3.0, first_batch_compute_s=2.0,
+        time_to_first_batch_s=0.3, wall_s=4.0, metadata_scan_s=0.25, pipeline_setup_s=0.125, peak_cuda_gib=1.5,
+        decode_threads=4, pinned_memory=True, batch_size=600,
+    )  # fmt: skip
+
+    (found,) = ask("SELECT to_json(first_system_log) FROM first_system_log")
+
+    log = json.loads(found[0])
+    assert {
+        "classes": 10, "archive_shards": 16, "images_indexed": 1000, "raw_payload_gib": 1.5, "archive_gib": 2.0,
+        "inode_objects": 17, "projected_loose_objects": 1011, "inode_factor": pytest.approx(1011 / 17),
+        "inodes_with_manifest": 21, "inode_factor_with_manifest": pytest.approx(1011 / 21), "metadata_scan_s": 0.25,
+        "pipeline_setup_s": 0.125, "first_batch_fetch_s": 0.3, "first_batch_compute_s": pytest.approx(2.05),
+        "pass_total_s": 4.0, "images_per_s": 250.0, "num_batches": 2, "images_processed": 1000, "peak_cuda_gib": 1.5,
+        "batch_size": 600, "num_workers": 4, "pin_memory": True, "shard_shuffle_buffer": 0,
+        "sample_shuffle_buffer": 0, "shuffle": "permuted, seed 0, read as stored",
+    }.items() <= log.items()  # fmt: skip
+    assert ("59.5", "48.1") == (f"{log['inode_factor']:.1f}", f"{log['inode_factor_with_manifest']:.1f}")
+
+
+SHARD_SET_FACTS = {
+    "benchmark": "made", "shard_set": "shards", "corruption": "fog", "severity": 5, "source_kind": "folder",
+    "generated": False, "manifest_sha256": "1" * 64, "class_map_sha256": "2" * 64, "order_hash": "3" * 64,
+    "num_classes": 10, "num_samples": 1000, "num_shards": 16, "payload_bytes": 3 * 2**29, "shard_bytes": 2 * 2**30,
+    "num_inodes": 21, "num_loose_inodes": 1011, "inode_reduction": 1011 / 21, "write_wall_s": 1.0,
+    "write_images_per_s": 1000.0, "read_back_wall_s": 0.5,
+    "shards": [{"name": "fog-5-00000.tar", "num_samples": 1000, "shard_bytes": 2**31, "sha256": "4" * 64}],
+}  # fmt: skip
+
+
+def test_another_error_from_the_same_settings_is_told(locations: Locations, ask: Ask):
+    """Equal fingerprints and different errors are told; another fingerprint explains itself."""
+    record(locations, error=0.25)
+    record(locations, error=0.5)
+    record(locations, error=0.25, severity=1)
+    record(locations, error=0.5, severity=1, fingerprint="e" * 64)
+
+    assert [(5, 0.5, 0.25)] == ask("SELECT severity, error, other_error FROM regressions WHERE has_other_error")
+
+
+def test_two_runs_side_by_side(locations: Locations, ask: Ask):
+    """Only cells that both have, each once."""
+    record(locations, run_id="a", error=0.5)
+    record(locations, run_id="b", error=0.25, predictions_sha256="q" * 64)
+    record(locations, run_id="b", severity=1)
+
+    assert [(5, -0.25, True, False)] == ask(
+        "SELECT severity, error_change, same_settings, same_predictions FROM run_comparison "
+        "WHERE run_a = 'a' AND run_b = 'b'"
+    )
+    assert [("b", 2), ("a", 1)] == ask("SELECT run_id, num_evaluations FROM runs ORDER BY 2 DESC")
+
+
+def test_the_stages_make_up_the_whole(locations: Locations, ask: Ask):
+    """Scan, set-up, waiting, computing and the rest are the seconds there were, and their shares are one."""
+    record(locations)
+
+    rows = ask("SELECT stage, total_s, share FROM stage_timings WHERE experiment = 'tent'")
+    assert ["stage shards", "scan metadata", "set up", "wait for data", "compute", "other"] == [row[0] for row in rows]
+    assert 1.25 + 0.1 + 0.2 == pytest.approx(sum(row[1] for row in rows))
+    assert 1 == pytest.approx(sum(row[2] for row in rows))
+
+
+def test_the_slowest_cells_come_first(locations: Locations, ask: Ask):
+    """With their share of the experiment's time."""
+    record(locations, severity=1, wall_s=1.0)
+    record(locations, severity=5, wall_s=3.0)
+
+    assert [(5, 0.75), (1, 0.25)] == ask("SELECT severity, share FROM slowest_cells")
+
+
+def test_records_of_earlier_versions_are_read(locations: Locations, ask: Ask):
+    """What they lack is NULL, in one publication with newer ones, whichever comes first."""
+    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=1))
+    record(locations, severity=3)
+    write_version_1(locations, facts_of_version_1(metrics_version=1, severity=5))
+
+    rows = ask("SELECT severity, metrics_version, nll, precision, subset, stream FROM evaluations ORDER BY 1")
+    assert [
+        (1, 1, None, None, "all", "fog|1"),
+        (3, 2, 1.5, "fp32", "all", "fog|3"),
+        (5, 1, None, None, "all", "fog|5"),
+    ] == rows
+    assert [(3,)] == ask("SELECT severity FROM class_results JOIN evaluations USING (folder, sequence)")
+
+
+def test_shifts_have_the_order_and_the_families_of_their_set(ask: Ask):
+    """Those of ImageNet-C without any record."""
+    rows = ask("SELECT shift, in_mean FROM shifts WHERE shift_set = 'imagenet_c' ORDER BY position")
+
+    assert CORRUPTIONS == tuple(name for name, _ in rows)
+    assert COMMON_CORRUPTIONS == tuple(name for name, in_mean in rows if in_mean)
+    assert [("weather",)] == ask("SELECT family FROM shifts WHERE shift_set = 'imagenet_c' AND shift = 'fog'")
+
+
+OWN = {"shift_set": "light", "shift_family": "time", "in_mean": True}
+
+
+def test_a_set_of_ones_own_has_order_means_and_no_mce(locations: Locations, ask: Ask):
+    """Its shifts are known from the records; one that is kept for tuning does not enter the mean; 0 is a severity."""
+    for position, (name, error) in enumerate({"dusk": 0.25, "dawn": 0.5, "night": 0.75}.items(), start=1):
+        changes = {**OWN, "in_mean": name != "night", "shift_position": position}
+        record(locations, benchmark="mine", corruption=name, severity=0, error=error, **changes)
+    clean = {**OWN, "in_mean": False, "shift_position": 0, "shift_family": None}
+    record(locations, benchmark="mine", corruption="clean", severity=0, error=0.125, **clean)
+
+    assert [("dusk", 1, True), ("dawn", 2, True), ("night", 3, False)] == ask(
+        "SELECT shift, position, in_mean FROM shifts WHERE shift_set = 'light' ORDER BY position"
+    )
+    assert [(2, 0.375, None, 0.125)] == ask("SELECT num_cells, mean_error, mce, clean_error FROM leaderboard")
+    assert [("light", 2, 2, 0.375, 0.125)] == ask(
+        "SELECT shift_set, num_shifts, num_in_mean, mean_error, clean_error FROM shift_set_means"
+    )
+
+
+def test_the_mean_of_a_set_is_over_seeds_with_all_cells(locations: Locations, ask: Ask):
+    """And over the shifts that each record says enter it: another benchmark's set of the same name has its own."""
+    for seed, severities in ((0, (1, 5)), (1, (5,))):
+        for severity in severities:
+            record(locations, seed=seed, severity=severity, error=0.25 if seed == 0 else 0.75)
+    for benchmark, in_mean in (("one", True), ("other", False)):
+        record(locations, benchmark=benchmark, corruption="dusk", error=0.5, **{**OWN, "in_mean": in_mean},
+               shift_position=1)  # fmt: skip
+
+    assert [("made", 2, 1, 15, 1, 0.25), ("one", 1, 1, 1, 1, 0.5)] == ask(
+        "SELECT benchmark, num_cells, num_shifts, num_in_mean, num_runs, mean_error FROM shift_set_means ORDER BY 1"
+    )
+
+
+def test_sets_of_one_benchmark_are_kept_apart(locations: Locations, ask: Ask):
+    """Cells of one name in two sets are two cells: neither is the newer evaluation of the other."""
+    record(locations, error=0.5)
+    record_of_part(locations, "light", error=0.25, shift_family="time", in_mean=True, shift_position=1)
+
+    rows = ask("SELECT shift_set, experiment, num_cells, mean_error FROM leaderboard ORDER BY 1")
+
+    assert [("imagenet_c", "tent", 1, 0.5), ("light", "tent", 1, 0.25)] == rows
+
+
+def record_by_loader(
+    locations: Locations, loader: str, *, severity: int = 5, lr: float = 0.1, seed: int = 0, **changes: Any
+) -> None:
+    """Record an evaluation by an experiment called as its loader, whose fingerprint has what decides it."""
+    settings = {"batch_size": 40, "seed": seed, **({} if loader == "indexed" else {"loader": loader})}
+    parts = {"settings": settings, "method": {"lr": lr}, "data": [[f"fog|{severity}", str(severity)]]}
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    record(
+        locations, fingerprint_parts=text, fingerprint=hashlib.sha256(text.encode()).hexdigest(), severity=severity,
+        seed=seed, **{"experiment": loader, "loader": loader, **changes},
+    )  # fmt: skip
+
+
+def test_loaders_are_compared_over_the_cells_that_all_have(locations: Locations, ask: Ask):
+    """Sums over these cells and seeds, the shares of their time, and whether the predictions are the same."""
+    for severity, speed in ((1, 100.0), (5, 50.0)):
+        record_by_loader(locations, "indexed", severity=severity, images_per_s=speed, num_inodes=3, error=0.25)
+        record_by_loader(locations, "imagefolder", severity=severity, images_per_s=speed / 2, num_inodes=80, error=0.25)
+    record_by_loader(locations, "indexed", severity=3, images_per_s=1000.0)
+
+    rows = ask("SELECT experiment, loader, num_cells, num_samples, images_per_s, data_wait_s, data_wait_share, "
+               "num_inodes, error, same_predictions FROM loader_comparison")  # fmt: skip
+
+    assert [
+        ("indexed", "indexed", 2, 160, pytest.approx(160 / 2.4), pytest.approx(0.4), pytest.approx(0.4 / 2.4), 6, 0.25,
+         True),
+        ("imagefolder", "imagefolder", 2, 160, pytest.approx(160 / 4.8), pytest.approx(0.4), pytest.approx(0.4 / 4.8),
+         160, 0.25, True),
+    ] == rows  # fmt: skip
+
+
+def test_only_what_differs_in_the_loader_alone_is_compared(locations: Locations, ask: Ask):
+    """Another hyperparameter, other conditions or unknown ones, another seed or another cell are no comparison."""
+    record_by_loader(locations, "indexed")
+    record_by_loader(locations, "imagefolder", lr=0.2)
+    record_by_loader(locations, "imagefolder", experiment="threads", decode_threads=16)
+    record_by_loader(locations, "imagefolder", experiment="unknown", cpu_model=None)
+    record_by_loader(locations, "imagefolder", experiment="seed", seed=1)
+    record_by_loader(locations, "imagefolder", experiment="cell", severity=1)
+    record_by_loader(locations, "indexed", experiment="same_loader")
+
+    assert not ask("FROM loader_comparison")
+
+
+def test_other_predictions_of_a_loader_are_told(locations: Locations, ask: Ask):
+    """Of the loader whose predictions are not those of `indexed`."""
+    record_by_loader(locations, "indexed")
+    record_by_loader(locations, "imagefolder", predictions_sha256="0" * 64)
+    record_by_loader(locations, "webdataset")
+
+    assert [("indexed", True), ("imagefolder", False), ("webdataset", True)] == ask(
+        "SELECT loader, same_predictions FROM loader_comparison"
+    )
+
+
+def test_trainings_are_compared_by_loader(locations: Locations, ask: Ask):
+    """Where models differ in their loader alone: the same recipe, images and machine; `error` is the validation's."""
+    for model, loader, changes in (
+        ("cnn", "indexed", {}),
+        ("loose", "imagefolder", {"num_inodes": 1000, "weights_sha256": "b" * 64}),
+        ("fewer_cores", "webdataset", {"num_cores": 1}),
+        ("other_recipe", "webdataset", {"settings": json.dumps({"kind": "trained", "loader": "webdataset", "ema": 1})}),
+    ):
+        settings = json.dumps({"kind": "trained", "loader": loader})
+        run = training_run(**{"model": model, "loader": loader, "settings": settings, **changes})
+        record_training(locations, run)
+
+    rows = ask("SELECT model, experiment, loader, num_samples, images_per_s, time_to_first_batch_s, data_wait_s, "
+               "data_wait_share, num_inodes, error, same_predictions FROM loader_comparison")  # fmt: skip
+
+    times = (3000, 100.0, 0.2, 1.5, pytest.approx(1.5 / 30))
+    assert [
+        ("cnn", None, "indexed", *times, 4, 0.375, True),
+        ("loose", None, "imagefolder", *times, 1000, 0.375, False),
+    ] == rows

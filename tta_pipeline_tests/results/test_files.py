@@ -1,0 +1,354 @@
+"""A record proves itself, says what it is of, and is one typed thing whose fields are said once."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.database.database import open_metrics, publish_metrics
+from tta_pipeline.results.evaluation import LOWER_IS_BETTER, SHOWN, SHOWN_OF_SEGMENT, Evaluation, columns
+from tta_pipeline.results.files import latest_evaluation, latest_record, numbers, packed, publish_record, read_record
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.made import (
+    STARTED_AT,
+    evaluation,
+    evaluation_at,
+    evaluation_facts,
+    facts_of_version_1,
+    forge,
+    record,
+    with_error,
+    write_version_1,
+)
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    """An empty data root."""
+    return Locations(root=tmp_path)
+
+
+def test_what_is_written_is_what_is_read(locations: Locations):
+    """Every field comes back with its value and type."""
+    assert evaluation() == evaluation_at(record(locations).path)
+
+
+def test_any_flipped_bit_is_found(locations: Locations):
+    """Wherever it is, in the record, in its hash or between them, with the file's times restored."""
+    path = record(locations).path
+    content, status = path.read_bytes(), path.stat()
+    for position in {*range(0, len(content), 97), *range(90), len(content) - 1}:
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(RecordError, match=str(path)):
+            read_record(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[1,2]", b"\xff\xfe", b"null", b"[" * 100_000, b'{"version":1}'], ids=str
+)
+def test_what_is_no_record_is_named(locations: Locations, content: bytes):
+    """Whatever it holds, the error is one line with the path."""
+    path = record(locations).path
+    path.write_bytes(content)
+
+    with pytest.raises(RecordError, match=f"{path} is not a result record"):
+        read_record(path)
+
+
+def a_fifo(path: Path) -> None:
+    """Put a pipe there that nobody writes to."""
+    os.mkfifo(path)
+
+
+def a_folder(path: Path) -> None:
+    """Put a folder there."""
+    path.mkdir()
+
+
+def a_huge_file(path: Path) -> None:
+    """Put a gigabyte there, which takes no room."""
+    with path.open("wb") as file:
+        file.truncate(2**30)
+
+
+def a_link_to_nothing(path: Path) -> None:
+    """Put a link there that leads nowhere."""
+    path.symlink_to("gone")
+
+
+@pytest.mark.parametrize(
+    ("put", "found"),
+    [
+        (a_fifo, "not a regular file"),
+        (a_folder, "not a regular file"),
+        (a_huge_file, "1,073,741,824 bytes"),
+        (a_link_to_nothing, "cannot be read"),
+    ],
+)
+def test_what_is_no_file_neither_hangs_nor_crashes(locations: Locations, put: Any, found: str):
+    """It is an error of a moment, publishing goes on, and the next record gets the next number."""
+    first = record(locations).path
+    put(first.with_name("000002.json"))
+
+    with pytest.raises(RecordError, match=f"000002.json.*{found}"):
+        latest_record(locations.results("made"), kind="evaluations", name="tent/fog-5")
+    (line,) = publish_metrics(locations).set_aside
+    assert found in line
+    assert 3 == record(locations).sequence
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"error": 0.4}, "error is 0.4, num_correct is 60, num_samples is 80; expected error to be"),
+        ({"num_correct": 61}, "expected error to be 1 - num_correct / num_samples"),
+        ({"top5_error": 0.5}, "expected top5_error to be"),
+        ({"num_correct_top5": 10, "top5_error": 0.875}, "expected them in ascending order"),
+        ({"ece": 0.0}, "expected the errors that follow from the bins"),
+        ({"max_calibration_error": 0.0}, "expected the errors that follow from the bins"),
+        ({"images_per_s": 1189.0}, "expected images_per_s to be num_samples / wall_s"),
+        ({"class_counts": {"num_samples": [80], "num_correct": [61]}}, "expected the classes to have these sums"),
+        ({"data_wait_s": 0.0}, "expected batches of these numbers and sums"),
+        ({"num_batches": 3}, "expected batches of these numbers and sums"),
+        ({"seed": True}, "seed is True; expected a valid integer"),
+        ({"seed": 2**70}, "seed is 1180591620717411303424; expected less than or equal to"),
+        ({"severity": "5"}, "severity is '5'; expected a valid integer"),
+        ({"severity": 5.0}, "severity is 5.0; expected a valid integer"),
+        ({"generated": 0}, "generated is 0; expected a valid boolean"),
+        ({"wall_s": -1.0}, "wall_s is -1.0; expected greater than 0"),
+        ({"wall_s": 10**400}, "expected a valid number"),
+        ({"corruption": "fogg"}, "it is of tent/fogg-5; expected tent/fog-5"),
+        ({"model": None}, "model is None; expected a valid string"),
+        ({"mean": 0.5}, "mean is 0.5; expected a valid tuple"),
+        ({"mean": ["0.5"]}, "mean.0 is '0.5'; expected a valid number"),
+        ({"calibration": [1]}, "calibration is [1]; expected a dictionary"),
+        ({"num_images": 79}, "expected no more samples than images"),
+        ({"speed": 1}, "has speed, which is not one of its fields; expected the fields of Evaluation"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_record_edited_by_hand_is_refused_by_name(locations: Locations, changes: dict[str, Any], message: str):
+    """Even if somebody computes its hash again: the message has the path, the field and the value."""
+    path = record(locations).path
+    forge(path, **changes)
+
+    with pytest.raises(RecordError) as caught:
+        read_record(path)
+
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+    assert 1 == len(str(caught.value).splitlines())
+
+
+@pytest.mark.parametrize("part", [None, "calibration", "class_counts", "batches", "first_samples"])
+def test_a_missing_field_is_named(part: str | None):
+    """Nothing is made up for what a record does not say, nor for any part of it; a later column may have a default."""
+    facts = evaluation_facts()
+    of = facts if part is None else facts[part]
+    later = {field.name for field in fields(Evaluation) if part is None and field.default is not MISSING}
+
+    for field in of.keys() - later:
+        without = {name: value for name, value in of.items() if name != field}
+        path = field if part is None else f"{part}.{field}"
+        with pytest.raises(RecordError, match=f"^lacks {path}; expected the fields of Evaluation"):
+            Evaluation.from_facts(without if part is None else facts | {part: without})
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"started_at": 1e9}, "started_at is 1000000000.0; expected text"),
+        ({"started_at": "yesterday"}, "started_at is 'yesterday'; expected an ISO 8601 time"),
+        ({"run_id": 5}, "run_id is 5; expected text"),
+        ({"versions": {"python": 3}}, "run_id or a version is not text"),
+        ({"kind": "shard_sets"}, "kind is 'shard_sets'; expected evaluations"),
+        ({"sequence": 2}, "it is number 2; expected 1, as in its file name"),
+        ({"sequence": True}, "it is number True; expected 1"),
+        ({"version": 3}, "its version is 3, with a hash; expected 2"),
+        ({"version": 1}, "its version is 1, with a hash; expected 2"),
+        ({"more": 1}, "more is missing or unknown"),
+    ],
+    ids=str,
+)
+def test_what_is_around_the_facts_is_looked_at_too(locations: Locations, frame: dict[str, Any], message: str):
+    """Time, run, kind and number have types, and the number is that of the file."""
+    path = record(locations).path
+    forge(path, frame=frame)
+
+    with pytest.raises(RecordError, match=message):
+        read_record(path)
+
+
+def test_a_record_cannot_shed_its_hash(locations: Locations):
+    """A record of version 2 without its hash is not taken for one that never had any."""
+    path = record(locations).path
+    path.write_text(json.dumps(json.loads(path.read_bytes())["record"]))
+
+    with pytest.raises(RecordError, match="its version is 2, without a hash; expected 1"):
+        read_record(path)
+
+
+def test_a_record_in_another_place_is_foreign(locations: Locations):
+    """In another benchmark's folder, under another experiment or cell, or under another number."""
+    first = record(locations, error=0.5).path
+    second = record(locations, error=0.25).path
+    cells = first.parents[1]
+    for target, found in (
+        (locations.results("copy") / "evaluations" / "tent" / "fog-5" / "000001.json", "is of benchmark 'made'"),
+        (cells / "contrast-5" / "000001.json", "is of tent/fog-5; expected tent/contrast-5"),
+        (cells.with_name("source") / "fog-5" / "000001.json", "is of tent/fog-5; expected source/fog-5"),
+        (locations.results("made") / "loader_benchmarks" / "fog-5" / "000001.json", "kind is 'evaluations'"),
+        (second, "it is number 1; expected 2"),
+    ):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first, target)
+        with pytest.raises(RecordError, match=found):
+            read_record(target)
+
+
+def test_exchanged_folders_are_noticed(locations: Locations):
+    """The results of two cells under each other's names are foreign, all of them."""
+    one, other = (record(locations, severity=severity).path.parent for severity in (1, 5))
+    one.rename(one.with_name("aside"))
+    other.rename(one)
+    one.with_name("aside").rename(other)
+
+    assert 2 == len(publish_metrics(locations).set_aside)
+    for folder in (one, other):
+        with pytest.raises(RecordError, match="is foreign"):
+            latest_evaluation(locations.results("made"), f"tent/{folder.name}")
+
+
+def test_never_an_older_record_in_silence(locations: Locations):
+    """Whose newest record is damaged has no newest evaluation, in files and database, until there is a newer one."""
+    results = locations.results("made")
+    record(locations, error=0.5)
+    publish_metrics(locations)
+    path = record(locations, error=0.25).path
+    path.write_bytes(path.read_bytes()[:-3])
+
+    with pytest.raises(RecordError, match=f"{path} is damaged"):
+        latest_evaluation(results, "tent/fog-5")
+    assert [] == latest(locations)
+
+    record(locations, error=0.75)
+    assert 0.75 == latest_evaluation(results, "tent/fog-5").error
+    assert [(3, 0.75)] == latest(locations)
+
+
+def latest(locations: Locations) -> list[tuple[Any, ...]]:
+    """Publish and return sequence and error of the latest evaluations."""
+    publish_metrics(locations)
+    with open_metrics(locations.metrics) as connection:
+        return connection.execute("SELECT sequence, error FROM latest_evaluations").fetchall()
+
+
+@pytest.mark.parametrize("metrics_version", [1, 2])
+def test_a_record_of_version_1_is_lifted_and_marked(locations: Locations, metrics_version: int):
+    """What it does not say is None, and its fingerprint equals no new one, nor does its speed compare."""
+    path = write_version_1(locations, facts_of_version_1(metrics_version=metrics_version))
+
+    row = evaluation_at(path)
+
+    assert 1 == read_record(path).version
+    assert (evaluation().error, "fog|5", "all", 0) == (row.error, row.stream, row.subset, row.position)
+    assert evaluation().fingerprint in row.fingerprint
+    assert evaluation().fingerprint != row.fingerprint
+    assert row.conditions is row.code_sha256 is row.num_processes is None
+    assert (40, 40) == row.batches.num_samples
+    assert [(1, 0.25)] == latest(locations)
+
+
+@pytest.mark.parametrize("damage", [{"error": 0.4}, {"batches": 5}, {"seed": True}, {"batches": [1]}], ids=str)
+def test_a_record_of_version_1_is_looked_at_as_well(locations: Locations, damage: dict[str, Any]):
+    """It has no hash, but its facts must not contradict each other."""
+    path = write_version_1(locations, facts_of_version_1() | damage)
+
+    with pytest.raises(RecordError, match=f"{path}.*{next(iter(damage))}"):
+        read_record(path)
+
+
+def test_a_result_that_contradicts_itself_is_not_recorded(locations: Locations):
+    """No file is left of it."""
+    with pytest.raises(RecordError, match=r"was not written: error is 0\.4"):
+        publish_record(
+            locations.results("made"), kind="evaluations", name="tent/fog-5", run_id="r", started_at=STARTED_AT,
+            facts=evaluation_facts() | {"error": 0.4},
+        )  # fmt: skip
+    assert [] == list(locations.root.rglob("*.json"))
+
+
+def test_an_evaluation_is_declared_without_torch():
+    """What reads results does not wait for it."""
+    program = "import sys, tta_pipeline.results.files; print({'torch', 'numpy', 'duckdb'} & {*sys.modules})"
+    assert "set()\n" == subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout  # noqa: PLW1510
+
+
+def test_the_table_follows_from_the_record(locations: Locations):
+    """Every field has its column with its comment, in their order, and the database refuses what the record refuses."""
+    publish_metrics(locations)
+    with open_metrics(locations.metrics) as connection:
+        found = connection.execute(
+            "SELECT column_name, comment, is_nullable FROM duckdb_columns() WHERE table_name = 'evaluations'"
+        ).fetchall()
+    fields = {field.name: (field.column.comment, field.is_nullable) for field in columns()}
+    assert fields == {name: (comment, nullable) for name, comment, nullable in found if name in fields}
+    assert list(fields) == [name for name, *_ in found if name in fields]
+    assert {"error", "predictions_sha256"} < set(SHOWN)
+    assert {"position", "error"} < set(SHOWN_OF_SEGMENT)
+    assert {"error", "nll", "ece"} < set(LOWER_IS_BETTER)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["error = 0.4", "num_correct = 81", "severity = -1", "wall_s = 0", "ece = 'nan'", "precision = 'fp8'",
+     "top5_error = 0.5", "bin_counts = [1]", "images_per_s = 1"],
+)  # fmt: skip
+def test_the_database_has_the_constraints_that_hold(locations: Locations, sql: str):
+    """What no record says, no session can write either."""
+    record(locations)
+    publish_metrics(locations)
+
+    with duckdb.connect(locations.metrics) as connection, pytest.raises(duckdb.ConstraintException):
+        connection.execute(f"UPDATE evaluations SET {sql}")
+
+
+def test_numbers_are_those_of_files(locations: Locations):
+    """Whatever else lies in the folder has none."""
+    folder = record(locations).path.parent
+    for name in ("x.json", "000002.json.bak", ".unpublished-1-000003.json", "٣.json"):
+        (folder / name).write_text("")
+
+    assert [1] == numbers(folder)
+
+
+def test_other_kinds_prove_themselves_too(locations: Locations):
+    """A record of a loader benchmark whose facts were edited is damaged."""
+    facts = {"benchmark": "made", "corruption": "fog", "severity": 5, "loaders": []}
+    path = publish_record(
+        locations.results("made"),
+        kind="loader_benchmarks",
+        name="fog-5",
+        run_id="r",
+        started_at=STARTED_AT,
+        facts=facts,
+    ).path
+    assert packed(json.loads(path.read_bytes())["record"]) == path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(b'"severity":5', b'"severity":4'))
+
+    with pytest.raises(RecordError, match="is damaged: it hashes to"):
+        read_record(path)
+
+
+def test_an_error_follows_with_everything_that_depends_on_it():
+    """The helper of these tests makes facts that are accepted."""
+    assert 0.75 == Evaluation.from_facts(with_error(evaluation_facts(), 0.75)).error

@@ -1,0 +1,93 @@
+"""A record of a training comes back as it was written, and no figure in it contradicts another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tta_pipeline.errors import RecordError
+from tta_pipeline.results.files import latest_record, read_record
+from tta_pipeline.results.training import TrainingRun
+from tta_pipeline.util.locations import Locations
+from tta_pipeline_tests.results.database.made import forge
+from tta_pipeline_tests.results.database.trained import epoch, record_training, training_run
+
+
+@pytest.fixture
+def locations(tmp_path: Path) -> Locations:
+    """An empty data root."""
+    return Locations(root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        training_run(),
+        training_run(None, None),
+        training_run(0.5, 0.25, 0.375, selected="best", num_epochs=90, stopped="patience"),
+        training_run(device="NVIDIA H200", gpu_name="NVIDIA H200", precision="bf16"),
+    ],
+    ids=["plain", "without validation", "stopped early", "on a GPU"],
+)
+def test_what_is_written_is_what_is_read(locations: Locations, run: TrainingRun):
+    """Every field of run and epochs, with its value and type."""
+    record_training(locations, run)
+
+    found = latest_record(locations.results("digits_c"), kind="trainings", name="cnn")
+
+    assert found
+    assert run == found.training
+    assert found.evaluation is None
+
+
+def test_the_errors_of_a_run_are_those_of_the_epoch_whose_weights_are_kept():
+    """Of the last, or of the first of the best."""
+    last, best = (training_run(0.5, 0.25, 0.25, 0.375, selected=selected) for selected in ("last", "best"))
+
+    assert (0.375, last.epochs[3].train_error) == (last.validation_error, last.train_error)
+    assert (0.25, best.epochs[1].train_error) == (best.validation_error, best.train_error)
+    assert (2, 0.25, 4) == (last.best_epoch, last.best_validation_error, last.num_epochs_done)
+
+
+def test_the_speed_of_a_run_is_that_of_its_epochs():
+    """Images of all epochs by the time of all, not a mean of speeds."""
+    run = training_run(epochs=(epoch(1), epoch(2, wall_s=30.0, images_per_s=1000 / 30)))
+
+    assert pytest.approx((2000 / 40, 1.0)) == (run.images_per_s, run.data_wait_s)
+
+
+@pytest.mark.parametrize(
+    ("run", "named"),
+    [
+        (replace(training_run(), best_epoch=1), "best_epoch is 1; expected 2"),
+        (replace(training_run(), train_error=0.9), "train_error is 0.9"),
+        (replace(training_run(), images_per_s=1.0), "images_per_s is 1.0; expected 100"),
+        (replace(training_run(), num_epochs=2), r"epochs are \[1, 2, 3\]; expected 1 and so on, at most num_epochs 2"),
+        (replace(training_run(), epochs=(epoch(2),)), r"epochs are \[2\]"),
+        (replace(training_run(), gpu_name="NVIDIA H200"), "gpu_name is 'NVIDIA H200'; expected the device, 'cpu'"),
+        (replace(training_run(), selected="best", validation_error=0.375), "train_error is"),
+        (replace(training_run(), precision="fp8"), "precision is 'fp8'"),
+        (training_run(lr=float("nan")), "cannot be written .* expected finite numbers"),
+    ],
+)
+def test_what_contradicts_itself_is_not_written(locations: Locations, run: TrainingRun, named: str):
+    """The error names the field, its value and what was expected."""
+    with pytest.raises(RecordError, match=named):
+        record_training(locations, run)
+
+    assert not list(locations.root.rglob("*.json"))
+
+
+def test_a_best_epoch_needs_validation():
+    """Nothing says which it is."""
+    with pytest.raises(RecordError, match="selected is 'best' of 1 epochs without validation"):
+        training_run(None, selected="best")
+
+
+def test_a_record_of_another_model_is_foreign(locations: Locations):
+    """It lies in the folder of a model that it is not of."""
+    record = record_training(locations, training_run())
+    forge(record.path, model="other")
+
+    with pytest.raises(RecordError, match="is foreign: it is of other; expected cnn"):
+        read_record(record.path)
