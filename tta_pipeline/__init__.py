@@ -12,16 +12,16 @@ __all__ = [
     "shard", "verify",
 ]  # fmt: skip
 _HOME = {
-    "Evaluation": "records.evaluation",
+    "Evaluation": "results.evaluation",
     "PipelineError": "errors",
-    "Shards": "streaming.dataset",
-    "build": "adaptation",
+    "Shards": "loading.dataset",
+    "build": "methods",
     "evaluate": "evaluation.alone",
     "load_model": "models.named",
-    "open_shards": "streaming.dataset",
-    "query": "reports.frames",
-    "shard": "front_door",
-    "verify": "front_door",
+    "open_shards": "loading.dataset",
+    "query": "report.frames",
+    "shard": "api",
+    "verify": "api",
 }
 """Module of each name, below this package."""
 

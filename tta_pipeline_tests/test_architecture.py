@@ -113,7 +113,7 @@ def test_the_walks_name_what_there_is(file: str, name: str):
         body = getattr(found, "body", [])
 
 
-@pytest.mark.parametrize("module", ["evaluation.experiment", "metrics.database", "definitions"])
+@pytest.mark.parametrize("module", ["evaluation.experiment", "results.database.database", "definitions"])
 def test_what_reads_results_needs_no_torch(module: str):
     """Nor torchvision nor webdataset: the code location and the report start without the seconds it takes."""
     program = f"import sys, tta_pipeline.{module}; print({{'torch', 'torchvision', 'webdataset'}} & {{*sys.modules}})"

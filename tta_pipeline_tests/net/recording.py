@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tta_pipeline_tests.loading.servers import running, web_server
 from tta_pipeline_tests.net.contents import database, made, seen
 from tta_pipeline_tests.net.normal import Normal
 from tta_pipeline_tests.net.tour import BUCKET, STEPS, Step, help_steps
 from tta_pipeline_tests.net.world import complete_project, make_sources, md5
-from tta_pipeline_tests.streaming.servers import running, web_server
 
 _BIN = Path(sys.executable).parent
 _PROBES = Path(__file__).with_name("probes")
