@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tta_pipeline.errors import LockError
-from tta_pipeline.evaluation.accelerator import leased
+from tta_pipeline.evaluation.device.leases import leased
 from tta_pipeline.loading.decoded import DecodedCells
 from tta_pipeline.util.files import changing, locked
 from tta_pipeline_tests.conftest import Project

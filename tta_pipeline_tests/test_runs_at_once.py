@@ -17,8 +17,8 @@ from dagster._core.storage.tags import GRPC_INFO_TAG
 from tta_pipeline.defs.resources import run_queue
 from tta_pipeline.defs.resources.run_queue import limit_of_queue
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.evaluation import accelerator
-from tta_pipeline.evaluation.accelerator import DeviceFacts
+from tta_pipeline.evaluation.device import devices
+from tta_pipeline.evaluation.device.devices import DeviceFacts
 from tta_pipeline.evaluation.device_count import num_accelerators
 from tta_pipeline.extras.doctor.run_queue import runs_at_once
 
@@ -141,7 +141,7 @@ def test_the_doctor_compares_runs_with_devices(
 ):
     """It says which are idle, or which runs wait, and how to change it."""
     facts = tuple(DeviceFacts(device=f"cuda:{n}", name="A", memory_bytes=None) for n in range(num_devices))
-    monkeypatch.setattr(accelerator, "device_facts", lambda: facts)
+    monkeypatch.setattr(devices, "device_facts", lambda: facts)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
     (finding,) = runs_at_once()

@@ -20,7 +20,7 @@ from bench.gpu_day.passes import (
     stream_of,
 )
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.accelerator import arithmetic
+from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.device import on_device

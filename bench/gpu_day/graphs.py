@@ -9,7 +9,8 @@ from torch._dynamo.utils import counters
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import compiled, device_of, each, median, method_of, pixels, small_network
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.accelerator import Clock, arithmetic
+from tta_pipeline.evaluation.device.arithmetic import arithmetic
+from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 

@@ -12,7 +12,7 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import NOT_HERE, device_of, median, shards_of
 from bench.gpu_day.plan import Plan
 from bench.limit import decoded_images_per_s
-from tta_pipeline.evaluation.accelerator import Clock
+from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.loading.baselines.baseline import stored_files
 

@@ -11,7 +11,8 @@ import torch
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import device_of, median
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.accelerator import Clock, build_of_torch, device_facts, name_of
+from tta_pipeline.evaluation.device.clock import Clock
+from tta_pipeline.evaluation.device.devices import build_of_torch, device_facts, name_of
 from tta_pipeline.evaluation.machine import cpu_model, machine_facts
 from tta_pipeline.loading.device import pins_memory
 

@@ -10,7 +10,7 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import NOT_HERE, adapting, device_of, one_pass, stream_of
 from bench.gpu_day.plan import Plan
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import peak_gib, release_memory, reset_peak_memory
+from tta_pipeline.evaluation.device.memory import peak_gib, release_memory, reset_peak_memory
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 

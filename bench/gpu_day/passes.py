@@ -15,7 +15,7 @@ from bench.gpu_day.plan import Plan
 from bench.methods import SETTINGS
 from tta_pipeline.data.shifts.loading import shipped_sets
 from tta_pipeline.errors import PipelineError
-from tta_pipeline.evaluation.accelerator import leased_device
+from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.evaluation.one_pass import Pass, run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver

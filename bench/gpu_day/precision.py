@@ -8,7 +8,7 @@ import torch
 from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import FEW, NOT_HERE, ON_ANY_NETWORK, device_of, each, method_of, small_network
 from bench.gpu_day.plan import Plan
-from tta_pipeline.evaluation.accelerator import Precision, arithmetic
+from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic
 from tta_pipeline.methods.losses import entropy
 
 _NUM_CLASSES, _NUM_BATCHES = 10, 2

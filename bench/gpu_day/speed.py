@@ -11,7 +11,8 @@ from bench.gpu_day.lines import Figure
 from bench.gpu_day.passes import adapting, device_of, median, network_of, one_pass, pixels, stream_of
 from bench.gpu_day.plan import Plan
 from bench.methods import tent_loop
-from tta_pipeline.evaluation.accelerator import Clock, arithmetic
+from tta_pipeline.evaluation.device.arithmetic import arithmetic
+from tta_pipeline.evaluation.device.clock import Clock
 from tta_pipeline.evaluation.machine import decoding_threads
 from tta_pipeline.evaluation.scores import scored_samples
 from tta_pipeline.loading.device import as_floats

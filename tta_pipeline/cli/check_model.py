@@ -33,8 +33,8 @@ def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: st
     """
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.errors import BenchmarkFileError, EvaluationError
-    from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
+    from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.machine import decoding_threads
     from tta_pipeline.evaluation.normalisation import COLUMNS, check_normalisation
     from tta_pipeline.report.tables import Table

@@ -68,8 +68,8 @@ def evaluate(
       tta-pipeline evaluate shards/fog/5 --model torchvision:resnet50 --weights mine.safetensors \
           --mean 0.485 0.456 0.406 --std 0.229 0.224 0.225
     """
-    from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.alone import evaluate as evaluate_alone
+    from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.loading.dataset import open_shards
     from tta_pipeline.methods import build
     from tta_pipeline.models.named import load_model

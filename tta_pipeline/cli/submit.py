@@ -151,7 +151,7 @@ class _Submitter:
             return self.num_devices
         if self.engine_name != "local":
             return _DEVICES_OF_A_CLUSTER
-        from tta_pipeline.evaluation.accelerator import device_facts
+        from tta_pipeline.evaluation.device.devices import device_facts
 
         return len(device_facts()) or 1
 
@@ -166,7 +166,7 @@ class _Submitter:
 
     def kind_of_device(self, asked: str | None) -> str:
         """Return the kind of device that computes: on a cluster one that is perhaps not here."""
-        from tta_pipeline.evaluation.accelerator import KIND_ON_CLUSTERS, device_type
+        from tta_pipeline.evaluation.device.devices import KIND_ON_CLUSTERS, device_type
 
         return asked or (device_type("auto") if self.engine_name == "local" else KIND_ON_CLUSTERS)
 

@@ -74,8 +74,8 @@ def normalisation_report(results: "ExperimentResults", compute: Compute, tell: C
 
 def _fits(results: "ExperimentResults", compute: Compute, tell: Callable[[str], None]) -> "Fits":
     """Return the errors on clean images, as they are kept or computed now."""
-    from tta_pipeline.evaluation.accelerator import leased_device
     from tta_pipeline.evaluation.benchmark_model import benchmark_model
+    from tta_pipeline.evaluation.device.leases import leased_device
     from tta_pipeline.evaluation.normalisation import check_normalisation
     from tta_pipeline.shards.manifest import ShardSet
     from tta_pipeline.util.files import write_atomically

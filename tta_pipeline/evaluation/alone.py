@@ -8,7 +8,7 @@ from typing import Any
 
 from tta_pipeline.benchmarks.protocol import Subset
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import Precision, arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
 from tta_pipeline.evaluation.evaluator import measure
 from tta_pipeline.evaluation.fingerprint import Fingerprint
 from tta_pipeline.evaluation.frozen import described_top

@@ -14,14 +14,9 @@ from torch import nn
 from tta_pipeline.benchmarks.experiments import Experiment
 from tta_pipeline.data.shifts.shift_set import ShiftSet
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import (
-    Clock,
-    Precision,
-    arithmetic,
-    arithmetic_flags,
-    out_of_memory,
-    reset_peak_memory,
-)
+from tta_pipeline.evaluation.device.arithmetic import Precision, arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.device.clock import Clock
+from tta_pipeline.evaluation.device.memory import out_of_memory_error, reset_peak_memory
 from tta_pipeline.evaluation.fingerprint import EVALUATION_VERSION, NETWORK_CODE, Fingerprint
 from tta_pipeline.evaluation.frozen import described_top
 from tta_pipeline.evaluation.kept_features import (
@@ -160,7 +155,7 @@ class Evaluator:
             try:
                 self._start(manifest, seed)
             except torch.OutOfMemoryError as error:
-                raise out_of_memory(error, self._device, batch_size=self._experiment.batch_size) from None
+                raise out_of_memory_error(error, self._device, batch_size=self._experiment.batch_size) from None
 
     def _start(self, manifest: Manifest, seed: int) -> None:
         if self._method is None or self._method.seed != seed:

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 import torch
 
-from tta_pipeline.evaluation.accelerator import name_of
+from tta_pipeline.evaluation.device.devices import name_of
 
 _MOST_THREADS = 8
 

@@ -13,7 +13,7 @@ import torch
 from pydantic import TypeAdapter
 from scipy.special import bdtr, betaincinv
 
-from tta_pipeline.evaluation.accelerator import arithmetic
+from tta_pipeline.evaluation.device.arithmetic import arithmetic
 from tta_pipeline.loading import order, subset
 from tta_pipeline.loading.device import as_floats, on_device, pins_memory
 from tta_pipeline.loading.reader import Stream

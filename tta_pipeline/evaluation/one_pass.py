@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 import torch
 
-from tta_pipeline.evaluation.accelerator import Clock, Mark, Precision, fitting_batch_size, out_of_memory
+from tta_pipeline.evaluation.device.arithmetic import Precision
+from tta_pipeline.evaluation.device.clock import Clock, Mark
+from tta_pipeline.evaluation.device.memory import fitting_batch_size, out_of_memory_error
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver, eager_unless
 from tta_pipeline.evaluation.scores import Samples, in_host_memory, scored_samples
 from tta_pipeline.loading.batch_loader import BatchLoader
@@ -72,7 +74,7 @@ def run_pass(
             recorder.record(batch, driver, lambda images: _log_probabilities(driver, images, stream, precision))
         except torch.OutOfMemoryError as error:
             recorder.forget()
-            raise out_of_memory(
+            raise out_of_memory_error(
                 error, device, batch_size=len(batch.images), fitting=_fitting(driver, batch.images, stream, precision)
             ) from None
         advance(len(batch.indices))

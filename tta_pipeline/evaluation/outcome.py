@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import peak_gib
 from tta_pipeline.evaluation.calibration import calibration_bins
+from tta_pipeline.evaluation.device.memory import peak_gib
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.open_stream import OpenStream
 from tta_pipeline.evaluation.samples import SamplePredictions

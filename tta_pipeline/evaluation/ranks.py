@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import device_of_rank, exchange_backend
+from tta_pipeline.evaluation.device.devices import device_of_rank, exchange_backend
 from tta_pipeline.evaluation.one_pass import Pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.evaluation.scores import chosen, joined

@@ -17,8 +17,10 @@ from tta_pipeline.benchmarks.places import Place, places_of
 from tta_pipeline.benchmarks.streams import Plan, Segment
 from tta_pipeline.data.sources.listing import Listing
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, device_type, leased_device
 from tta_pipeline.evaluation.benchmark_model import benchmark_model
+from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.device.devices import device_type
+from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.evaluator import Checkpoint, Evaluator, Identity
 from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.evaluation.fingerprint import Fingerprint, fingerprint, method_code_sha256

@@ -1,7 +1,6 @@
-"""The pieces of the methods that minimise entropy, which a benchmark file combines.
+"""Entropy minimisation from parts that a benchmark file combines: a loss, the parameters to adapt, a rule for resets.
 
-They are a loss, a choice of parameters and a rule for resets. What a method has of its own is its choice of samples and
-its kind of step.
+A method built on it adds its own choice of samples, or its own kind of step.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,14 +34,11 @@ LOSSES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 """Losses by the name in `EntropyHyperparameters`: from logits (B, K), one for each sample, (B,)."""
 ENTROPIES: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {**LOSSES, "gce": entropy}
-"""By the same names, what samples are chosen by, weighted with, and a collapse is noticed by, in nats."""
+"""By the same names: the entropy in nats by which samples are chosen and weighted, and a collapse is noticed."""
 
 
 class EntropyMethod(GradientMethod):
-    """A gradient method whose loss, parameters and rule for resets are choices.
-
-    A subclass with another kind of step overrides `_descend`, not `_adapt`.
-    """
+    """A gradient method whose loss, parameters and rule for resets are choices."""
 
     keeps: ClassVar[tuple[str, ...]] = ("_reset_rule",)
 
@@ -92,15 +88,9 @@ class EntropyMethod(GradientMethod):
     def _loss(self, logits: torch.Tensor) -> torch.Tensor:
         return self._losses(logits).mean()
 
-    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
-        logits = self._descend(images)
+    def _after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
         if self._reset_rule is not None:
-            self._reset_rule.after_step(images, logits.detach())
-        return logits
-
-    def _descend(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the logits for *images* from before the update, and take one step; gradients are enabled."""
-        return super()._adapt(images)
+            self._reset_rule.after_step(images, logits)
 
     def _update(self) -> None:
         if self._reset_rule is not None:

@@ -254,6 +254,7 @@ class GradientMethod(Method):
         with torch.enable_grad():
             for _ in range(self._steps):
                 logits = self._adapt(images)
+                self._after_step(images, logits.detach())
         return logits.detach()
 
     def _adapt(self, images: torch.Tensor) -> torch.Tensor:
@@ -261,6 +262,9 @@ class GradientMethod(Method):
         logits = self._forward(images)
         self._step(self._loss(logits), num_samples=len(images))
         return logits
+
+    def _after_step(self, images: torch.Tensor, logits: torch.Tensor) -> None:
+        """Look at each step once it is taken: *logits* (B, K) predict *images* from before it. A hook; does nothing."""
 
     def _step(self, loss: torch.Tensor, *, num_samples: int, num_adapted: int | None = None) -> None:
         """Take a step on *loss* over a forward pass of *num_samples*; *num_adapted* of them (None: all) entered it."""

@@ -46,7 +46,7 @@ class Sar(EntropyMethod):
     def _compiled(self) -> list[tuple[object, str]]:
         return [(self, "_loss"), (self._ascent, "climb")]
 
-    def _descend(self, images: torch.Tensor) -> torch.Tensor:
+    def _adapt(self, images: torch.Tensor) -> torch.Tensor:
         logits = self._forward(images)
         reliable = self._reliable(
             logits

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tta_pipeline.evaluation.accelerator import Precision
+from tta_pipeline.evaluation.device.arithmetic import Precision
 from tta_pipeline.evaluation.one_pass import run_pass
 from tta_pipeline.evaluation.protocol_driver import ProtocolDriver
 from tta_pipeline.loading.order import as_stored

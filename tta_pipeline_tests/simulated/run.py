@@ -25,7 +25,8 @@ from tta_pipeline_tests.simulated.device import install, limited_to
 DEVICE = install()  # before anything else of the project is imported
 
 from tta_pipeline.errors import EvaluationError  # noqa: E402
-from tta_pipeline.evaluation.accelerator import device_facts, device_of_rank, exchange_backend, leased_device  # noqa: E402
+from tta_pipeline.evaluation.device.devices import device_facts, device_of_rank, exchange_backend  # noqa: E402
+from tta_pipeline.evaluation.device.leases import leased_device  # noqa: E402
 from tta_pipeline.evaluation.outcome import CellResult  # noqa: E402
 from tta_pipeline.evaluation.states import States  # noqa: E402
 from tta_pipeline.loading.reader import Batch, Stream  # noqa: E402

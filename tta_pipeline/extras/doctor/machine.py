@@ -144,7 +144,7 @@ def accelerators() -> Iterator[Finding]:
     try:
         import torch
 
-        from tta_pipeline.evaluation.accelerator import build_of_torch, device_facts
+        from tta_pipeline.evaluation.device.devices import build_of_torch, device_facts
     except (ImportError, OSError) as error:
         yield fault("torch", f"cannot be imported ({error})", "install it again: pip install --force-reinstall torch")
         return

@@ -24,7 +24,7 @@ def runs_at_once() -> Iterator[Finding]:
     if limit is None:
         return  # a user's own queue, of which we know nothing
     try:
-        from tta_pipeline.evaluation.accelerator import device_facts
+        from tta_pipeline.evaluation.device.devices import device_facts
     except (ImportError, OSError):
         return  # reported with the devices
     yield _compared(limit, num_devices=len(device_facts()))

@@ -16,13 +16,9 @@ from torch import nn
 
 from tta_pipeline.benchmarks.training import Recipe
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import (
-    arithmetic,
-    out_of_memory,
-    peak_gib,
-    reset_peak_memory,
-    seeded_devices,
-)
+from tta_pipeline.evaluation.device.arithmetic import arithmetic
+from tta_pipeline.evaluation.device.devices import devices_with_random_state
+from tta_pipeline.evaluation.device.memory import out_of_memory_error, peak_gib, reset_peak_memory
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.evaluation.timing import peak_rss_gib, timed
 from tta_pipeline.extras.training.checkpoints import Checkpoints
@@ -156,7 +152,7 @@ class Training:
         self._began = self._saved_at = self._counted_until = time.perf_counter()
         stopped = None
         with (
-            torch.random.fork_rng(devices=seeded_devices(self._device), device_type=self._device.type),
+            torch.random.fork_rng(devices=devices_with_random_state(self._device), device_type=self._device.type),
             arithmetic(self._device.type, self._settings.precision),
         ):
             while self._place.epoch < self._settings.epochs and stopped is None:
@@ -188,7 +184,7 @@ class Training:
                 self._learn(batch)
                 progress.advance(len(batch.indices) * self._ranks.num_ranks)
         except torch.OutOfMemoryError as error:
-            raise out_of_memory(error, self._device, batch_size=self._settings.batch_size) from None
+            raise out_of_memory_error(error, self._device, batch_size=self._settings.batch_size) from None
         self._end_epoch()
 
     def _learn(self, batch: DeviceBatch) -> None:

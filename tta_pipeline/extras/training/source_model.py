@@ -15,7 +15,8 @@ from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
 from tta_pipeline.errors import EvaluationError, RecordError
-from tta_pipeline.evaluation.accelerator import leased_device, require_float64
+from tta_pipeline.evaluation.device.devices import require_float64
+from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
 from tta_pipeline.evaluation.ranks import ALONE, Ranks
 from tta_pipeline.extras.training.checkpoints import Checkpoints

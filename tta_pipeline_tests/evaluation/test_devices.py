@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from tta_pipeline.errors import EvaluationError
-from tta_pipeline.evaluation.accelerator import arithmetic, arithmetic_flags, leased, leased_device, require_float64
+from tta_pipeline.evaluation.device.arithmetic import arithmetic, arithmetic_flags
+from tta_pipeline.evaluation.device.devices import require_float64
+from tta_pipeline.evaluation.device.leases import leased, leased_device
 from tta_pipeline.evaluation.machine import decoding_threads
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tta_pipeline.evaluation.accelerator import leased
+from tta_pipeline.evaluation.device.leases import leased
 with leased(sys.argv[2:], print, folder=Path(sys.argv[1])) as name:
     print(name, flush=True)
     time.sleep(100)
