@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.planning import Planner
 from tta_pipeline.extras.cluster.standings import unrecorded_keys
 from tta_pipeline.extras.cluster.submission import Condition, State, Submission
+from tta_pipeline.extras.training.source_model import is_model_trained
 from tta_pipeline.results.database.database import open_metrics, publish_metrics
 from tta_pipeline.results.evaluation import Evaluation
 from tta_pipeline.results.files import now, numbers, publish_record
@@ -124,6 +126,7 @@ def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_work
             locations=locations,
             experiments=tuple(benchmark.experiments),
             unfinished_keys=unrecorded_keys,
+            is_trained=partial(is_model_trained, benchmark, locations),
         )
         pieces = [each for each in planner.pieces(by="stream", num_devices=num_workers) if each.stage == "evaluations"]
         planned_s.append(f"{time.monotonic() - before:.1f} ({time.process_time() - cpu_before:.1f} CPU)")

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +26,7 @@ from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planning import Planner
 from tta_pipeline.extras.cluster.standings import Standings
 from tta_pipeline.extras.cluster.submission import Submission
+from tta_pipeline.extras.training.source_model import is_model_trained
 from tta_pipeline.util.locations import Locations
 
 NAME = "workers"
@@ -99,7 +101,7 @@ def _worker(locations: Locations, submission: Submission, waiting: "queue.Simple
             number = str(waiting.get_nowait())
         except queue.Empty:
             return
-        command = [sys.executable, "-m", "tta_pipeline.defs.piece", str(submission.folder), submission.key, number]
+        command = [sys.executable, "-m", "tta_pipeline.cli.piece", str(submission.folder), submission.key, number]
         submission.log_path(0).parent.mkdir(exist_ok=True)
         with submission.log_path(int(number)).open("wb") as log:
             subprocess.run(
@@ -112,6 +114,7 @@ def _left(locations: Locations) -> tuple[Piece, ...]:
     planner = Planner(
         benchmark=benchmark, locations=locations, experiments=tuple(benchmark.experiments),
         unfinished_keys=Standings(device="cpu").unfinished_keys,
+        is_trained=partial(is_model_trained, benchmark, locations),
     )  # fmt: skip
     return planner.pieces(by="corruption", num_devices=2)
 

@@ -18,6 +18,7 @@ from torch import nn
 from torchvision.models import resnet18
 
 from tta_pipeline.cli import main
+from tta_pipeline.defs.resources.run_queue import limit_of_queue
 from tta_pipeline.extras.doctor import Finding, benchmark_files, examine, machine, mounts
 from tta_pipeline.extras.doctor import project as doctored
 from tta_pipeline.results.database.database import publish_metrics
@@ -128,8 +129,12 @@ def test_one_set_of_a_file_is_checked_by_its_name(locations: Locations):
     locations.benchmark_files.mkdir()
     (locations.benchmark_files / "two.yaml").write_text(TWO_SETS)
 
-    assert ["two/imagenet_a", "two/imagenet_r"] == [each.subject for each in examine(locations, ["two"])]
-    assert ["two/imagenet_r"] == [each.subject for each in examine(locations, ["two/imagenet_r"])]
+    assert ["two/imagenet_a", "two/imagenet_r"] == [
+        each.subject for each in examine(locations, ["two"], limit_of_queue=limit_of_queue)
+    ]
+    assert ["two/imagenet_r"] == [
+        each.subject for each in examine(locations, ["two/imagenet_r"], limit_of_queue=limit_of_queue)
+    ]
 
 
 TWO_SETS = """

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.cli import main
+from tta_pipeline.defs.resources.run_queue import limit_of_queue
 from tta_pipeline.errors import DataRootError, LoaderError
 from tta_pipeline.extras.doctor import examine
 from tta_pipeline.loading.baselines.webdataset_loader import WebDatasetLoader
@@ -45,7 +46,7 @@ def test_a_data_root_with_signs_of_patterns_works(
     assert [()] == [verdict.problems for verdict in verify(find_shard_sets([locations.root]), quiet)]
     stream = Stream(shard_set=shard_set, order=as_stored(shard_set.index), batch_size=20, image_size=32)
     assert [20] == [len(batch.indices) for batch in stream]
-    findings = {finding.subject: finding for finding in examine(locations)}
+    findings = {finding.subject: finding for finding in examine(locations, limit_of_queue=limit_of_queue)}
     assert {"ok"} == {findings[subject].mark for subject in ("data root", "left-overs", "results", "small")}
 
 

@@ -14,12 +14,11 @@ import yaml
 from dagster._core.launcher import WorkerStatus
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
-from tta_pipeline.defs.resources import run_queue
 from tta_pipeline.defs.resources.run_queue import limit_of_queue
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.evaluation.device import devices
+from tta_pipeline.evaluation.device import count, devices
+from tta_pipeline.evaluation.device.count import num_accelerators
 from tta_pipeline.evaluation.device.devices import DeviceFacts
-from tta_pipeline.evaluation.device_count import num_accelerators
 from tta_pipeline.extras.doctor.run_queue import runs_at_once
 
 REPOSITORY = Path(__file__).parents[1]
@@ -75,7 +74,7 @@ def test_as_many_runs_start_as_there_are_devices(
     home: Path, monkeypatch: pytest.MonkeyPatch, num_devices: int, said: str, expected: int
 ):
     """Two at least, or as many as the environment says; limits by tag stay as they are."""
-    monkeypatch.setattr(run_queue, "num_accelerators", lambda: num_devices)
+    monkeypatch.setattr(count, "num_accelerators", lambda: num_devices)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
     with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -119,7 +118,7 @@ def test_a_faulty_dagster_yaml_is_one_line(home: Path, text: str, expected: str)
     """The doctor names the file and what Dagster says of it, without all that it would take."""
     (home / "dagster.yaml").write_text(text)
 
-    (finding,) = runs_at_once()
+    (finding,) = runs_at_once(limit_of_queue)
 
     assert "fault" == finding.mark
     assert f"{home / 'dagster.yaml'}: " in finding.found
@@ -144,7 +143,7 @@ def test_the_doctor_compares_runs_with_devices(
     monkeypatch.setattr(devices, "device_facts", lambda: facts)
     monkeypatch.setenv("TTA_CONCURRENT_RUNS", said)
 
-    (finding,) = runs_at_once()
+    (finding,) = runs_at_once(limit_of_queue)
 
     assert mark == finding.mark
     assert words in finding.found

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,6 +188,7 @@ class _Submitter:
         from tta_pipeline.extras.cluster.overview import PLAN_COLUMNS, plan_rows
         from tta_pipeline.extras.cluster.planning import Planner
         from tta_pipeline.extras.cluster.standings import Standings
+        from tta_pipeline.extras.training.source_model import is_model_trained
         from tta_pipeline.report.tables import Table
         from tta_pipeline.results.database.database import publish_metrics
 
@@ -198,6 +199,7 @@ class _Submitter:
             locations=self.locations,
             experiments=experiments,
             unfinished_keys=Standings(device=device).unfinished_keys,
+            is_trained=partial(is_model_trained, self.benchmark, self.locations),
             tell=say,
         )
         pieces = planner.pieces(by=by, num_devices=self.at_once, without=busy)
@@ -302,6 +304,7 @@ class _Submitter:
             return {}
         from tta_pipeline.extras.cluster.planning import Planner
         from tta_pipeline.extras.cluster.standings import Standings
+        from tta_pipeline.extras.training.source_model import is_model_trained
 
         device = str(overview.submission.compute.get("device", "auto"))
         planner = Planner(
@@ -309,6 +312,7 @@ class _Submitter:
             locations=self.locations,
             experiments=tuple(self.benchmark.experiments),
             unfinished_keys=Standings(device=device).unfinished_keys,
+            is_trained=partial(is_model_trained, self.benchmark, self.locations),
             tell=say,
         )
         return planner.finished_places(overview.left_over)

@@ -39,6 +39,7 @@ def tune(
       tta-pipeline tune imagenet_c eata --grid lr=1e-4,2.5e-4,1e-3 --grid e_margin=0.3,0.4,0.5 --budget 6
     """
     from tta_pipeline.benchmarks.loading import load_all
+    from tta_pipeline.definitions import defs
     from tta_pipeline.defs.tuning import materialize_tuning
     from tta_pipeline.extras.tuning.grid import parsed_grid
     from tta_pipeline.extras.tuning.search import Search
@@ -54,7 +55,7 @@ def tune(
         budget=budget,
     )
     search.require_images()
-    if not materialize_tuning(search.benchmark, experiment, grid=grid, budget=budget, device=device):
+    if not materialize_tuning(defs, search.benchmark, experiment, grid=grid, budget=budget, device=device):
         sys.exit(1)
     _tell(locations, search, as_json=as_json)
 

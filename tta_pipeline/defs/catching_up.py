@@ -14,7 +14,7 @@ from dagster._core.definitions.metadata import RawMetadataValue
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.defs.evaluation import data_version_of
-from tta_pipeline.defs.pieces import asset_key
+from tta_pipeline.defs.piece_runs import asset_key
 from tta_pipeline.defs.reporting import version_tags
 from tta_pipeline.errors import ManifestError, PartitionKeyError, RecordError
 from tta_pipeline.evaluation.experiment import ExperimentResults

@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.pieces import RANGE_END, RANGE_START
+from tta_pipeline.defs.piece_runs import RANGE_END, RANGE_START
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.scope import CellScope
 from tta_pipeline.util.locations import Locations

@@ -7,7 +7,7 @@ from dagster._core.storage.dagster_run import DagsterRun, DagsterRunStatus
 from dagster._core.storage.tags import MAX_RETRIES_TAG, RETRY_ON_ASSET_OR_OP_FAILURE_TAG
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
-from tta_pipeline.defs.pieces import asset_keys, partition_tags, run_config
+from tta_pipeline.defs.piece_runs import asset_keys, partition_tags, run_config
 from tta_pipeline.defs.resources import ShardStore
 from tta_pipeline.defs.resources.queued_runs import (
     ENGINES,

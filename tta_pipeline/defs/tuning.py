@@ -10,6 +10,7 @@ from pydantic import Field
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.tuning import MOST_TRIALS
+from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.defs.resources import Compute, MetricsStore, ShardStore
 from tta_pipeline.defs.resources.queued_runs import lasting_instance
 from tta_pipeline.defs.scope import CellScope, HeldOutScope, SetScope, source_model_key, tuning_key
@@ -73,29 +74,31 @@ def tuning(scope: CellScope, experiment_name: str) -> dg.AssetsDefinition:
 
 
 def materialize_tuning(
-    benchmark: Benchmark, experiment_name: str, *, grid: Sequence[str], budget: int | None, device: str
+    definitions: dg.Definitions,
+    benchmark: Benchmark,
+    experiment_name: str,
+    *,
+    grid: Sequence[str],
+    budget: int | None,
+    device: str,
 ) -> bool:
     """Materialize the asset in this process, and return whether it succeeded; the run is in Dagster's history.
 
     Raises:
         SubmissionError: there is no history that lasts.
     """
-    from tta_pipeline.definitions import defs
-
     key = tuning_key(benchmark, experiment_name)
-    job = defs.resolve_implicit_job_def_def_for_assets([key])
-    assert job is not None, "the definitions have the asset of each tuning"
     config = TuningConfig(grid=list(grid), budget=budget or 0)
     with lasting_instance() as instance:
-        result = job.execute_in_process(
-            asset_selection=[key],
+        result = materialize_in_process(
+            definitions,
+            [key],
+            instance=instance,
             run_config={
                 "ops": {key.to_python_identifier(): {"config": config.model_dump()}},
                 "resources": {"compute": {"config": {"device": device}}},
                 "loggers": {"console": {}},
             },
-            instance=instance,
-            raise_on_error=False,
         )
     return result.success
 

@@ -12,21 +12,7 @@ from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
 
 from tta_pipeline.errors import SettingsError
-from tta_pipeline.evaluation.device_count import num_accelerators
-from tta_pipeline.util.environment import whole_number
-
-VARIABLE = "TTA_CONCURRENT_RUNS"
-FEWEST = 2
-"""Runs at once where there is no device or one: one reads and writes shards while the other computes."""
-
-
-def concurrent_runs() -> int:
-    """Return how many runs this machine should do at once.
-
-    Raises:
-        SettingsError: the environment variable that says so has no whole number.
-    """
-    return whole_number(VARIABLE) or max(FEWEST, num_accelerators())
+from tta_pipeline.evaluation.device.count import concurrent_runs
 
 
 class DeviceRunCoordinator(QueuedRunCoordinator[dg.DagsterInstance]):

@@ -14,7 +14,7 @@ from tta_pipeline.evaluation.experiment import ExperimentResults
 from tta_pipeline.extras.cluster.costs import Costs
 from tta_pipeline.extras.cluster.pieces import SHARDS, AssetName, Cut, Piece, Work, evaluation_pieces
 from tta_pipeline.shards.expected import expected_of
-from tta_pipeline.shards.manifest import MANIFEST_FILE, read_manifest
+from tta_pipeline.shards.manifest import read_manifest
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, WHOLE, Cell, PartitionKey
 from tta_pipeline.util.progress import Progress
@@ -29,6 +29,8 @@ class Planner:
     experiments: tuple[str, ...]
     unfinished_keys: Callable[[ExperimentResults], Iterable[PartitionKey]]
     """Function that finds the keys of an experiment whose model exists at which a stream is unfinished."""
+    is_trained: Callable[[str], bool]
+    """Function that says whether the model of this name is trained as the benchmark file says now."""
     tell: Callable[[str], None] = lambda _: None
 
     def pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
@@ -123,7 +125,7 @@ class Planner:
         if kind == "evaluation":
             return (beside.key if beside else key or WHOLE.key) in keys.get(of, ())
         if kind == "source_model":
-            return self._is_trained(of or next(iter(self.benchmark.trained_models), ""))
+            return self.is_trained(of or next(iter(self.benchmark.trained_models), ""))
         cell = beside or next((cell for cell in self.benchmark.cells if cell.key == key), None)
         if cell is None or kind not in SHARDS:
             return False
@@ -157,22 +159,7 @@ class Planner:
     def _untrained(self) -> frozenset[str]:
         """Models that are still to be trained, as the benchmark file says now."""
         used = {self.benchmark.experiments[name].model for name in self.experiments}
-        return frozenset(name for name in self.benchmark.trained_models if name in used and not self._is_trained(name))
-
-    def _is_trained(self, model: str) -> bool:
-        from tta_pipeline.extras.training.source_model import SourceTraining
-
-        if model not in self.benchmark.trained_models:
-            return False
-        if not (self.locations.shards(self.benchmark.name, TRAIN) / MANIFEST_FILE).exists():
-            # What it was trained on is not here to be compared, and it is evaluated as it is; see `benchmark_model`.
-            return self.locations.source_model(self.benchmark.name, model).exists()
-        try:
-            return (
-                SourceTraining(benchmark=self.benchmark, model=model, locations=self.locations).finished() is not None
-            )
-        except ManifestError:
-            return False
+        return frozenset(name for name in self.benchmark.trained_models if name in used and not self.is_trained(name))
 
     def _training_pieces(self, work: Sequence[Work]) -> Iterator[Piece]:
         used = {self.benchmark.experiments[each.experiment].model for each in work}

@@ -166,7 +166,7 @@ class Slurm:
     def script(self, submission: Submission, stage: Stage) -> str:
         """Return the script that `sbatch` starts for each task of *stage*."""
         config = self.config
-        module = f"{shlex.quote(config.python)} -m tta_pipeline.defs.piece"
+        module = f"{shlex.quote(config.python)} -m tta_pipeline.cli.piece"
         return _SCRIPT.format(
             options="\n".join(
                 f"#SBATCH {option}" for option in (config.device if stage in ON_A_DEVICE else config.cpu)

@@ -1,6 +1,7 @@
 """Everything the doctor checks, in the order of its report."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from tta_pipeline.extras.doctor.benchmark_files import benchmark_files, named_benchmark
 from tta_pipeline.extras.doctor.finding import Finding, fault
@@ -11,8 +12,15 @@ from tta_pipeline.extras.doctor.shard_sets import shard_checksums
 from tta_pipeline.util.locations import Locations
 
 
-def examine(locations: Locations, names: Sequence[str] = ()) -> Iterator[Finding]:
+def examine(
+    locations: Locations, names: Sequence[str] = (), *, limit_of_queue: Callable[[Path], int | None]
+) -> Iterator[Finding]:
     """Yield each finding as soon as it is made: of everything, or of the benchmarks *names* alone.
+
+    Args:
+        locations: Where things lie.
+        names: Names of benchmarks.
+        limit_of_queue: See `runs_at_once`.
 
     Raises:
         BenchmarkFileError: there is no benchmark of such a name.
@@ -27,7 +35,7 @@ def examine(locations: Locations, names: Sequence[str] = ()) -> Iterator[Finding
         ("dagster_storage", dagster_storage()),
         ("extras", extras()),
         ("accelerators", accelerators()),
-        ("runs at once", runs_at_once()),
+        ("runs at once", runs_at_once(limit_of_queue)),
     ):
         try:
             yield from findings

@@ -1,18 +1,23 @@
 """Check of how many runs Dagster starts at once, which should be as many as there are devices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from tta_pipeline.errors import SettingsError
+from tta_pipeline.evaluation.device.count import CONCURRENT_RUNS_VARIABLE, FEWEST_CONCURRENT_RUNS
 from tta_pipeline.extras.doctor.finding import Finding, fault, note, ok
 from tta_pipeline.extras.doctor.project import dagster_home
 
 _SUBJECT = "runs at once"
 
 
-def runs_at_once() -> Iterator[Finding]:
-    """Compare the limit of Dagster's queue with the devices that torch finds."""
-    from tta_pipeline.defs.resources.run_queue import limit_of_queue
+def runs_at_once(limit_of_queue: Callable[[Path], int | None]) -> Iterator[Finding]:
+    """Compare the limit of Dagster's queue with the devices that torch finds.
 
+    Args:
+        limit_of_queue: Reads from the folder of `dagster.yaml` how many runs the queue starts at once; -1: any number,
+            None: it has no queue.
+    """
     home = dagster_home()
     if not (home.is_absolute() and home.is_dir()):
         return  # reported with Dagster's storage
@@ -31,8 +36,6 @@ def runs_at_once() -> Iterator[Finding]:
 
 
 def _compared(limit: int, *, num_devices: int) -> Finding:
-    from tta_pipeline.defs.resources.run_queue import FEWEST, VARIABLE
-
     runs = "any number of runs" if limit < 0 else f"at most {limit} run{'' if limit == 1 else 's'}"
     devices = f"{num_devices} device{'' if num_devices == 1 else 's'}"
     found = f"{runs} started from the web UI or by submit, {devices}"
@@ -40,13 +43,15 @@ def _compared(limit: int, *, num_devices: int) -> Finding:
         return note(
             _SUBJECT,
             f"{found}: the others stay idle",
-            f"export {VARIABLE}={num_devices} before make ui, and take max_concurrent_runs out of dagster.yaml",
+            f"export {CONCURRENT_RUNS_VARIABLE}={num_devices} before make ui, and take max_concurrent_runs out of "
+            "dagster.yaml",
         )
-    if num_devices and (limit < 0 or limit > max(FEWEST, num_devices)):
+    enough = max(FEWEST_CONCURRENT_RUNS, num_devices)
+    if num_devices and (limit < 0 or limit > enough):
         return note(
             _SUBJECT,
             f"{found}: runs beyond {num_devices} wait for one, unless streams_per_device lets them share it",
-            f"set streams_per_device in the configuration of compute, or export {VARIABLE}={max(FEWEST, num_devices)} "
+            f"set streams_per_device in the configuration of compute, or export {CONCURRENT_RUNS_VARIABLE}={enough} "
             "before make ui",
         )
     how = "each leases one that no other run has" if num_devices else "they share the cores"

@@ -14,7 +14,7 @@ from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.models import TrainedModel
 from tta_pipeline.benchmarks.opening import open_source
 from tta_pipeline.benchmarks.training_input import TrainingInputSettings
-from tta_pipeline.errors import EvaluationError, RecordError
+from tta_pipeline.errors import EvaluationError, ManifestError, RecordError
 from tta_pipeline.evaluation.device.devices import require_float64
 from tta_pipeline.evaluation.device.leases import leased_device
 from tta_pipeline.evaluation.machine import Machine, machine_facts
@@ -39,7 +39,7 @@ from tta_pipeline.results.files import latest_record
 from tta_pipeline.results.training import TrainingRun
 from tta_pipeline.shards import ordering
 from tta_pipeline.shards.expected import expected_of
-from tta_pipeline.shards.manifest import ShardSet
+from tta_pipeline.shards.manifest import MANIFEST_FILE, ShardSet
 from tta_pipeline.util.files import locked, own_folder, write_atomically
 from tta_pipeline.util.locations import STOP_FILE, Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
@@ -86,6 +86,20 @@ class SourceTraining:
             ManifestError: the training shards are missing, or not those of their manifest.
         """
         return self._finished(self.shard_set(TRAIN))
+
+    def is_trained(self) -> bool:
+        """Return whether the model can be evaluated: trained as the benchmark file says, as far as that can be told.
+
+        Without the training shards there is nothing to compare it with, and it is evaluated as it is; see
+        `benchmark_model`.
+        """
+        shards = self.locations.shards(self.benchmark.name, TRAIN)
+        if not (shards / MANIFEST_FILE).exists():
+            return self.path.exists()
+        try:
+            return self.finished() is not None
+        except ManifestError:
+            return False
 
     def is_recorded(self, facts: SourceModelFacts) -> bool:
         """Return whether the newest record of a training is that of *facts*."""
@@ -267,6 +281,12 @@ class SourceTraining:
             wall_s=run.wall_s,
             run=json.loads(json.dumps(run.facts())),  # tuples become lists
         )
+
+
+def is_model_trained(benchmark: Benchmark, locations: Locations, model: str) -> bool:
+    """Return whether *benchmark* trains *model*, and has; see `SourceTraining.is_trained`."""
+    is_ours = model in benchmark.trained_models
+    return is_ours and SourceTraining(benchmark=benchmark, model=model, locations=locations).is_trained()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What is left of a small real benchmark, as pieces."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tta_pipeline.benchmarks.loading import load_all
 from tta_pipeline.extras.cluster.pieces import STAGES, Piece
 from tta_pipeline.extras.cluster.planning import Planner
 from tta_pipeline.extras.cluster.standings import Standings, unrecorded_keys
+from tta_pipeline.extras.training.source_model import is_model_trained
 from tta_pipeline.util.locations import Locations
 from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 from tta_pipeline_tests.conftest import SMALL, SMALL_CELLS, Project
@@ -44,6 +46,7 @@ def planned(locations, *, by="corruption", without=(), experiments=None, name="s
         locations=locations,
         experiments=experiments or tuple(benchmark.experiments),
         unfinished_keys=keys or Standings(device="cpu").unfinished_keys,
+        is_trained=partial(is_model_trained, benchmark, locations),
         tell=tell,
     )
     return planner.pieces(by=by, num_devices=1, without=without)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tta_pipeline.defs import piece as program
+from tta_pipeline.cli import piece as program
 from tta_pipeline.errors import SubmissionError
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.slurm import Slurm, SlurmConfig, _condition, _tasks, read_slurm_config
@@ -266,7 +266,7 @@ def test_the_script_says_what_the_configuration_says(locations: Locations, submi
     assert "\n#SBATCH --partition gpu\n" in engine.script(submitted, "evaluations")
     assert "\n#SBATCH --mem=4G\n" in engine.script(submitted, "report")
     assert f"hello 8 {locations.root}\n" == submitted.log_path(2).read_text()
-    assert "apptainer exec x.sif my python -m tta_pipeline.defs.piece" in calls(programs / "srun")[0]
+    assert "apptainer exec x.sif my python -m tta_pipeline.cli.piece" in calls(programs / "srun")[0]
 
 
 def test_logs_are_where_a_percent_sign_is(submitted: Submission, programs: Path):

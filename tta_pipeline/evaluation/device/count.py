@@ -1,8 +1,23 @@
-"""How many accelerators this machine has, for those who cannot wait the seconds that torch takes to say it."""
+"""The number of accelerators of this machine, and of runs at once, without the seconds that importing torch takes."""
 
 import os
 from itertools import takewhile
 from pathlib import Path
+
+from tta_pipeline.util.environment import whole_number
+
+CONCURRENT_RUNS_VARIABLE = "TTA_CONCURRENT_RUNS"
+FEWEST_CONCURRENT_RUNS = 2
+"""Runs at once where there is no device or one: one reads and writes shards while the other computes."""
+
+
+def concurrent_runs() -> int:
+    """Return how many runs this machine should do at once.
+
+    Raises:
+        SettingsError: the value of the environment variable is not a whole number.
+    """
+    return whole_number(CONCURRENT_RUNS_VARIABLE) or max(FEWEST_CONCURRENT_RUNS, num_accelerators())
 
 
 def num_accelerators(devices: Path = Path("/dev")) -> int:

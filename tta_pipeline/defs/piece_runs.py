@@ -1,10 +1,11 @@
-"""How a piece of a submission is a run: which assets, and at which partitions."""
+"""Runs of pieces of a submission: which assets, at which partitions, with which configuration."""
 
 from collections.abc import Mapping
 
 import dagster as dg
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
+from tta_pipeline.defs.in_process import materialize_in_process
 from tta_pipeline.extras.cluster.pieces import Piece
 from tta_pipeline.extras.cluster.submission import Submission
 from tta_pipeline.util.json_values import JsonObject
@@ -41,3 +42,17 @@ def run_config(submission: Submission, piece: Piece) -> JsonObject:
         },
         "loggers": {"console": {}},
     }
+
+
+def materialize_piece(
+    definitions: dg.Definitions, benchmark: Benchmark, submission: Submission, piece: Piece
+) -> dg.ExecuteInProcessResult:
+    """Materialize *piece* in this process, in a history that ends with it."""
+    with dg.DagsterInstance.ephemeral() as instance:
+        return materialize_in_process(
+            definitions,
+            asset_keys(benchmark, piece),
+            instance=instance,
+            run_config=run_config(submission, piece),
+            tags=partition_tags(piece),
+        )
