@@ -1,10 +1,11 @@
-"""Which room of the package may import which, that the picture of it is the code's, and that facts have types."""
+"""Which room of the package may import which, that the picture is drawn from the code, and that facts have types."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,39 @@ def test_a_room_imports_only_rooms_before_it_and_no_leaf_another():
     assert [] == list(looks_back())
 
 
+def test_no_files_import_each_other():
+    """Not even for their types, nor over several files; a package's `__init__` is a file."""
+    names = {module_of(path): path for path in make_architecture.PACKAGE.rglob("*.py")}
+    imported = {name: {other for other in modules_of(path, names) if other != name} for name, path in names.items()}
+
+    TopologicalSorter(imported).prepare()  # raises CycleError
+
+
+def module_of(path: Path) -> str:
+    """Return the dotted name of the module in *path*."""
+    parts = path.relative_to(make_architecture.ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules_of(path: Path, names: Container[str]) -> Iterator[str]:
+    """Yield those of the modules *names* that *path* imports, anywhere in the file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in names else str(node.module) for name in inner)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
 def test_the_list_of_rooms_is_the_tree():
     """docs/architecture.md names what is in the package, in the order of imports."""
-    listed = re.findall(r"^  (\w+)(?:/|\.py) ", make_architecture.PAGE.read_text(), re.MULTILINE)
+    page = make_architecture.PAGE.read_text()
+    listed = re.findall(r"^  (\w+)(?:/|\.py) ", page, re.MULTILINE)
     there = {path.stem for path in make_architecture.PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
 
     assert list(ORDER) == listed
     assert set(ORDER) == there - {"__init__", "__pycache__"}
+    assert 100 > len(page.splitlines())
 
 
 def test_only_the_dagster_layer_imports_dagster():
