@@ -1,4 +1,4 @@
-"""Everything the doctor checks, in the order of its report."""
+"""All checks of the doctor, in the order of its report."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +12,10 @@ from tta_pipeline.util.locations import Locations
 
 
 def examine(locations: Locations, names: Sequence[str] = ()) -> Iterator[Finding]:
-    """Yield each finding as soon as it is made: of everything, or of the benchmarks *names* alone.
+    """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
 
     Raises:
-        BenchmarkFileError: there is no benchmark of such a name.
+        BenchmarkFileError: there is no benchmark of a name in *names*.
     """
     if names:
         for name in names:
