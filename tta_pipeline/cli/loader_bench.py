@@ -37,7 +37,7 @@ _LOADER_COLUMNS = (
               help="Processes that each read one part; the longest time and the sum of samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
-              help="Where images are normalised: as in each system's examples, on the host, or the device.")  # fmt: skip
+              help="Where images are normalised: as in each system's examples, on the host or the device.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="cpu, or the kind of the accelerator, such as cuda.")
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
