@@ -23,8 +23,7 @@ EPILOG = """sections:
 {sections}
 
 packages: a machine without network that has Python 3.12, torch 2.11, torchvision, numpy, pillow, pyarrow, pyyaml,
-rich, click, safetensors, scipy, threadpoolctl and xxhash still lacks these wheels, 3.2 MB for cp312. Fetch them
-elsewhere
+rich, click, safetensors, scipy, threadpoolctl and xxhash still lacks these wheels, 3.2 MB for cp312. Fetch them before
 (`pip download --no-deps --python-version 3.12 --only-binary=:all:`), and install them there with `--no-deps --target`:
   simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4 annotated-types typing-inspection typing_extensions
 

@@ -20,7 +20,7 @@ _LARGE_STEPS = {"memo": {"lr": 0.05}, "adacontrast": {"lr": 0.05}}
 
 
 def precision(plan: Plan) -> Iterator[Figure]:
-    """Yield whether predictions are finite, their distance from fp32's, and how much of an adaptation's effect stays."""
+    """Yield whether predictions are finite, their distance from fp32's, and the change of an adaptation's effect."""
     size = (_NUM_BATCHES, plan.compared_batch, 3, plan.compared_size, plan.compared_size)
     batches = torch.rand(size, generator=torch.Generator().manual_seed(6))
     with device_of(plan) as device:

@@ -107,7 +107,7 @@ def tells_waits(device: torch.device) -> bool:
 
 @contextmanager
 def host_waits(device: torch.device) -> Iterator[Counter[str]]:
-    """Count the waits of the host for *device* in the block, by source line; the counter is filled at the block's end."""
+    """Count the waits of the host for *device* in the block, by source line; the counts are complete at its end."""
     module = torch.get_device_module(device)
     found: Counter[str] = Counter()
     with warnings.catch_warnings(record=True) as caught:
