@@ -47,7 +47,7 @@ class Gathered:
 
 
 def gathered(results: ExperimentResults) -> Gathered | None:
-    """Return the published result of an experiment from the newest record of each cell; None if no stream is recorded.
+    """Return an experiment's published result, from records of its present settings; None if no stream is recorded.
 
     All stored predictions are read and counted again.
 
