@@ -1,1 +1,1 @@
-"""Benchmarks of speed: `make bench`. Ratios of interleaved runs, medians with their range."""
+"""Benchmarks of speed: `make bench`. They report medians and ranges of ratios of interleaved runs."""

@@ -1,4 +1,4 @@
-"""Cost of comparing every sample on every read: CPU time of the reader with and without, in alternation."""
+"""Cost of comparing every sample on every read: CPU time of the reader with and without the comparison."""
 
 import resource
 import statistics
@@ -20,7 +20,7 @@ NUM_PARTS = 20
 
 
 class UncheckedPixels(StoredPixels):
-    """Reads the shards and decodes without comparing: as the reader did before it had checksums."""
+    """Reads and decodes without comparing, as the reader did before it had checksums."""
 
     def fill(self, indices: Indices, out: npt.NDArray[np.uint8]) -> None:
         """Read and decode the samples at *indices* into *out*."""
@@ -42,10 +42,10 @@ KINDS: tuple[type[StoredPixels], ...] = (StoredPixels, UncheckedPixels)
 
 
 def checking_ratios(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> list[float]:
-    """Return, for each turn, the CPU seconds of a pass that compares, divided by those of a pass that does not.
+    """Return, for each turn, the CPU time of a pass that compares, divided by that of a pass that does not.
 
-    Each turn is one pass of each, in alternating parts, so that other work on the machine affects both alike. Only the
-    CPU time of this process counts, user and system, which other processes disturb less than its wall time.
+    Each turn is one pass of each kind, in alternating parts, so that other work on the machine affects both alike. Only
+    the CPU time of this process counts, user and system, since other processes disturb it less than the wall time.
     """
     shard_set = ShardSet.open(folder)
     parts = np.array_split(np.arange(len(shard_set.index)), NUM_PARTS)
@@ -61,11 +61,11 @@ def checking_ratios(folder: Path, *, image_size: int, batch_size: int, num_threa
                 order = among(part, shard_set.index, as_stored)
                 cpu_s[kind] += _pass_s(replace(stream, order=order, open_pixels=kind))
         ratios.append(cpu_s[StoredPixels] / cpu_s[UncheckedPixels])
-    return ratios[1:]  # in the first turn everything is read for the first time
+    return ratios[1:]  # the first turn warms up
 
 
 def row(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> tuple[str, str]:
-    """Return what was measured, and the median of the ratios with their range."""
+    """Return a description of the measurement, and the median of the ratios with their range."""
     ratios = checking_ratios(folder, image_size=image_size, batch_size=batch_size, num_threads=num_threads)
     return (
         f"{image_size}x{image_size} CPU time with every sample compared, over that without",

@@ -1,9 +1,9 @@
-"""A cluster that is none: `python -m bench.cluster [WORKERS [EXPERIMENTS [SEEDS]]]`, by default 500, 400 and 3.
+"""A simulated cluster: `python -m bench.cluster [WORKERS [EXPERIMENTS [SEEDS]]]`, by default 500, 400 and 3.
 
-What is real: the benchmark file, the planner, the submissions, the records of each evaluation, the process that
-publishes them, and the database. What is not: the workers. They sleep instead of computing, and die at random: a node
-is lost in the middle of a piece, a job is preempted and begins again, the file system stalls, a write is torn. What is
-left is submitted again, until nothing is.
+Real are the benchmark file, the planner, the submissions, the records of each evaluation, the process that publishes
+them, and the database. Simulated are the workers. They sleep instead of computing, and fail at random: a node is lost
+in the middle of a piece, a job is preempted and starts again, the file system stalls, a write is torn. Unfinished work
+is submitted again until nothing is left.
 """
 
 import queue
@@ -45,7 +45,7 @@ NAME = "simulated"
 WORK_S = 0.05
 """Seconds that a worker sleeps for each evaluation."""
 LOST, PREEMPTED, STALLED, TORN = 0.02, 0.03, 0.01, 0.01
-"""Shares of the pieces whose node is lost, whose job is preempted, that wait for the file system, that tear a write."""
+"""Shares of the pieces with a lost node, a preempted job, a stalled file system, and a torn write."""
 STALL_S = 5.0
 _FIRST = Cell(corruption="fog", severity=5)
 _METHODS = 20
@@ -53,7 +53,7 @@ _MODEL = "{kind: torchvision, architecture: resnet18, weights: IMAGENET1K_V1}"
 
 
 def main(num_workers: int = 500, num_experiments: int = 400, num_seeds: int = 3) -> None:
-    """Simulate, compare what is there with what was asked, and print the figures."""
+    """Simulate, compare the results with the requested ones, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="tta-cluster-") as folder:
         locations = Locations(root=Path(folder))
         row = prepare(locations, num_experiments, num_seeds)
@@ -117,7 +117,7 @@ def _draw(folder: Path) -> None:
 
 
 def run(benchmark: Benchmark, locations: Locations, row: Evaluation, *, num_workers: int) -> dict[str, str]:
-    """Submit what is left until nothing is, and return figures."""
+    """Submit the unfinished work until nothing is left, and return figures."""
     planned_s, pieces_of_rounds, begun = [], [], time.monotonic()
     while True:
         before, cpu_before = time.monotonic(), time.process_time()
@@ -167,7 +167,7 @@ class Cluster:
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def start(self, submission: Submission, num_workers: int) -> None:
-        """Let the workers take pieces until there is none, and return when they have ended."""
+        """Let the workers take pieces until none is left, and return when all workers have ended."""
         for number in range(len(submission.pieces)):
             self._waiting.put(number)
         workers = [threading.Thread(target=self._work, args=(submission,)) for _ in range(num_workers)]
@@ -239,10 +239,10 @@ class Cluster:
 
 
 def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
-    """Compare records and database with what was asked, and return figures.
+    """Compare records and database with the requested results, and return figures.
 
     Raises:
-        AssertionError: a result is missing, or there twice.
+        AssertionError: a result is missing, or exists twice.
     """
     begun = time.monotonic()
     publish_metrics(locations)
@@ -269,7 +269,7 @@ def check(benchmark: Benchmark, locations: Locations) -> dict[str, str]:
 
 
 def publish(locations: Locations) -> None:
-    """Publish again and again, as the one process that does, and print how long each publication took."""
+    """Publish repeatedly, as the only publishing process, and print the duration of each publication."""
     while True:
         begun = time.monotonic()
         num_added = publish_metrics(locations).num_added

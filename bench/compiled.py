@@ -1,8 +1,8 @@
-"""What each mode of `compile` gains on this CPU for methods that adapt: `python -m bench.compiled`.
+"""Speed-up of each mode of `compile` on this CPU, for methods that adapt: `python -m bench.compiled`.
 
-Batches of 64 in memory, on a ResNet-18 at 64x64 and a small network at 32x32, in one thread, with filters that let
-every sample pass. The ways take turns; each turn is a stream that starts from the source model, and the first, which
-compiles, is not counted.
+Batches of 64 lie in memory; the networks are a ResNet-18 at 64x64 and a small network at 32x32, in one thread, with
+filters that let every sample pass. The modes take turns. Each turn is a stream that starts from the source model; the
+first turn compiles, and is not counted.
 """
 
 import os
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def _figures(name: str, make: Callable[[], nn.Module], image_size: int) -> list[str]:
-    torch._dynamo.reset()  # noqa: SLF001 - torch gives up where one function is compiled too often
+    torch._dynamo.reset()  # noqa: SLF001 - torch gives up if one function is compiled too often
     generator = torch.Generator().manual_seed(0)
     size = (BATCH_SIZE, 3, image_size, image_size)
     batches = [torch.rand(size, generator=generator).to(memory_format=torch.channels_last) for _ in range(NUM_BATCHES)]

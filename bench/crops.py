@@ -1,4 +1,4 @@
-"""Ways to decode, crop and flip training images, each measured over one pass in the process that calls it."""
+"""Ways to decode, crop and flip training images; each is measured over one pass, in the calling process."""
 
 import os
 import resource
@@ -29,15 +29,15 @@ BATCH_SIZE, IMAGE_SIZE = 64, 224
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One pass."""
+    """Speed and CPU cost of one pass."""
 
     images_per_s: float
     cpu_us: float
-    """Microseconds of CPU time per image, with those of worker processes."""
+    """Microseconds of CPU time per image, worker processes included."""
 
 
 def of_input(shards: Path) -> Measured:
-    """Measure this project's input: bytes, compared with the manifest, normalised on the compute device."""
+    """Measure this project's input: bytes that are compared with the manifest, and normalised on the device later."""
     source = TrainingInput(
         shard_set=ShardSet.open(shards),
         settings=TrainingInputSettings(augmentation="full"),
@@ -50,7 +50,7 @@ def of_input(shards: Path) -> Measured:
 
 
 def of_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measured:  # noqa: FBT001 - sent to a process
-    """Measure the loader of torchvision's and PyTorch's examples."""
+    """Measure the loader in the examples of torchvision and PyTorch."""
     output: list[Any] = [transforms.PILToTensor()]
     if is_normalised:
         output = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
@@ -63,7 +63,7 @@ def of_torchvision(images: Path, num_workers: int, is_normalised: bool) -> Measu
 
 
 def of_dali(images: Path) -> Measured:
-    """Measure NVIDIA DALI's pipeline of the same on the CPU, decoding only what its crop needs."""
+    """Measure the same pipeline in NVIDIA DALI on the CPU, which decodes only the region of the crop."""
     from nvidia.dali import Pipeline, fn
 
     pipeline = Pipeline(BATCH_SIZE, NUM_CORES, None, seed=0)
@@ -78,7 +78,7 @@ def of_dali(images: Path) -> Measured:
 
 
 def of_decoding(shards: Path) -> Measured:
-    """Measure the limit: files in memory, and the rows that a crop needs, decoded by threads that share nothing."""
+    """Measure the limit: independent threads decode, from files in memory, only the rows that a crop needs."""
     files = list(stored_files(ShardSet.open(shards)))
     numbers = draws(key_hashes([str(place) for place in range(len(files))]), seed=0, epoch=0, count=NUM_DRAWS)
     crops = as_uniform(numbers).tolist()
@@ -95,7 +95,7 @@ def of_decoding(shards: Path) -> Measured:
 
 
 def _measured(counts: Iterator[int]) -> Measured:
-    """Take all batches, given the number of images in each; an epoch's time has the start of processes in it."""
+    """Time an epoch whose batches have *counts* images; the time includes the start of processes."""
     cpu_s, started = _cpu_s(), time.perf_counter()
     count = sum(counts)
     wall_s = time.perf_counter() - started

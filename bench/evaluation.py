@@ -1,6 +1,6 @@
-"""A range of cells through Dagster against a bare loop over the same batches: `python -m bench.evaluation`.
+"""A range of cells evaluated by Dagster, against a bare loop over the same batches: `python -m bench.evaluation`.
 
-Both run ResNet-18 with the same weights, which are random: speed does not depend on them.
+Both run ResNet-18 with the same random weights: speed does not depend on the weights.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.util.partitions import Cell, cells
 
 NUM_CELLS = int(os.environ.get("BENCH_CELLS", "15"))
-"""Number of cells, of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""
+"""Number of cells, out of 75; a run over all takes six minutes on two cores, and the bare loop takes as long."""
 IMAGES_PER_CELL = 2000
 REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -1,6 +1,6 @@
-"""Methods that read only features: one forward pass of the frozen network for all of them, against one for each.
+"""Methods that read only features: one shared forward pass of the frozen network, against one pass for each method.
 
-Pixels of the cell lie decoded in both cases, and everything computes in one thread.
+In both cases, the pixels of the cell are decoded already, and everything computes in one thread.
 """
 
 import os
@@ -68,7 +68,7 @@ def _seconds_apart(shards: Path) -> dict[str, float]:
 
 
 def _seconds_together(shards: Path) -> tuple[float, float]:
-    """Return the seconds of all methods, of which the first keeps features, and of another of the first then."""
+    """Return the seconds of all methods, the first of which stores features, and of the first method run again."""
     with TemporaryDirectory() as folder:
         cells = DecodedCells(folder=Path(folder), limit_bytes=2**30)
         _evaluate("source", shards, cells, keeps=False)  # decodes

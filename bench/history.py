@@ -1,8 +1,8 @@
-"""How many events a second a history of runs takes, in SQLite or in Postgres: `python -m bench.history [DAGSTER_HOME]`.
+"""Events per second that a history of runs accepts, in SQLite or Postgres: `python -m bench.history [DAGSTER_HOME]`.
 
-Without an argument it measures a new history in SQLite; with one, the history of that folder's `dagster.yaml`, into
-which it writes: take a database of its own. Each of 1, 4 or 8 processes reports materializations, one after the
-other, as a run does for each of its cells; an event counts when the storage has it.
+Without an argument, it measures a new history in SQLite. With an argument, it writes into the history of that folder's
+`dagster.yaml`, which must be a database for this purpose only. Each of 1, 4 or 8 processes reports materializations one
+after the other, as a run does for each of its cells. An event counts when the storage has accepted it.
 """
 
 import multiprocessing
@@ -25,7 +25,7 @@ REPEATS = int(os.environ.get("BENCH_REPEATS", "3"))
 
 
 def main() -> None:
-    """Measure each number of processes, and print events a second and how long an event took."""
+    """Measure each number of processes, and print the events per second and the time of an event."""
     with tempfile.TemporaryDirectory(prefix="tta-history-") as folder:
         home = Path(sys.argv[1] if len(sys.argv) > 1 else folder).absolute()
         with dg.DagsterInstance.from_config(str(home)) as instance:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _measured(home: Path, num_processes: int) -> tuple[float, list[float]]:
-    """Return events a second of all processes together, and the seconds that each event took."""
+    """Return the events per second of all processes together, and the seconds of each event."""
     spawning = multiprocessing.get_context("spawn")
     ready = spawning.Barrier(num_processes)
     with spawning.Pool(num_processes, _begin, (home, ready)) as pool:
@@ -56,7 +56,7 @@ def _measured(home: Path, num_processes: int) -> tuple[float, list[float]]:
 
 
 def _begin(home: Path, ready: Barrier) -> None:
-    global _HOME, _READY  # a barrier reaches a process of a pool by inheritance only
+    global _HOME, _READY  # a process of a pool can only inherit a barrier
     _HOME, _READY = home, ready
 
 
@@ -65,7 +65,7 @@ def _report(number: int) -> list[float]:
     with dg.DagsterInstance.from_config(str(_HOME)) as instance:
         key = dg.AssetKey(["bench", str(number)])
         instance.report_runless_asset_event(dg.AssetMaterialization(key, partition="fog|1"))  # opens connections
-        _READY.wait()  # one task for each process: nobody has two while another waits
+        _READY.wait()  # each process has one task, since it waits here until all have begun
         times = [time.perf_counter()]
         for event in range(NUM_EVENTS):
             instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=f"fog|{event % 5}"))

@@ -1,10 +1,10 @@
 """Leaderboards of every method on CIFAR-10 under ImageNet-C's corruptions: `python -m bench.leaderboard FOLDER BOARD`.
 
 BOARD is `resnet` (15 cells) or `vit` (three cells, a small ViT that is trained first). FOLDER has `train.tar.gz` and
-`test.tar.gz` (class folders of images), and of akamaster/pytorch_resnet_cifar10 `resnet.py` and
-`resnet20-12fca82f.th`. The first 100 test images of each class are corrupted here at severity 5, since the published
-files could not be had: the figures compare with each other, and with no published table. Data and results lie in
-$TTA_DATA_ROOT; what is finished there is not evaluated again. The pages are docs/leaderboard.md and
+`test.tar.gz` (class folders of images), and `resnet.py` and `resnet20-12fca82f.th` from
+akamaster/pytorch_resnet_cifar10. The first 100 test images of each class are corrupted here at severity 5, since the
+published files were not available: the figures are comparable with each other, but with no published table. Data and
+results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The pages are docs/leaderboard.md and
 docs/transformers.md, with their pictures.
 """
 
@@ -38,7 +38,7 @@ _DRAWING = (
 )  # fmt: skip
 """Methods that draw random numbers, with three seeds."""
 _SHORTENED = {"rmt": {"num_samples_warm_up": 2000}}
-"""A warm-up before each cell that is shorter than the authors', said in the page."""
+"""A warm-up before each cell that is shorter than the authors'; the page mentions it."""
 _OF_BATCH_NORM = ("norm", "bn_alpha", "bn_ema")
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -57,7 +57,7 @@ class Board:
     """Presets in the order of preference."""
     batch_size: int
     text: str
-    """What is said before the table."""
+    """Text before the table."""
 
     @property
     def benchmark(self) -> str:
@@ -86,7 +86,7 @@ def _vit(_: Path) -> dict[str, object]:
 
 
 MODELS: Mapping[str, Callable[[Path], dict[str, object]]] = {"resnet": _resnet, "vit": _vit}
-"""Models as a benchmark file has them, from the folder."""
+"""Functions from the folder to the model's section of a benchmark file."""
 BOARDS: Mapping[str, Board] = {
     "resnet": Board(
         name="resnet",
@@ -113,9 +113,9 @@ CIFAR-10, under three corruptions at severity 5, batches of 64, preset `imagenet
 
 
 def main(folder: Path, board: Board) -> None:
-    """Evaluate what is left, and write the page."""
+    """Run the unfinished evaluations, and write the page."""
     locations = Locations.from_environment()
-    sys.path.append(str(folder))  # of resnet.py
+    sys.path.append(str(folder))  # for resnet.py
     left_out = prepare(locations, folder, board)
     launch(locations, folder, board.benchmark)
     write(locations, board, left_out)
@@ -130,7 +130,7 @@ def write(locations: Locations, board: Board, left_out: Mapping[str, str]) -> No
 
 
 def prepare(locations: Locations, folder: Path, board: Board) -> dict[str, str]:
-    """Write images and benchmark file, and return why each method that is left out is left out."""
+    """Write the images and the benchmark file, and return the reason for each method that is left out."""
     images = test_images(locations, folder)
     left_out = {name: why for name in METHODS if (why := _why_not(name, board))}
     model = MODELS[board.name](folder)
@@ -153,7 +153,7 @@ def prepare(locations: Locations, folder: Path, board: Board) -> dict[str, str]:
 
 
 def experiment(name: str, board: Board) -> dict[str, object]:
-    """Return the experiment of a method as a benchmark file has it."""
+    """Return a method's experiment in the form of a benchmark file."""
     few = {"subset": {"first": _FEW}, "batch_size": 50} if name in _OF_FEW_IMAGES else {}
     seeds = {"seeds": [0, 1, 2]} if name in _DRAWING else {}
     preset = next(each for each in board.presets if each in METHODS[name].presets)
@@ -163,7 +163,7 @@ def experiment(name: str, board: Board) -> dict[str, object]:
 
 
 def test_images(locations: Locations, folder: Path) -> Path:
-    """Return the folder of the first images of each class, by name, in class folders."""
+    """Return a folder with class folders of the first images of each class, ordered by name."""
     images = locations.root / "cifar_10_first_100"
     if not images.exists():
         _extract(folder / "test.tar.gz", images)
@@ -171,7 +171,7 @@ def test_images(locations: Locations, folder: Path) -> Path:
 
 
 def launch(locations: Locations, folder: Path, benchmark: str, streams: Sequence[str] = ()) -> None:
-    """Materialize all assets of a benchmark, and then *streams*, assets of streams at severity 5, by command line."""
+    """Materialize all assets of a benchmark, then *streams*, assets of streams at severity 5, by the command line."""
     python_path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
     cells = load_all(locations).benchmark(benchmark).cells
@@ -229,7 +229,7 @@ def _reasons(left_out: Mapping[str, str]) -> Iterator[str]:
 
 
 def _why_not(name: str, board: Board) -> str:
-    """Return why a method does not run on the model; empty if it does."""
+    """Return the reason why a method does not run on the model, or an empty string if it does."""
     if not any(preset in METHODS[name].presets for preset in board.presets):
         return f"it has no settings for {' or '.join(board.presets)}"
     if board.name == "vit" and name in _OF_BATCH_NORM:

@@ -1,4 +1,4 @@
-"""The limit of any loader: JPEG files in memory, decoded by threads that share nothing."""
+"""The upper limit for any loader: independent threads decode JPEG files from memory."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from tta_pipeline.shards.manifest import ShardSet
 
 
 def decoded_images_per_s(folder: Path, *, image_size: int, batch_size: int, num_threads: int) -> float:
-    """Return the images of the shard set in *folder* that are decoded per second, in the second of two passes."""
+    """Return the number of images of the shard set in *folder* decoded per second, in the second of two passes."""
     files = list(stored_files(ShardSet.open(folder)))
     for _ in range(2):
         started = time.perf_counter()

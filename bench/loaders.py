@@ -32,7 +32,7 @@ LIMIT = "decoding in memory"
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """What was measured in one turn of everything."""
+    """Measurements of one turn of all loaders."""
 
     rows: Mapping[str, LoaderRow]
     limit_images_per_s: float

@@ -1,9 +1,9 @@
 """Memory and accuracy over 100,000 images: `python -m bench.long_stream FOLDER`.
 
-FOLDER is that of `bench.leaderboard`. Five shifts of 1,000 test images of CIFAR-10, which are corrupted here, are
-visited 20 times (`recurring: 20`, as Hoang et al. 2024, "Persistent test-time adaptation in recurring testing
-scenarios", have it) by a published ResNet-20. Data and results lie in $TTA_DATA_ROOT; what is finished there is not
-evaluated again. The page is docs/long-streams.md, with its picture.
+FOLDER is that of `bench.leaderboard`. A published ResNet-20 visits five shifts of 1,000 CIFAR-10 test images, corrupted
+here, 20 times (`recurring: 20`, as in Hoang et al. 2024, "Persistent test-time adaptation in recurring testing
+scenarios"). Data and results lie in $TTA_DATA_ROOT; finished evaluations are not repeated. The page is
+docs/long-streams.md, with its picture.
 """
 
 import sys
@@ -40,9 +40,9 @@ WHERE c.benchmark = ? AND c.stream = '5' GROUP BY ALL ORDER BY error
 
 
 def main(folder: Path) -> None:
-    """Evaluate what is left, and write the page."""
+    """Run the unfinished evaluations, and write the page."""
     locations = Locations.from_environment()
-    sys.path.append(str(folder))  # of resnet.py
+    sys.path.append(str(folder))  # for resnet.py
     content = {
         "title": "Five shifts, visited 20 times",
         "shift_set": "cifar_10_c",

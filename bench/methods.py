@@ -1,8 +1,8 @@
-"""Cost of adaptation: every method over `source`, and four against bare PyTorch loops: `python -m bench.methods`.
+"""Cost of adaptation: every method relative to `source`, and four to bare PyTorch loops: `python -m bench.methods`.
 
-Then comes what other settings gain on this CPU, see `bench.settings`. ResNet-18, 64x64, batches of 32 in memory. The
-filters of EATA and SAR are set to let every sample pass, so that method and loop take the same steps: the weights are
-random, and speed does not depend on them.
+ResNet-18, 64x64, batches of 32 in memory. The speed-up of other settings on this CPU follows; see `bench.settings`. The
+filters of EATA and SAR are set to let every sample pass, so that method and loop make the same steps. The weights are
+random: speed does not depend on them.
 """
 
 import os
@@ -58,13 +58,13 @@ def main() -> None:
 
 
 def model() -> nn.Module:
-    """Return the network, the same each time."""
+    """Return the network with fixed random weights."""
     torch.manual_seed(1)
     return resnet18(num_classes=NUM_CLASSES).eval()
 
 
 def _pass_s(predict: Predict, images: list[torch.Tensor], everything: list[torch.Tensor]) -> float:
-    """Return the seconds for all batches; for methods that take minutes, one batch is measured and multiplied."""
+    """Return the seconds for all batches; for methods that take minutes, *images* has one batch, which is scaled up."""
     started = time.perf_counter()
     for batch in images:
         predict(batch)

@@ -1,8 +1,9 @@
 """The database with a million evaluations: `python -m bench.metrics`.
 
 A hundred experiments on 75 cells, five seeds each, evaluated repeatedly. The rows are made with SQL, since a million
-records would take a million inodes; their names exist as links to a few files, so that they are found like real ones.
-What is timed is what the user and a run do: open the database and ask, record a cell and publish it.
+records would take a million inodes. Their names exist as links to a few files, so that they are found like real
+records. The timed operations are those of a user and of a run: open the database and query it, record a cell and
+publish it.
 """
 
 import os
@@ -86,7 +87,7 @@ FROM made ORDER BY i;
 
 
 def main() -> None:
-    """Make the rows, ask and publish, and print the times next to the requirements."""
+    """Make the rows, query and publish, and print the times next to the requirements."""
     data = Path(os.environ.get("TTA_DATA_ROOT", "data")) / "bench"
     data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=data) as folder:
@@ -133,7 +134,7 @@ def _rebuilt(root: Path) -> list[str]:
 
 
 def _write_records(root: Path, count: int) -> int:
-    """Write *count* records as evaluations do, but without synchronising each; return their bytes."""
+    """Write *count* records as evaluations do, but without fsync; return their total size in bytes."""
     num_bytes, random = 0, Random(0)  # noqa: S311 - figures for a measurement
     for number in range(count):
         cell, turn = number % 75, number // 75
@@ -265,7 +266,7 @@ def _facts(*, experiment: str, corruption: str, severity: int, random: Random) -
 
 
 def _spread(work: Callable[[], object]) -> tuple[str, str]:
-    """Return the milliseconds that *work* takes, median and range, and the median of its CPU milliseconds."""
+    """Return the time of *work* in milliseconds, median and range, and the median of its CPU time."""
     times_ms, cpu_ms = [], []
     for repeat in range(REPEATS + 1):
         started, started_cpu = time.perf_counter(), time.process_time()

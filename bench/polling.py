@@ -1,7 +1,7 @@
-"""A sweep of 75 cells with and without a reader that asks the database every 100 ms: `python -m bench.polling`.
+"""A sweep of 75 cells with and without a reader that queries the database every 100 ms: `python -m bench.polling`.
 
-Neither waits for the other: the sweep takes the same time, the reader's slowest question takes no longer than opening
-and asking, the number of rows it sees never falls, and at the end none is missing.
+Neither must wait for the other: the sweep takes the same time, the reader's slowest query takes no longer than opening
+and querying, the number of rows that the reader sees never falls, and at the end no row is missing.
 """
 
 import os
@@ -45,7 +45,7 @@ _CONFIG = '{"ops": {"polled__evaluation__tent": {"config": {"remeasure": true}}}
 
 @dataclass
 class Reader:
-    """Asks repeatedly while a block runs."""
+    """Queries the database repeatedly while a block runs."""
 
     locations: Locations
     asked_s: list[float] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Reader:
 
 
 def main() -> None:
-    """Sweep with and without the reader in turn, and print how each affected the other."""
+    """Sweep with and without the reader in turn, and print how they affect each other."""
     with tempfile.TemporaryDirectory(prefix="tta-polling-") as folder:
         locations = Locations(root=Path(folder) / "data")
         _prepare(Path(folder), locations)

@@ -1,9 +1,9 @@
-"""Shards at a URL behind a slow link, against webdataset and litdata: `python -m bench.remote`.
+"""Reading shards from a URL behind a slow link, against webdataset and litdata: `python -m bench.remote`.
 
-The link is a server of this machine with 20 ms latency and 200 Mbit/s for all connections together. Each pass is a
-process of its own with an empty cache; its time begins when everything is imported, and ends with the last sample. The
-ratio is that of the bytes of the shards a second to the link's rate. litdata is left out unless it is installed; it
-reads chunks of its own, with the same files in them, from the same server by the protocol of S3.
+The link is a local server with 20 ms latency and 200 Mbit/s for all connections together. Each pass is a process of its
+own with an empty cache; its time begins after all imports, and ends with the last sample. The ratio is the shards'
+bytes per second divided by the link's rate. litdata is left out unless it is installed; it reads its own chunks with
+the same files, from the same server, by the S3 protocol.
 """
 
 import json
@@ -35,7 +35,7 @@ ASKED = {"this reader": ">= 0.9"}
 
 
 class Passed(NamedTuple):
-    """What one pass did."""
+    """Times and samples of one pass."""
 
     first_s: float
     """Seconds until the first batch or sample."""
@@ -102,7 +102,7 @@ def slow_server(folder: Path) -> Iterator[str]:
 
 
 def _passed_by_itself(system: str, url: str, root: Path) -> Passed:
-    """Let another process make a pass, with a temporary folder of its own."""
+    """Run a pass in another process with its own temporary folder."""
     with tempfile.TemporaryDirectory(prefix="bench-remote-") as folder:
         command = [sys.executable, "-m", "bench.remote", system, url, str(root)]
         environment = {**os.environ, "TMPDIR": folder}
@@ -111,7 +111,7 @@ def _passed_by_itself(system: str, url: str, root: Path) -> Passed:
 
 
 def _timed(batches: Callable[[], Iterator[int]]) -> Passed:
-    """Count the samples of *batches*, which are numbers of samples."""
+    """Time an iteration over *batches*, which yields the number of samples in each batch."""
     started = time.perf_counter()
     first_s, num_samples = 0.0, 0
     for size in batches():
@@ -173,7 +173,7 @@ def _located(*urls: str, has_manifest: bool = True) -> Path:
 
 
 def _adopted(folder: Path) -> int:
-    """Make the manifest of the shards that *folder* has the addresses of; return the number of samples."""
+    """Make the manifest of the shards whose URLs *folder* lists; return the number of samples."""
     from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.shards.remote_adoption import adopt_remote
     from tta_pipeline.util.progress import quiet
@@ -243,7 +243,7 @@ def _litdata(url: str, root: Path) -> Passed:
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
 
-    # The server of this machine has no certificate.
+    # The local server has no certificate.
     downloader._OBSTORE_CLIENT_OPTIONS = {**downloader._OBSTORE_CLIENT_OPTIONS, "allow_http": True}  # noqa: SLF001
     del root
     options = {"endpoint_url": url, "aws_access_key_id": "me", "aws_secret_access_key": "secret"}

@@ -1,8 +1,8 @@
-"""What memory layout, bf16 and `torch.compile` gain on this CPU: `python -m bench.settings`.
+"""Speed-up by memory layout, bf16 and `torch.compile` on this CPU: `python -m bench.settings`.
 
-`source` and `tent` on ResNet-18, 64x64, batches of 64 in memory. Each way is measured in turn, and each turn gives one
-ratio to the way that an experiment has by default: channels_last, fp32, not compiled. `python -m bench.methods` shows
-this table after its own.
+`source` and `tent` on ResNet-18, 64x64, batches of 64 in memory. The settings are measured in turn, and each turn gives
+one ratio to an experiment's default settings: channels_last, fp32, not compiled. `python -m bench.methods` shows this
+table after its own.
 """
 
 import os

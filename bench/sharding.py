@@ -1,4 +1,4 @@
-"""Sharding against the usual ways, and against the limits: `python -m bench.sharding`."""
+"""Speed of sharding, against the usual ways and against the limits: `python -m bench.sharding`."""
 
 import hashlib
 import os
@@ -35,7 +35,7 @@ REPEATS = 5
 NUM_SHARDS = 16
 NUM_CORES = len(os.sched_getaffinity(0))
 QUIET = Progress(lambda _: None, what="", total=0, interval_s=float("inf"))
-ARCHIVE_COPIES = 4  # so that starting processes takes as small a share as with a published archive
+ARCHIVE_COPIES = 4  # so that the start of processes takes a share as small as for a published archive
 ARCHIVE_CELLS = cells(("gaussian_noise", "shot_noise", "fog", "contrast"), (1, 2, 3, 4, 5))
 
 
@@ -175,7 +175,7 @@ def _spread(values: list[float]) -> str:
 
 
 def _tarfile_add(tree: Path, folder: Path) -> int:
-    """Write as the first system does: sorted files, `tarfile.add`, no hash, no fsync."""
+    """Write in the simplest way: sorted files, `tarfile.add`, no hash, no fsync."""
     paths = sorted(tree.rglob("*.JPEG"))
     size = -(-len(paths) // NUM_SHARDS)
     for number in range(NUM_SHARDS):
@@ -216,7 +216,7 @@ def _cat(path: Path) -> float:
 
 
 def _archive(path: Path, tree: Path) -> Path:
-    """Pack the tree `ARCHIVE_COPIES` times as an archive in Zenodo's layout, cell after cell, unless it exists."""
+    """Pack `ARCHIVE_COPIES` copies of the tree as an archive in Zenodo's layout, cell after cell, unless it exists."""
     if not path.exists():
         images = [(copy, image) for copy in range(ARCHIVE_COPIES) for image in sorted(tree.rglob("*.JPEG"))]
         with tarfile.open(path.with_suffix(".part"), "w", format=tarfile.GNU_FORMAT) as tar:

@@ -1,7 +1,7 @@
 """A web server of files behind one slow link: `python -m bench.slow_server FOLDER LATENCY_S BYTES_PER_S`.
 
-All connections together get BYTES_PER_S; each new connection, and each request, waits LATENCY_S. It prints its port. It
-answers GET and HEAD as servers of files do, and so as S3 does for public objects.
+All connections share BYTES_PER_S; each new connection and each request waits LATENCY_S. The server prints its port. It
+answers GET and HEAD like a file server, which is also how S3 answers for public objects.
 """
 
 import re
@@ -16,11 +16,11 @@ from urllib.parse import unquote, urlsplit
 FOLDER, LATENCY_S, BYTES_PER_S = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 _CHUNK_BYTES = 2**15
 _QUEUE_S = 0.05
-"""Time that the link makes up for, as a queue does: a thread that wakes up late would narrow it otherwise."""
+"""Delay that the link can catch up, as a queue does; otherwise threads that wake up late would reduce its rate."""
 
 
 class Link:
-    """What all connections share: chunks leave it one after another, each in its time."""
+    """The link that all connections share: chunks leave it one after another, at its rate."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
     link = Link()
 
     def setup(self) -> None:
-        """Let a new connection take its time."""
+        """Delay a new connection by the latency."""
         super().setup()
         time.sleep(LATENCY_S)
 
@@ -51,7 +51,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Send what is known of a file."""
+        """Send the headers of a file."""
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
@@ -88,11 +88,11 @@ class Handler(BaseHTTPRequestHandler):
                 start += len(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 def main() -> None:
-    """Serve until the end."""
+    """Serve until the process is killed."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     sys.stdout.write(f"{server.server_address[1]}\n")

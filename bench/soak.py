@@ -1,15 +1,15 @@
-"""Random real faults over a whole small sweep, repeatedly: `python -m bench.soak --rounds 200`.
+"""Random realistic faults during a small sweep, repeatedly: `python -m bench.soak --rounds 200`.
 
-Each round does one thing to a data root that can really happen (a run killed at a random moment, a shard cut, flipped
-or removed, a damaged manifest, record or database, a left-over folder, a full disk), repeats the plain command as the
-user would, and compares everything with an undisturbed sweep:
+Each round causes one fault in a data root that can occur in practice (a run killed at a random moment, a shard cut,
+flipped or removed, a damaged manifest, record or database, a left-over folder, a full disk), repeats the plain command
+as a user would, and compares everything with an undisturbed sweep:
 
-    lost     results, manifests or rows of the database that are not there afterwards
-    torn     half files where whole ones should be: records, manifests, shards, models or databases that cannot be read
-    silent   other shards, predictions or counts than undisturbed, without any message
-    stuck    repeating and doing what the error said did not help
+    lost     results, manifests or rows of the database that are missing afterwards
+    torn     partial files: records, manifests, shards, models or databases that cannot be read
+    silent   shards, predictions or counts that differ from the undisturbed sweep, without any message
+    stuck    repeating the command and following the advice of its error did not help
 
-All must be 0. Every run is a separate process, forked when everything is imported and nothing has been computed.
+All counts must be 0. Every run is a separate process, forked after all imports and before any computation.
 """
 
 import argparse
@@ -84,7 +84,7 @@ def say(line: str) -> None:
 
 
 def main() -> None:
-    """Run the rounds, print what they found, and exit with 1 if anything was lost, torn, silent or stuck."""
+    """Run the rounds, print the problems found, and exit with 1 if anything was lost, torn, silent or stuck."""
     parser = argparse.ArgumentParser(description="Random real faults over a whole small sweep.")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def soak(folder: Path, *, rounds: int, seed: int, until_s: float) -> Counter[str]:
-    """Run the rounds in *folder* and return how often each fault was made, and how often each problem was found."""
+    """Run the rounds in *folder*, and return how often each fault was caused, and how often each problem was found."""
     project = Project(folder=folder)
     project.create()
     started = time.monotonic()
@@ -170,11 +170,11 @@ class Project:
         return Ended(exit_code=process.exitcode or 0, said=log.read_text(errors="replace"))
 
     def repeat(self, *, and_rebuild: bool) -> Iterator[str]:
-        """Yield what each repeated run told the user to do, which is then done; nothing once all is well.
+        """Yield the error of each repeated run, and follow its advice; the last is empty if a run succeeds.
 
         Args:
-            and_rebuild: Whether the database is also rebuilt each time, which reads every record; a run reads only the
-                new ones and the newest.
+            and_rebuild: Whether the database is also rebuilt each time, which reads every record; a run reads only new
+                records and the newest ones.
         """
         for _ in range(_MAX_REPEATS):
             ended = self.run()
@@ -188,7 +188,7 @@ class Project:
 
 
 def in_child(function: Callable[..., Any], *arguments: object) -> Any:
-    """Return what *function* returns in a separate process: this process must never start a thread."""
+    """Call *function* in a separate process, and return its result: this process must never start a thread."""
     receiver, sender = _FORK.Pipe(duplex=False)
     process = _FORK.Process(target=lambda: sender.send(function(*arguments)))
     process.start()
@@ -263,11 +263,11 @@ def _cause(said: str) -> str:
     return (named[-1] if named else said[-300:])[:600]
 
 
-# What is done to a data root. ---------------------------------------------------------------------------------------
+# Faults. ------------------------------------------------------------------------------------------------------------
 
 
 def killed(project: Project, rng: random.Random, whole_s: float) -> str:
-    """Every process of a run that has something to do gets SIGKILL at a random moment."""
+    """Every process of a working run gets SIGKILL at a random moment."""
     undone = _undo(project, rng)
     after_s = rng.uniform(0, whole_s)
     ended = project.run(kill_after_s=after_s, remeasure=True)
@@ -275,7 +275,7 @@ def killed(project: Project, rng: random.Random, whole_s: float) -> str:
 
 
 def disk_full(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """No file can grow beyond a limit, as on a full disk, while a run has something to do."""
+    """No file can grow beyond a limit, as on a full disk, while a run is working."""
     undone = _undo(project, rng)
     limit = int(2 ** rng.uniform(8, 22))
     ended = project.run(max_file_bytes=limit, remeasure=True)
@@ -288,7 +288,7 @@ def shard_damaged(project: Project, rng: random.Random, whole_s: float) -> str: 
 
 
 def manifest_damaged(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """Manifest, sample index, writer's record or note of verified files is cut, flipped or gone."""
+    """The manifest, sample index, writer's record or note of verified files is cut, flipped or gone."""
     names = ("manifest.json", "samples.parquet", "writer.json", "verified.json")
     return _damage(rng.choice(_found(project, f"small/shards/*/*/{rng.choice(names)}")), rng)
 
@@ -315,7 +315,7 @@ def database_damaged(project: Project, rng: random.Random, whole_s: float) -> st
 
 
 def leftovers(project: Project, rng: random.Random, whole_s: float) -> str:  # noqa: ARG001
-    """Folders and files are there that a long-dead process has not published."""
+    """Unpublished folders and files of a long-dead process are left over."""
     cell = project.locations.shards(NAME, rng.choice(CELLS))
     for parent in (cell.parent, cell, project.locations.root):
         folder = parent / f".unpublished-{rng.getrandbits(128):032x}-{cell.name}"
@@ -333,7 +333,7 @@ FAULTS = (
 
 
 def _undo(project: Project, rng: random.Random) -> str:
-    """Bring the data root to a state where a run has something to do, and return the state."""
+    """Bring the data root into a state that gives a run some work, and return the state."""
     state = rng.choice(("from nothing", "a cell missing", "all measured again"))
     locations = project.locations
     if state == "from nothing":
@@ -362,7 +362,7 @@ def _found(project: Project, pattern: str) -> list[Path]:
     return sorted(project.locations.root.glob(pattern))
 
 
-# What is compared. --------------------------------------------------------------------------------------------------
+# Comparisons. -------------------------------------------------------------------------------------------------------
 
 
 def _state(project: Project) -> Mapping[str, Any]:
@@ -415,7 +415,7 @@ def _torn(project: Project) -> Iterator[str]:
 
 
 def _other_rows(project: Project, golden: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield every newest record that the database lacks or has with other values."""
+    """Yield every newest record that is missing in the database, or has other values there."""
     with open_metrics(project.locations.metrics) as connection:
         columns = ", ".join(_SAME)
         found = connection.execute(f"SELECT experiment, corruption, severity, {columns} FROM latest_evaluations")  # noqa: S608

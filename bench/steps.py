@@ -1,7 +1,7 @@
-"""Training fed from shards against the same steps on batches in memory, and what a checkpoint costs.
+"""Training fed from shards against the same steps on batches in memory, and the cost of a checkpoint.
 
-`python -m bench.training` shows these figures after its own; `python -m bench.steps` shows them alone. The network
-computes in one thread, and images are decoded in another.
+`python -m bench.training` shows these figures after its own, `python -m bench.steps` shows only them. The network
+computes in one thread; another thread decodes images.
 """
 
 import os
@@ -36,7 +36,7 @@ REPEATS = int(os.environ.get("BENCH_REPEATS", "5"))
 BATCH_SIZE = 64
 NUM_BATCHES = int(os.environ.get("BENCH_BATCHES", "16"))
 NUM_SPARE = 8
-"""Batches of an epoch that are not measured: decoding goes on ahead until the last measured one."""
+"""Number of unmeasured batches at the end of an epoch, so that decoding runs ahead until the last measured batch."""
 RECIPE = Recipe(optimizer="sgd", lr=0.1, weight_decay=5e-4, schedule="cosine", batch_size=BATCH_SIZE, epochs=200)
 
 
@@ -46,7 +46,7 @@ class Spent:
 
     wall_s: float
     cpu_s: float
-    """CPU time of the process, with that of the threads that decode."""
+    """CPU time of the process, including decoding threads."""
 
 
 def main() -> None:
@@ -95,13 +95,13 @@ def show_steps(root: Path) -> None:
 def end_to_end(
     source: TrainingInput, step: Callable[[Batch], None], *, num_batches: int, repeats: int = REPEATS
 ) -> Iterator[tuple[Spent, Spent]]:
-    """Yield, for each turn, the time of *step* fed by *source*, and of the same number on batches that lie in memory.
+    """Yield, for each turn, the time of *num_batches* steps fed by *source*, and of as many on batches in memory.
 
     Args:
         source: Input of a training, whose epoch has more than *num_batches* + 1 batches.
         step: One step of the training.
-        num_batches: Batches to measure in each turn.
-        repeats: Number of turns, after one that warms up.
+        num_batches: Number of batches to measure in each turn.
+        repeats: Number of turns after a warm-up.
     """
     resident = [Batch(batch.images.clone(), *batch[1:]) for batch in islice(source.epoch(0), num_batches)]
     for turn in range(repeats + 1):
@@ -115,9 +115,9 @@ def end_to_end(
 
 
 def _input_seconds(source: TrainingInput) -> Iterator[float]:
-    """Yield the CPU time of a batch of *source* by itself, in each of several epochs.
+    """Yield the CPU time of a batch of *source* alone, in each of several epochs.
 
-    It varies less than the difference of two trainings, of which it is a small part.
+    It varies less than the difference between two trainings, of whose time it is a small part.
     """
     for turn in range(REPEATS + 1):
         spent = _spent(lambda _: None, source.epoch(turn))
@@ -126,7 +126,7 @@ def _input_seconds(source: TrainingInput) -> Iterator[float]:
 
 
 def checkpoint_seconds(learner: Learner, folder: Path) -> Iterator[float]:
-    """Yield the time of each of several checkpoints, which have the best weights too, as those of a training."""
+    """Yield the times of several checkpoints, which contain the best weights too, as in a training."""
     checkpoints = Checkpoints(folder=folder, fingerprint=64 * "0")
     for turn in range(2 * REPEATS):
         started = time.perf_counter()

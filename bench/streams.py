@@ -27,7 +27,7 @@ STREAMS: dict[str, tuple[Any, str]] = {
 
 
 def main() -> None:
-    """Draw each stream; the shards must be there, as after `make demo`."""
+    """Draw each stream; the shards must exist, as after `make demo`."""
     embedded = load_benchmark(ROOT / "tta_pipeline" / "benchmarks" / "digits_c.yaml")
     folder = ROOT / "docs" / "images" / "protocols"
     folder.mkdir(parents=True, exist_ok=True)

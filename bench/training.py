@@ -1,8 +1,8 @@
-"""Training input: decode, random crop and flip against other loaders and the limit: `python -m bench.training`.
+"""Training input (decoding, random crop, flip) against other loaders and the limit: `python -m bench.training`.
 
 Images are 500 x 375 pixels, JPEG of quality 90; crops of 8 to 100 % of the area become 224 x 224. Loaders are measured
-in turn, each in a process of its own, and each turn gives one ratio. DALI is left out if it is not installed.
-Then come whole training steps and checkpoints, see `bench.steps`.
+in turn, each in a process of its own, and each turn gives one ratio. DALI is left out if it is not installed. Whole
+training steps and checkpoints follow; see `bench.steps`.
 """
 
 import importlib.util
@@ -43,7 +43,7 @@ def main() -> None:
     images = jpeg_tree(root / "images", num_images=NUM_IMAGES, size=500, height=375, quality=90)
     shards = root / "shards"
     shard_split(images, shards, cell=CLEAN, settings=ShardSettings(num_shards=8), benchmark_name="bench")
-    turns = [_turn(images, shards) for _ in range(REPEATS + 1)][1:]  # in the first, everything is read for once
+    turns = [_turn(images, shards) for _ in range(REPEATS + 1)][1:]  # the first turn warms up
     table = Table(
         title=f"Crops of {IMAGE_SIZE} px, batches of {BATCH_SIZE}, {NUM_CORES} cores: medians \\[range]", box=None
     )

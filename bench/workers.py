@@ -1,7 +1,7 @@
 """75 cells on one worker and on two: `python -m bench.workers [TURNS]`, by default 2.
 
-The pieces are those of `submit`, and a worker is the process that a job of a cluster runs, held to a core of its own.
-What a scheduler adds is not in it. Shards and model are made before; the report is not counted.
+The pieces are those of `submit`, and a worker is the process that a cluster's job runs, bound to its own core. The
+overhead of a scheduler is not included. Shards and model are made before, and the report is not timed.
 """
 
 import os
@@ -67,7 +67,7 @@ def main(num_turns: int = 2) -> None:
 
 
 def prepare(locations: Locations) -> tuple[Piece, ...]:
-    """Make shards and model, and return the pieces that evaluate."""
+    """Make shards and model, and return the pieces of the stage `evaluations`."""
     pieces = _left(locations)
     for stage in STAGES[: STAGES.index("evaluations")]:
         work(locations, [piece for piece in pieces if piece.stage == stage], 2)
@@ -75,7 +75,7 @@ def prepare(locations: Locations) -> tuple[Piece, ...]:
 
 
 def work(locations: Locations, pieces: Sequence[Piece], num_workers: int) -> float:
-    """Give the pieces to so many workers, the longest first, and return the seconds until the last has ended."""
+    """Give the pieces to *num_workers* workers, the longest first, and return the seconds until the last ends."""
     submission = Submission.create(
         locations, benchmark=NAME, engine="none", pieces=pieces, compute={"device": "cpu", "decode_threads": 1}
     )

@@ -18,7 +18,7 @@ _FLAGS = (
 
 @contextmanager
 def chromium(profile: Path, *, scripts: bool = True) -> Iterator[webdriver.Chrome]:
-    """Yield a browser that keeps its files in *profile*; the test is skipped where there is none."""
+    """Yield a browser that keeps its files in *profile*; skip the test if no browser is installed."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not program or not driver:
         pytest.skip("needs a browser: chromium and chromedriver on the PATH")

@@ -1,4 +1,4 @@
-"""What the tests share: real images in folders, and one small benchmark carried all the way."""
+"""Shared fixtures: real images in folders, and one small benchmark with all its results."""
 
 import atexit
 import io
@@ -42,7 +42,8 @@ experiments:
   tent: {model: cnn, method: tent, preset: cifar, batch_size: 32}
 """
 UNPUBLISHED = shutil.ignore_patterns(".unpublished-*")
-"""What a copy of a data root leaves out: another test may publish there, and what it writes is gone the next moment."""
+"""Leaves unpublished files out of copies of a data root: another test may be writing them, and they vanish at any
+moment."""
 SMALL_RANGE = "gaussian_noise|3...contrast|5"
 SMALL_CELLS = tuple(Cell(corruption=c, severity=s) for c in ("gaussian_noise", "contrast") for s in (3, 5))
 
@@ -56,7 +57,7 @@ def jpeg(seed: int, *, size: int = 32, quality: int = 90) -> bytes:
 
 
 def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> None:
-    """Write class folders under *root* with that many images each."""
+    """Write class folders under *root*, each with the number of images that *classes* says."""
     for class_number, (name, count) in enumerate(classes.items()):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number in range(count):
@@ -65,7 +66,7 @@ def write_tree(root: Path, *, classes: Mapping[str, int], size: int = 32) -> Non
 
 @cache
 def launcher() -> Launcher:
-    """Return what runs commands; it ends with the tests."""
+    """Return the launcher of commands, which is closed at the end of the tests."""
     found = Launcher()
     atexit.register(found.close)
     return found
@@ -73,14 +74,14 @@ def launcher() -> Launcher:
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A data root and a Dagster home of their own, and the commands a user has."""
+    """A separate data root and Dagster home, and the commands of a user."""
 
     locations: Locations
     home: Path
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of a user who keeps data and history here."""
+        """Environment variables of a user whose data and history lie here."""
         return {
             **os.environ,
             "TTA_DATA_ROOT": str(self.locations.root),
@@ -94,7 +95,7 @@ class Project:
         (self.locations.benchmark_files / f"{name}.yaml").write_text(text)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """Run one of the environment's programs to its end."""
+        """Run a program of the environment, and return when it has ended."""
         return launcher().run(list(command), self.environment, timeout_s=600)
 
     def materialize(self, select: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -112,9 +113,9 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture(scope="session")
 def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
-    """The small benchmark, every asset of it materialized over its whole range in one run; not to be changed.
+    """The small benchmark with every asset materialized over its whole range in one run; tests must not change it.
 
-    The processes that test share it: whoever needs it first makes it.
+    All test processes share it: the first process that needs it makes it.
     """
     base = tmp_path_factory.getbasetemp()
     folder = (base if worker_id == "master" else base.parent) / "sweep"
@@ -129,9 +130,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Project:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the files that take longest begin, so that no process is left with one of them at the end.
+    """Start with the files that take longest, so that no process is left with one of them at the end.
 
-    The second process begins with one that does not wait for the sweep, which the first then makes.
+    The second process begins with a file that does not need the sweep, which the first process is making then.
     """
     first = ("web/test_browser.py", "defs/test_shift_sets.py", "faults/test_damages.py", "web", "defs", "faults",
              "extras/loader_bench", "evaluation")  # fmt: skip

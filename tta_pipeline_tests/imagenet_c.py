@@ -1,4 +1,4 @@
-"""The names of ImageNet-C's corruptions, as its shift set has them."""
+"""The names of ImageNet-C's corruptions, from its shift set."""
 
 from tta_pipeline.data.shifts.loading import shipped_sets
 

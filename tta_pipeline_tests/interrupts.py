@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let the processes started in this block hear SIGINT, and the child processes that they start.
+    """Let the processes started in this block, and their child processes, receive SIGINT.
 
-    A shell without job control ignores SIGINT for what it starts in the background, `nohup make test &` as an example,
-    and what is ignored stays so in every process that comes after.
+    A shell without job control makes background commands, such as `nohup make test &`, ignore SIGINT, and every process
+    that they start inherits this.
     """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -1,10 +1,10 @@
-"""A process that has imported the libraries, and forks one for each command of a user's.
+"""A process that has imported the libraries, and forks a process for each command.
 
-A command of Dagster's imports for three seconds before it does anything, and the tests run hundreds. Each is still a
-process of its own, with its environment, standard streams, exit status and end; what it does not do again is import
-Dagster, torch, DuckDB and Arrow. Nothing of this project is imported before the fork.
+A Dagster command spends three seconds on imports, and the tests run hundreds of commands. Each command is still a
+process of its own, with its own environment, standard streams, exit status and end, but it need not import Dagster,
+torch, DuckDB and Arrow again. No module of this project is imported before the fork.
 
-This file is also the program that forks: it is run by its path, so that no package is imported with it.
+This file is also the program that forks: it is run by its path, so that it imports no package.
 """
 
 import atexit
@@ -39,7 +39,7 @@ _HEADER_BYTES = 2**20
 
 
 class Launcher:
-    """Runs programs of the environment; one process for each, and one more that all of them are forked from."""
+    """Runs programs of the environment, each in a process forked from a common one."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tta-launcher-")
@@ -52,12 +52,12 @@ class Launcher:
         assert b"ready\n" == self._process.stdout.readline(), "the libraries cannot be imported"
 
     def close(self) -> None:
-        """End the process that forks; commands that run go on to their end."""
+        """End the forking process; running commands continue to their end."""
         self._process.communicate()
         self._folder.cleanup()
 
     def run(self, command: list[str], environment: dict[str, str], timeout_s: int) -> subprocess.CompletedProcess[str]:
-        """Run a program of the environment to its end.
+        """Run a program of the environment, and return when it has ended.
 
         Raises:
             TimeoutError: it takes longer; it is killed.
@@ -86,12 +86,12 @@ class Launcher:
 
 
 def _serve(address: str) -> None:
-    """Fork for every request until standard input ends; only a forked process that is a command returns."""
+    """Fork for every request until standard input ends; only forked processes that become a command return."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(address)
     listener.listen()
     signal.signal(signal.SIGCHLD, _reap)
-    if os.fork() == 0:  # notices the end of standard input, since the other one waits for requests
+    if os.fork() == 0:  # this process waits for the end of standard input, the parent for requests
         sys.stdin.buffer.read()
         os.kill(os.getppid(), signal.SIGKILL)
         os._exit(0)
@@ -107,7 +107,7 @@ def _serve(address: str) -> None:
 
 
 def _answer(connection: socket.socket) -> None:
-    """Fork once more, wait, and send the exit status; return in the process that is the command."""
+    """Fork once more, wait, and send the exit status; return only in the process that becomes the command."""
     request, descriptors, *_ = socket.recv_fds(connection, _HEADER_BYTES, 2)
     while more := connection.recv(_HEADER_BYTES):
         request += more
@@ -123,7 +123,7 @@ def _answer(connection: socket.socket) -> None:
 
 
 def _become(descriptors: list[int], *, command: list[str], environment: dict[str, str], folder: str) -> None:
-    """Take on what a process that runs *command* has."""
+    """Give this process the streams, environment, folder and arguments of a process that runs *command*."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, descriptor in enumerate((nothing, *descriptors)):
         os.dup2(descriptor, number)
@@ -144,7 +144,7 @@ def _reap(number: int, frame: FrameType | None) -> None:
 
 
 def _end(program: Callable[[], object]) -> NoReturn:
-    """Run *program* and end as the interpreter does, but for taking apart what was imported: that takes two seconds."""
+    """Run *program* and end as the interpreter does, but without unloading modules, which takes two seconds."""
     status = 0
     try:
         program()
@@ -152,10 +152,10 @@ def _end(program: Callable[[], object]) -> NoReturn:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
             sys.stderr.write(f"{end.code}\n")
-    except BaseException as error:  # noqa: BLE001 - this is where the interpreter tells of it
+    except BaseException as error:  # noqa: BLE001 - reported as the interpreter does
         sys.excepthook(type(error), error, error.__traceback__)
         status = 1
-    threading._shutdown()  # type: ignore[attr-defined] # what the interpreter calls, and nothing public does the same
+    threading._shutdown()  # type: ignore[attr-defined] # the interpreter calls it too; there is no public equivalent
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -165,7 +165,7 @@ def _end(program: Callable[[], object]) -> NoReturn:
 if __name__ == "__main__":
     for library in _LIBRARIES:
         import_module(library)
-    gc.freeze()  # what a forked process never looks at stays shared
+    gc.freeze()  # so that forked processes share the memory of these objects
     _serve(sys.argv[1])
     (entry,) = entry_points(group="console_scripts", name=Path(sys.argv[0]).name)
     _end(entry.load())

@@ -1,7 +1,7 @@
-"""The oldest versions that pyproject.toml allows, as constraints of an installation; `make test-oldest` asks for them.
+"""Prints the oldest versions that pyproject.toml allows, as constraints for pip; `make test-oldest` uses them.
 
-What `>=` says of a package that users install becomes `==`. The tests' own tools are those of constraints.txt, since
-nobody is promised that older ones do.
+For packages that users install, `>=` becomes `==`. The tests' own tools are taken from constraints.txt, since older
+ones are not supported.
 """
 
 import re
@@ -18,7 +18,7 @@ _AT_LEAST = re.compile(r">=([0-9.]+)")
 
 
 def oldest_constraints() -> Iterator[str]:
-    """Yield `<name>==<version>` of each package that pyproject.toml names, but for the loaders."""
+    """Yield `<name>==<version>` for each package in pyproject.toml, except the loaders."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     for requirement in (*project["dependencies"], *(each for extra in USERS_EXTRAS for each in extras[extra])):

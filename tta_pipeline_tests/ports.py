@@ -1,11 +1,11 @@
-"""Ports of this machine that nobody uses."""
+"""Finds unused ports of this machine."""
 
 import socket
 from contextlib import ExitStack
 
 
 def free_ports(number: int) -> list[int]:
-    """Return so many different ports that are free at this moment."""
+    """Return *number* different ports that are free at this moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
         for each in sockets:

@@ -223,7 +223,7 @@ def test_clean_takes_nothing_of_a_file_with_a_fault_for_gone(project: Locations)
 
     answer = asked("clean", "--dry-run")
 
-    assert "nothing of small counts as gone" in answer.output
+    assert "no file of small counts as gone" in answer.output
     assert "0 files" in answer.output
 
 

@@ -1,1 +1,1 @@
-"""What only a machine with a GPU can show, in one command of less than nine minutes: `python -m bench.gpu_day`."""
+"""Measurements that need a GPU, in one command of less than nine minutes: `python -m bench.gpu_day`."""

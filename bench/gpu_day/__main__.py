@@ -1,4 +1,4 @@
-"""What only a machine with a GPU can show: `python -m bench.gpu_day --help`."""
+"""Measurements that need a GPU: `python -m bench.gpu_day --help`."""
 
 import argparse
 import os
@@ -13,30 +13,30 @@ from bench.gpu_day.report import ReportError, show, write_into
 from bench.gpu_day.running import run_sections
 from bench.gpu_day.sections import MOST_S, SECTIONS
 
-DESCRIPTION = """What only a machine with a GPU can show, in less than nine minutes.
+DESCRIPTION = """Measurements that need a GPU, in less than nine minutes.
 
-Its sections run one after the other, each in a process of its own with a limit in seconds. Each adds lines of JSON
-to a file as soon as it has them, so that nothing measured is lost. At the end all figures stand beside what was asked;
-the exit status is 0 only if nothing broke and everything that was measured is as asked.
+The sections run one after the other, each in its own process with a time limit in seconds. Each appends lines of
+JSON to a file as soon as it has them, so that no measurement is lost. At the end, all figures are printed beside their
+requirements. The exit status is 0 only if nothing failed and every measured figure meets its requirement.
 """
 EPILOG = """sections:
 {sections}
 
-packages: a machine with Python 3.12, torch 2.11, torchvision, numpy, pillow, pyarrow, pyyaml, rich, click, safetensors,
-scipy, threadpoolctl and xxhash, but without network, still lacks these wheels, 3.2 MB for cp312. Fetch them elsewhere
+packages: a machine without network that has Python 3.12, torch 2.11, torchvision, numpy, pillow, pyarrow, pyyaml,
+rich, click, safetensors, scipy, threadpoolctl and xxhash still lacks these wheels, 3.2 MB for cp312. Fetch them before
 (`pip download --no-deps --python-version 3.12 --only-binary=:all:`), and install them there with `--no-deps --target`:
   simplejpeg==1.9.0 pydantic==2.14.3 pydantic_core==2.50.4 annotated-types typing-inspection typing_extensions
 
 examples:
   python -m bench.gpu_day --rehearse                    tiny, on the CPU: does every section work?
-  python -m bench.gpu_day                               the day
+  python -m bench.gpu_day                               all sections
   python -m bench.gpu_day --section speed               one section again (it needs the section images once)
   python -m bench.gpu_day --write docs/performance.md gpu_day.jsonl
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says, and return the exit status."""
+    """Run the command, and return the exit status."""
     options = _parser().parse_args(arguments)
     if options.write:
         document, lines = options.write
@@ -62,12 +62,12 @@ def _parser() -> argparse.ArgumentParser:
         const="cpu",
         default="",
         metavar="DEVICE",
-        help="everything tiny, on a kind of device (cpu): figures of speed are void",
+        help="run everything with tiny sizes, on a kind of device (cpu): figures of speed are meaningless",
     )
-    parser.add_argument("--section", choices=[each.name for each in SECTIONS], help="only this one")
+    parser.add_argument("--section", choices=[each.name for each in SECTIONS], help="run only this section")
     parser.add_argument("--out", type=Path, default=Path("gpu_day.jsonl"), help="file of the lines (gpu_day.jsonl)")
     parser.add_argument(
-        "--write", nargs=2, type=Path, metavar=("DOCUMENT", "LINES"), help="put the figures into a document, and end"
+        "--write", nargs=2, type=Path, metavar=("DOCUMENT", "LINES"), help="write the figures into a document, and exit"
     )
     return parser
 

@@ -1,4 +1,4 @@
-"""Cells in a row as an experiment evaluates them, and a stream that is killed and resumed."""
+"""Section of consecutive cells as an experiment evaluates them, and of a stream that is killed and resumed."""
 
 import hashlib
 import shutil
@@ -27,10 +27,10 @@ _STREAM = StreamKey(severity=5)
 def cells(plan: Plan) -> Iterator[Figure]:
     """Evaluate the cells with source, then a stream with tent: undisturbed, killed, and resumed."""
     with device_of(plan):
-        pass  # each experiment leases it for itself
+        pass  # only checks the device: each experiment leases it again
     locations = Locations(root=plan.data)
     for folder in (locations.results(BENCHMARK), locations.states(BENCHMARK), locations.predictions(BENCHMARK)):
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier day, which would leave nothing to evaluate
+        shutil.rmtree(folder, ignore_errors=True)  # with results of an earlier day, nothing would be evaluated
     yield from _in_a_row(plan)
     yield from _resumed(plan)
 
@@ -69,7 +69,7 @@ def _resumed(plan: Plan) -> Iterator[Figure]:
 
 
 def _evaluated(plan: Plan, name: str) -> tuple[list[str], int]:
-    """Evaluate what is left of the stream; return hashes of its predictions, and the cells that were left."""
+    """Evaluate the rest of the stream; return hashes of its predictions, and the number of cells that were left."""
     own = _experiment(plan, name)
     num_before = len(_records(own))
     with _runner(own, plan) as runner:
@@ -84,7 +84,7 @@ def _records(own: ExperimentResults) -> list[Path]:
 
 
 def _kill_after_a_cell(plan: Plan, own: ExperimentResults) -> None:
-    """Evaluate the stream in another process, and kill that as soon as it has recorded a cell."""
+    """Evaluate the stream in another process, and kill the process as soon as it has recorded a cell."""
     code = "import sys; from bench.gpu_day.cells import evaluate_disturbed; evaluate_disturbed(*sys.argv[1:])"
     command = [sys.executable, "-c", code, plan.device if plan.is_rehearsal else "", str(plan.folder)]
     with subprocess.Popen(command) as process:
@@ -94,7 +94,7 @@ def _kill_after_a_cell(plan: Plan, own: ExperimentResults) -> None:
 
 
 def evaluate_disturbed(rehearsed_on: str, folder: str) -> None:
-    """Evaluate the stream, in the process that is killed."""
+    """Evaluate the stream, in the process that will be killed."""
     plan = plan_of(rehearsed_on=rehearsed_on, folder=Path(folder))
     with _runner(_experiment(plan, "disturbed"), plan) as runner:
         runner.plan(_STREAM)
@@ -112,13 +112,13 @@ def _runner(own: ExperimentResults, plan: Plan) -> ExperimentRunner:
 
 
 def _experiment(plan: Plan, name: str) -> ExperimentResults:
-    """Return one of three experiments; the file has all of them, so that none takes over what another evaluated."""
+    """Return one of three experiments of one file, so that none of them adopts the results of another."""
     weights = plan.folder / "weights.safetensors"
     model = {
         "kind": "checkpoint", "architecture": plan.architecture, "path": str(weights),
         "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(), "mean": MEAN, "std": STD,
     }  # fmt: skip
-    # Adam, whose counters are restored too; and the same bits each time, to compare them.
+    # Adam, since its counters must be restored too; deterministic, to compare bit by bit.
     tent = {
         "model": "own", "method": "tent", "precision": "bf16", "protocol": "continual", "deterministic": True,
         "batch_size": plan.small_batch, "subset": {"first": plan.resumed_images},

@@ -1,4 +1,4 @@
-"""Whether the device computes what the CPU does."""
+"""Sections that compare the results of the device with those of the CPU."""
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ _NOISE = 1e-6
 
 
 def sanitizer(plan: Plan) -> Iterator[Figure]:
-    """Read one stream with the sanitizer, which raises where a buffer is used on two streams without waiting."""
+    """Read one stream under the sanitizer, which raises if two streams use a buffer without synchronization."""
     with device_of(plan) as device:
         if device.type == "cuda":
             from torch.cuda import _sanitizer  # documented under this name
@@ -52,7 +52,7 @@ def sanitizer(plan: Plan) -> Iterator[Figure]:
 
 
 def methods(plan: Plan) -> Iterator[Figure]:
-    """Compare the predictions of all methods with the CPU's, on the same images with the same draws."""
+    """Compare the predictions of all methods with the CPU's, on the same images with the same random draws."""
     draws = torch.Generator().manual_seed(5)
     size = (_NUM_BATCHES, plan.compared_batch, 3, plan.compared_size, plan.compared_size)
     batches = torch.rand(size, generator=draws)
@@ -95,9 +95,9 @@ def _sha256(logits: torch.Tensor) -> str:
 
 
 class SameDraws(TorchFunctionMode):
-    """While it is on, every draw from a generator is made on the CPU by a twin with the same seed, and copied.
+    """While active, makes every draw from a generator on the CPU, by a twin with the same seed, and copies it.
 
-    Otherwise the same seed gives other numbers on another kind of device, and with them other views.
+    Otherwise the same seed would give different numbers on another kind of device, and so different views.
     """
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class SameDraws(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Draw on the CPU if a generator is given, else do as always."""
+        """Draw on the CPU if a generator is given; call other functions unchanged."""
         given = dict(kwargs or {})
         generator = given.get("generator")
         if generator is None:

@@ -1,4 +1,4 @@
-"""CUDA graphs (`compile: reduce-overhead`, `step`): the predictions of eager code, and nothing is compiled again."""
+"""Section of CUDA graphs (`compile: reduce-overhead`, `step`): same predictions as eager code, no recompilation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,14 @@ _METHODS = ("source", "tent", "sar", "memo")
 _WITH_STEP = ("tent", "sar")
 _NUM_BATCHES, _NUM_CLASSES = 4, 10
 _NUM_TURNS, _NUM_TIMED = 5, 10
-"""Turns of the ways whose speed is compared, and batches of each."""
+"""Number of turns of the modes whose speed is compared, and number of batches in each."""
 _MOST = 0.02
-"""Distance of the logits, of their norm, that another order of the same sums may cause, over a few updates."""
+"""Largest distance of the logits, relative to their norm, that a different order of sums may cause over a few
+updates."""
 
 
 def graphs(plan: Plan) -> Iterator[Figure]:
-    """Compare each method with itself, eager."""
+    """Compare each compiled method with its eager version."""
     if plan.is_rehearsal:
         yield Figure(what="CUDA graphs", why_not="not here: a rehearsal only traces, and runs what it traced eagerly")
     with device_of(plan) as device, arithmetic(device.type, "fp32"):
@@ -32,14 +33,14 @@ def graphs(plan: Plan) -> Iterator[Figure]:
 
 
 def _compared(name: str, plan: Plan, device: torch.device) -> Iterator[Figure]:
-    size = 2 if name == "memo" else plan.small_batch  # an image of MEMO has a step of its own
+    size = 2 if name == "memo" else plan.small_batch  # MEMO makes a step for each image
     batches = [pixels(plan, device, batch_size=size) for _ in range(_NUM_BATCHES)]
     # A rehearsal leaves out the compiler of kernels, which a step needs.
     modes = ("reduce-overhead", "step") if name in _WITH_STEP and not plan.is_rehearsal else ("reduce-overhead",)
     methods = {mode: _method(name, plan, device, size, mode) for mode in ("off", *modes)}
     eager = torch.cat([methods["off"].predict(as_floats(images)).cpu() for images in batches])
     for mode in modes:
-        torch._dynamo.reset()  # noqa: SLF001 - what other methods compiled does not count
+        torch._dynamo.reset()  # noqa: SLF001 - graphs of other methods do not count
         counters.clear()
         logits, num_compiled = [], []
         for images in batches:
@@ -72,7 +73,7 @@ def _method(name: str, plan: Plan, device: torch.device, size: int, mode: str) -
 
 
 def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, device: torch.device) -> Iterator[Figure]:
-    """Yield how fast each mode of `compile` is on a batch that lies on the device; the modes take turns."""
+    """Yield the speed of each mode of `compile` on a batch that lies on the device; the modes take turns."""
     rates: dict[str, list[float]] = {mode: [] for mode in methods}
     clock = Clock(device)
     for turn in range(_NUM_TURNS + 1):
@@ -82,7 +83,7 @@ def _speeds(name: str, methods: Mapping[str, Method], images: torch.Tensor, devi
             for _ in range(_NUM_TIMED):
                 method.predict(as_floats(images))
             clock.synchronize()
-            if turn:  # the first compiles what was forgotten above
+            if turn:  # the first turn compiles again, since the graphs were dropped above
                 rates[mode].append(_NUM_TIMED / (time.perf_counter() - started))
     for mode, found in rates.items():
         yield median(f"{name}, compile {mode}", found, unit="batches/s")

@@ -1,4 +1,4 @@
-"""Images, shards and a benchmark file for the sections that read them."""
+"""Section that makes images, shards and weights for the other sections."""
 
 import hashlib
 import os
@@ -18,7 +18,7 @@ from tta_pipeline.util.locations import Locations
 
 
 def images(plan: Plan) -> Iterator[Figure]:
-    """Make what is not there yet."""
+    """Make the files that do not exist yet."""
     locations, cells = Locations(root=plan.data), cells_of(plan)
     tree = jpeg_tree(plan.folder / "tree", num_images=plan.num_images, size=plan.image_size, copies=plan.copies)
     classes = label_order(path.name for path in tree.iterdir() if path.is_dir())

@@ -1,4 +1,4 @@
-"""JPEG decoded by the GPU: does it pay, and are its pixels those of libjpeg-turbo?"""
+"""Section of JPEG decoding on the GPU: is it faster, and does it give the same pixels as libjpeg-turbo?"""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tta_pipeline.loading.baselines.baseline import stored_files
 
 
 def jpeg(plan: Plan) -> Iterator[Figure]:
-    """Decode the same files on the device and by threads."""
+    """Decode the same files on the device and by CPU threads."""
     shard_set = shards_of(plan)
     files = [data for data, _ in zip(stored_files(shard_set), range(4 * plan.batch_size), strict=False)]
     threads = decoding_threads()

@@ -1,4 +1,4 @@
-"""Lines of the GPU day: a figure each, with what is asked of it, as JSON in a file."""
+"""Lines of the GPU day: one figure each, with its requirement, as JSON in a file."""
 
 import json
 import operator
@@ -19,24 +19,24 @@ _RELATIONS: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What was found, or why nothing was."""
+    """A measured figure, or the reason why it was not measured."""
 
     what: str
     found: float | None = None
-    """The median, where there were several."""
+    """The value; the median of several measurements."""
     low: float | None = None
     high: float | None = None
     unit: str = ""
     asked: str = ""
-    """A relation and a bound, such as `>= 0.95`; empty: nothing is asked."""
+    """Requirement: a relation and a bound, such as `>= 0.95`; empty: there is none."""
     is_speed: bool = False
-    """Whether it says nothing without a GPU and images enough, as in a rehearsal."""
+    """Whether it is meaningless without a GPU and enough images, as in a rehearsal."""
     text: str = ""
-    """What else is to be said, in words."""
+    """Further remarks."""
     why_not: str = ""
     """Why it was not measured; empty: it was."""
     is_failure: bool = False
-    """Whether it was not measured because something broke."""
+    """Whether it was not measured because something failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,12 @@ class Line(Figure):
 
     section: str
     day: str
-    """When the command was started, UTC in ISO 8601."""
+    """Time at which the command was started, UTC in ISO 8601."""
     is_rehearsal: bool
 
 
 def verdict(line: Line) -> Verdict:
-    """Return what *line* says of what was asked."""
+    """Return whether *line* meets its requirement, or why that is unknown."""
     if line.is_failure:
         return "failed"
     if line.why_not:
@@ -65,7 +65,7 @@ def verdict(line: Line) -> Verdict:
 
 
 def exit_status(lines: Iterable[Line]) -> int:
-    """Return 0 if nothing broke and everything that was measured is as asked, otherwise 1."""
+    """Return 0 if nothing failed and every measured figure meets its requirement, otherwise 1."""
     return int(any(verdict(line) in ("missed", "failed") for line in lines))
 
 
@@ -77,14 +77,14 @@ def append(path: Path, line: Line) -> None:
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of the file at *path*, oldest first; none if there is no file."""
+    """Return the lines of the file at *path*, oldest first; empty if there is no file."""
     if not path.exists():
         return []
     return [Line(**json.loads(text)) for text in path.read_text(encoding="utf-8").splitlines()]
 
 
 def newest(lines: Iterable[Line]) -> list[Line]:
-    """Return the lines of each section's newest run, sections in the order in which they first came."""
+    """Return the lines of each section's newest run, sections in the order of their first appearance."""
     by_section: dict[str, list[Line]] = {}
     for line in lines:
         known = by_section.setdefault(line.section, [])

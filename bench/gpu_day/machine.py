@@ -1,4 +1,4 @@
-"""Which machine it is, and how fast it copies to the device."""
+"""Section that describes the machine and measures the speed of copies to the device."""
 
 import platform
 import shutil

@@ -1,4 +1,4 @@
-"""Memory of the device over a pass, and what is said when it does not suffice."""
+"""Section of device memory: its growth over a pass, and the error when it does not suffice."""
 
 import re
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def _growth(plan: Plan, device: torch.device) -> Iterator[Figure]:
     what = "growth of live memory a batch, of a batch's pixels"
     if live:
         pixel_bytes = plan.batch_size * plan.image_size**2 * 3
-        steady = live[3:-1]  # beside the last batch lies none that was copied ahead
+        steady = live[3:-1]  # no batch is copied ahead during the last one
         yield Figure(what=what, found=(steady[-1] - steady[0]) / (len(steady) - 1) / pixel_bytes, asked="<= 0.01")
         yield Figure(what="peak memory of source", found=peak_gib(device), unit="GiB")
     else:
@@ -46,7 +46,7 @@ def _growth(plan: Plan, device: torch.device) -> Iterator[Figure]:
 
 
 def _too_large(plan: Plan, device: torch.device) -> Figure:
-    """Let tent run out of little memory, so that no machine has to be filled."""
+    """Let tent run out of a small share of the memory, so that the whole device need not be filled."""
     what = "an error that names the batch size that fits, and that size fits"
     module = torch.get_device_module(device)
     if not hasattr(module, "set_per_process_memory_fraction"):

@@ -1,4 +1,4 @@
-"""What several sections need: the device, networks, methods, streams, and their times."""
+"""Shared parts of the sections: the device, networks, methods, streams, and timed passes."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ NOT_HERE = "not here: this kind of device has none"
 OF_VIEWS = ("memo", "ttaug", "cotta")
 """Methods that run each image through the network dozens of times."""
 ON_ANY_NETWORK = tuple(name for name, entry in METHODS.items() if entry.needs == "any")
-"""Methods that the networks of the day suit."""
+"""Methods that run on any network."""
 FEW: Mapping[str, Mapping[str, object]] = {
     "memo": {"num_augmentations": 4},
     "ttaug": {"num_augmentations": 4},
@@ -43,15 +43,15 @@ FEW: Mapping[str, Mapping[str, object]] = {
     "rotta": {"memory_size": 8, "update_frequency": 4},
     "adacontrast": {"queue_size": 64, "min_seen": 4, "num_neighbors": 2},
 }
-"""Settings with which few images and views do all that a method does."""
+"""Settings under which few images and views exercise every part of a method."""
 
 
 @contextmanager
 def device_of(plan: Plan) -> Iterator[torch.device]:
-    """Yield the device of the plan, leased.
+    """Lease the device of the plan.
 
     Raises:
-        RuntimeError: this machine has no accelerator, and it is no rehearsal.
+        RuntimeError: this machine has no accelerator, and this is no rehearsal.
     """
     with leased_device(plan.device, lambda _: None) as device:
         if device.type == "cpu" and not plan.is_rehearsal:
@@ -70,14 +70,14 @@ def shards_of(plan: Plan) -> ShardSet:
 
 
 def plain_network(architecture: str, num_classes: int) -> nn.Module:
-    """Return the architecture of torchvision with random weights, the same each time: speed does not depend on them."""
+    """Return an architecture of torchvision with fixed random weights: speed does not depend on weights."""
     torch.manual_seed(0)
     network: nn.Module = models.get_model(architecture, num_classes=num_classes)
     return network
 
 
 def network_of(plan: Plan, device: torch.device, *, compile_mode: str | None = None) -> nn.Module:
-    """Return the network of the plan as an evaluation has it: it normalises, channels-last, compiled if asked."""
+    """Return the plan's network as in an evaluation: normalising, channels-last, compiled if *compile_mode* is set."""
     network: nn.Module = Normalized(plain_network(plan.architecture, plan.num_classes), mean=MEAN, std=STD)
     network = network.eval().to(device).to(memory_format=torch.channels_last)
     if compile_mode is not None:
@@ -86,7 +86,7 @@ def network_of(plan: Plan, device: torch.device, *, compile_mode: str | None = N
 
 
 def compiled(network: nn.Module, plan: Plan, mode: str) -> None:
-    """Have *network* compiled as an evaluation does; a rehearsal leaves out the compiler of kernels."""
+    """Compile *network* as an evaluation does; a rehearsal does so without the compiler of kernels."""
     if plan.is_rehearsal:
         network.compile(backend="eager", dynamic=False)
     else:
@@ -94,7 +94,7 @@ def compiled(network: nn.Module, plan: Plan, mode: str) -> None:
 
 
 def small_network(plan: Plan, device: torch.device, *, num_classes: int) -> nn.Module:
-    """Return a network on which methods are compared: the CPU must keep up."""
+    """Return a network for comparisons of methods, small enough for the CPU."""
     if plan.is_rehearsal:
         torch.manual_seed(0)
         network: nn.Module = nn.Sequential(
@@ -151,18 +151,18 @@ def stream_of(
 
 
 def one_pass(method: Method, stream: Stream, device: torch.device) -> Pass:
-    """Return the pass of the method over the stream, in bf16."""
+    """Run the method over the stream once, in bf16."""
     return run_pass(ProtocolDriver(method), stream, device=device, precision="bf16", advance=lambda _: None)
 
 
 def pixels(plan: Plan, device: torch.device, *, batch_size: int) -> torch.Tensor:
-    """Return a batch as it lies on the device: uint8 (B, H, W, 3), random."""
+    """Return a random batch on the device, uint8 (B, H, W, 3)."""
     size = (batch_size, plan.image_size, plan.image_size, 3)
     return torch.randint(0, 256, size, dtype=torch.uint8, generator=torch.Generator().manual_seed(4)).to(device)
 
 
 def median(what: str, values: Iterable[float], *, unit: str = "", asked: str = "", text: str = "") -> Figure:
-    """Return the figure of a speed that was measured several times."""
+    """Return the figure of a speed from several measurements."""
     found = list(values)
     return Figure(
         what=what, found=statistics.median(found), low=min(found), high=max(found), unit=unit, asked=asked,
@@ -171,11 +171,11 @@ def median(what: str, values: Iterable[float], *, unit: str = "", asked: str = "
 
 
 def each(names: Iterable[str], figures: Callable[[str], Iterable[Figure]]) -> Iterator[Figure]:
-    """Yield the figures of each name; what one of them raises is its figure, and does not hide the others'."""
+    """Yield the figures of each name; if one of them raises, its error becomes its figure, and the others follow."""
     for name in names:
         try:
             yield from figures(name)
-        except (RuntimeError, ValueError, PipelineError) as error:  # torch's own are the first two
+        except (RuntimeError, ValueError, PipelineError) as error:  # torch raises the first two
             yield Figure(
                 what=name, why_not=f"{type(error).__name__}: {error}".strip().partition("\n")[0], is_failure=True
             )

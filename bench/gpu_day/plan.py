@@ -1,4 +1,4 @@
-"""How large everything is, on the GPU and in a rehearsal."""
+"""Sizes of all measurements, on the GPU and in a rehearsal."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from tta_pipeline.extras.loader_bench.photographs import NUM_CLASSES
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Sizes, and where data lies. The defaults are those of the GPU day."""
+    """Sizes, and the folder of the data. The defaults are those of the GPU day."""
 
     folder: Path
     is_rehearsal: bool = False
@@ -17,22 +17,22 @@ class Plan:
     image_size: int = 224
     num_images: int = 500
     copies: int = 100
-    """Names of each image; a cell has all of them."""
+    """Number of copies of each image, under different names; a cell has all of them."""
     num_shards: int = 8
     num_cells: int = 5
     batch_size: int = 256
     small_batch: int = 64
-    """Batch of methods that adapt."""
+    """Batch size of methods that adapt."""
     num_short: int = 12_800
-    """Images of a pass that compares ways."""
+    """Images in a pass that compares ways to predict."""
     num_adapted: int = 3200
-    """Images of a pass of a method that adapts."""
+    """Images in a pass of a method that adapts."""
     num_profiled: int = 20
     """Batches of source and of tent in a profile."""
     num_swept: int = 6
     """Batches of each method in the profile of a sweep."""
     little_gib: float = 4
-    """Memory in which four times `batch_size` do not fit."""
+    """Memory that is too small for a batch of four times `batch_size`."""
     turns: int = 3
     compile: str = "default"
     compared_size: int = 64
@@ -43,7 +43,7 @@ class Plan:
 
     @property
     def num_classes(self) -> int:
-        """Number of class folders, which is that of the network's outputs."""
+        """Number of class folders, and of the network's outputs."""
         return min(NUM_CLASSES, self.num_images)
 
     @property
@@ -53,7 +53,7 @@ class Plan:
 
 
 def plan_of(*, rehearsed_on: str, folder: Path) -> Plan:
-    """Return the plan of the day, or of its rehearsal on a kind of device; empty: it is no rehearsal."""
+    """Return the plan of the day, or of a rehearsal on the kind of device *rehearsed_on*; empty: no rehearsal."""
     if not rehearsed_on:
         return Plan(folder=folder)
     return Plan(

@@ -1,4 +1,4 @@
-"""What bf16, tf32 and fp16 do to predictions and gradients."""
+"""Section on the effects of bf16, tf32 and fp16 on predictions and gradients."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -13,14 +13,14 @@ from tta_pipeline.methods.losses import entropy
 
 _NUM_CLASSES, _NUM_BATCHES = 10, 2
 _ADAPT_FIRST = ("memo", "adacontrast")
-"""Methods that predict with the weights of after the update."""
+"""Methods that predict after the update."""
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _LARGE_STEPS = {"memo": {"lr": 0.05}, "adacontrast": {"lr": 0.05}}
-"""Of those that adapt first, steps that rounding does not hide."""
+"""Learning rates for the methods that adapt first, large enough to be visible despite rounding."""
 
 
 def precision(plan: Plan) -> Iterator[Figure]:
-    """Yield whether predictions are finite, how far they are from fp32's, and what is left of an adaptation."""
+    """Yield whether predictions are finite, their distance from fp32's, and the change of an adaptation's effect."""
     size = (_NUM_BATCHES, plan.compared_batch, 3, plan.compared_size, plan.compared_size)
     batches = torch.rand(size, generator=torch.Generator().manual_seed(6))
     with device_of(plan) as device:

@@ -1,4 +1,4 @@
-"""Where the device's time goes: the longest kernels, how busy it is, and how busy over a sweep of all methods."""
+"""Section of profiles: the longest kernels, and the busy share of the device, also over a sweep of all methods."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def _kernels(name: str, plan: Plan, device: torch.device, batch_size: int) -> It
 
 
 def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
-    """Yield the share of a sweep in which the device had something to do, by its own clock and by the profiler."""
+    """Yield the share of a sweep in which the device was busy, by our clock and by the profiler."""
     passes: list[Pass] = []
     covered_s: list[float] = []
 
@@ -85,7 +85,7 @@ def _sweep(plan: Plan, device: torch.device) -> Iterator[Figure]:
 
 
 class _Profiled:
-    """A pass of a method after one that warms up, and what the device did in it."""
+    """A pass of a method after a warm-up, and the events of the device in it."""
 
     def __init__(self, name: str, plan: Plan, device: torch.device, *, batch_size: int, num_batches: int) -> None:
         method = adapting(plan, name, device)
@@ -109,7 +109,7 @@ def _parted(events: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 
 
 def _covered_us(events: Sequence[Any]) -> float:
-    """Return the time that the events cover together."""
+    """Return the length of the union of the events' intervals, in microseconds."""
     covered, until = 0.0, float("-inf")
     for start, end in sorted((event.time_range.start, event.time_range.end) for event in events):
         covered += max(0.0, end - max(start, until))

@@ -1,4 +1,4 @@
-"""Lines for people: verdicts on the terminal, and a table between two comments of a document."""
+"""Reports for people: verdicts on the terminal, and a table between two comments of a document."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,16 +10,16 @@ from bench.gpu_day.lines import Line, newest, read, verdict
 from tta_pipeline.util.files import write_atomically
 
 BEGIN, END = "<!-- bench.gpu_day: begin -->", "<!-- bench.gpu_day: end -->"
-"""Comments between which a document has the figures."""
+"""Comments that enclose the figures in a document."""
 _STYLES = {"met": "green", "missed": "bold red", "failed": "bold red", "not measured": "yellow"}
 
 
 class ReportError(Exception):
-    """Lines or document are not what they should be."""
+    """Lines or document are unusable."""
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Print each line with its verdict, and how many there are of each."""
+    """Print each line with its verdict, and the number of lines with each verdict."""
     table = Table(box=None)
     for name in ("section", "what", "found", "asked", "verdict", ""):
         table.add_column(name, overflow="fold")
@@ -30,14 +30,14 @@ def show(lines: Iterable[Line]) -> None:
         style = _STYLES.get(result, "")
         table.add_row(line.section, line.what, found(line), line.asked, result, _remark(line), style=style)
     Console(width=170, highlight=False, markup=False).print(table)
-    print(", ".join(f"{count} {name}" for name, count in counts.items()))  # noqa: T201 - what the program is for
+    print(", ".join(f"{count} {name}" for name, count in counts.items()))  # noqa: T201 - the program's output
 
 
 def write_into(document: Path, lines_path: Path) -> None:
-    """Replace what *document* has between its two comments by a table of the lines in the file *lines_path*.
+    """Replace the text between the two comments in *document* by a table of the lines in the file *lines_path*.
 
     Raises:
-        ReportError: the document lacks a comment, or the lines are not those of a day on a device with a name.
+        ReportError: the document lacks a comment, or the lines are a rehearsal's, or do not name the device.
     """
     lines = newest(read(lines_path))
     device = next((line.text for line in lines if line.what == "device"), None)

@@ -1,4 +1,4 @@
-"""Runs sections one after the other, each in a process of its own, which is killed at the section's limit."""
+"""Runs sections one after the other, each in its own process, which is killed at the section's time limit."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from bench.gpu_day.lines import Figure, Line, append, read
 
 _MOST_OUTPUT = 4000
 _SLOWER_REHEARSAL = 8
-"""Times a section's limit that its rehearsal may take, on whatever processor."""
+"""Factor on a section's time limit in a rehearsal, to suffice on any processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +32,13 @@ class Section:
 def run_sections(
     sections: Sequence[Section], out: Path, *, day: str, rehearsed_on: str, folder: Path, tell: Callable[[str], None]
 ) -> list[Line]:
-    """Run *sections*, whatever becomes of each, and return their lines, which are also added to the file *out*.
+    """Run *sections*, also after failures, and return their lines, which are also added to the file *out*.
 
     Args:
-        sections: What to run.
-        out: File that each line is added to as soon as it is known.
-        day: When the command was started.
-        rehearsed_on: Kind of device on which everything is tiny; empty: it is no rehearsal.
+        sections: Sections to run.
+        out: File to which each line is added as soon as it is known.
+        day: Time at which the command was started.
+        rehearsed_on: Kind of device for a rehearsal with tiny sizes; empty: no rehearsal.
         folder: Folder for images, shards and records.
         tell: Called with a message for each section.
     """
@@ -55,7 +55,7 @@ def run_sections(
 
 
 def _run(command: Sequence[str], limit_s: int, tell: Callable[[str], None]) -> list[Figure]:
-    """Run the process of a section, which writes its own lines, and return what only its parent knows."""
+    """Run the process of a section, which writes its own lines; return the figures that only the parent knows."""
     started = time.perf_counter()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stderr=errors, start_new_session=True)
@@ -79,7 +79,7 @@ def _run(command: Sequence[str], limit_s: int, tell: Callable[[str], None]) -> l
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End *process* with all that it started."""
+    """Kill *process* and all its children."""
     with suppress(ProcessLookupError):  # they have ended
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The process of one section: writes a line for each figure as soon as there is one."""
+"""The process of one section: writes a line for each figure as soon as it is measured."""
 
 import faulthandler
 import importlib
@@ -11,9 +11,9 @@ from bench.gpu_day.plan import plan_of
 
 
 def main() -> None:
-    """Run the section that the arguments name, see `running`."""
+    """Run the section that the arguments name; see `running`."""
     name, function, limit_s, out, day, rehearsed_on, folder = sys.argv[1:]
-    faulthandler.dump_traceback_later(max(1, int(limit_s) - 1))  # says where a section was when it is killed
+    faulthandler.dump_traceback_later(max(1, int(limit_s) - 1))  # shows where a section hung before it is killed
     module, _, attribute = function.partition(":")
     figures = getattr(importlib.import_module(module), attribute)
     for figure in figures(plan_of(rehearsed_on=rehearsed_on, folder=Path(folder))):

@@ -1,9 +1,9 @@
-"""The sections of the day, in their order. The last, the verdicts, is made of the lines of the others."""
+"""The sections of the day in their order. The section `verdicts`, which the command adds, is made from their lines."""
 
 from bench.gpu_day.running import Section
 
 MOST_S = 540
-"""Most seconds of the whole day: no machine is lent for longer than it takes to run one command."""
+"""Largest number of seconds for the whole day, so that it fits into one command on a borrowed machine."""
 
 SECTIONS = (
     Section(

@@ -1,4 +1,4 @@
-"""From shards to predictions, against the same arithmetic on batches that lie on the device."""
+"""Section of speed: from shards to predictions, against the same arithmetic on batches that lie on the device."""
 
 import statistics
 import time
@@ -30,11 +30,11 @@ class _Way:
     num_threads: int | None
     """Threads that decode; None: the batches lie on the device."""
     asked: str
-    """What is asked of its speed (>=) or time (<=) over that of the first of its group."""
+    """Requirement on its speed (>=) or time (<=) relative to the first way of its group; empty: none."""
     is_deterministic: bool = False
 
     def seconds(self, plan: Plan, device: torch.device) -> tuple[float, float]:
-        """Return the seconds of a pass, and those in which the device had nothing to do."""
+        """Return the seconds of a pass, and the seconds in which the device was idle."""
         if self.num_threads is None:
             return _resident_s(self, plan, device), 0.0
         assert isinstance(self.method, Method)
@@ -47,7 +47,7 @@ class _Way:
 
 
 def speed(plan: Plan) -> Iterator[Figure]:
-    """Compare ways in groups, the asked ones first; the ways of a group take turns."""
+    """Compare ways in groups, those with requirements first; the ways of a group take turns."""
     with device_of(plan) as device, arithmetic(device.type, "fp32"):
         for ways in (
             _source(plan, device, plan.batch_size, None, threads=(2, 4, 8, 16)),
@@ -62,9 +62,9 @@ def speed(plan: Plan) -> Iterator[Figure]:
 def _source(
     plan: Plan, device: torch.device, batch_size: int, mode: str | None, *, threads: Sequence[int] = ()
 ) -> list[_Way]:
-    """Return source over resident batches, then from shards by the default number of threads, then by others.
+    """Return ways for source: resident batches, then shards with the default number of threads, then with others.
 
-    Of the group that says how many *threads* are best, the first two read a whole cell.
+    In the group that tries several numbers of *threads*, the first two ways read a whole cell.
     """
     method = adapting(plan, "source", device, compile_mode=mode)
     default = decoding_threads()
@@ -83,7 +83,7 @@ def _source(
 
 
 def _tent(plan: Plan, device: torch.device) -> list[_Way]:
-    """Return the bare loop over resident batches, tent from shards, and what determinism costs it."""
+    """Return ways for tent: a bare loop over resident batches, then shards, then shards with determinism."""
     size, default = plan.small_batch, decoding_threads()
     loop, method = tent_loop(network_of(plan, device)), adapting(plan, "tent", device)
     fed = _Way(
@@ -121,7 +121,7 @@ def _compared(ways: Sequence[_Way], plan: Plan, device: torch.device) -> Iterato
 
 
 def _resident_s(way: _Way, plan: Plan, device: torch.device) -> float:
-    """Return the seconds of the pass over a batch that lies on the device, again and again."""
+    """Return the seconds of a pass that repeats one batch on the device."""
     images = pixels(plan, device, batch_size=way.batch_size)
     labels = torch.zeros(way.batch_size, dtype=torch.int64)
     predict = way.method.predict if isinstance(way.method, Method) else way.method
@@ -134,5 +134,5 @@ def _resident_s(way: _Way, plan: Plan, device: torch.device) -> float:
         if isinstance(way.method, Method):
             scored_samples(logits.float().log_softmax(1), labels, labels)
     clock.synchronize()
-    # As many images as the streamed pass, whose last batch may be smaller.
+    # Scaled to the images of the streamed pass, whose last batch may be smaller.
     return (time.perf_counter() - started) * way.num_images / (way.num_images // way.batch_size * way.batch_size)

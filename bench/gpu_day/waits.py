@@ -1,4 +1,4 @@
-"""Waits of the host inside a batch: while it waits, nothing new is submitted to the device."""
+"""Section of host waits inside a batch: while the host waits, it submits no work to the device."""
 
 import warnings
 from collections import Counter
@@ -27,14 +27,14 @@ from tta_pipeline.loading.device import as_floats
 from tta_pipeline.methods.method import Method
 
 _WITHOUT = ("source", "norm", "tent")
-"""Methods whose batch needs no wait."""
+"""Methods that need no wait in a batch."""
 _NUM_BATCHES = 3
 _ANY = "0" * 64
 """Fingerprint of a state that belongs to no experiment."""
 
 
 def waits(plan: Plan) -> Iterator[Figure]:
-    """Count the waits of each method in batches after the first two, and those that a resumed stream adds."""
+    """Count the waits of each method in batches after the first two, and the additional waits of a resumed stream."""
     with device_of(plan) as device:
         yield from _after_restoring(plan, device)
         yield from each(ON_ANY_NETWORK, lambda name: [_waits_of(name, plan, device)])
@@ -54,7 +54,7 @@ def _waits_of(name: str, plan: Plan, device: torch.device) -> Figure:
 
 
 def _after_restoring(plan: Plan, device: torch.device) -> Iterator[Figure]:
-    """Count the waits of tent with Adam, whose counters are restored too, before and after its state went to a file."""
+    """Count the waits of tent before and after its state is restored from a file; Adam's counters are restored too."""
     what = "waits a batch after resuming, more than before"
     if not tells_waits(device):
         yield Figure(what=what, asked="== 0", why_not=NOT_HERE)
@@ -101,13 +101,13 @@ def _counted(batch: Callable[[], None], device: torch.device, *, num_warm: int =
 
 
 def tells_waits(device: torch.device) -> bool:
-    """Return whether *device* warns of waits of the host."""
+    """Return whether *device* can report waits of the host."""
     return hasattr(torch.get_device_module(device), "set_sync_debug_mode")
 
 
 @contextmanager
 def host_waits(device: torch.device) -> Iterator[Counter[str]]:
-    """Count the waits of the host for *device* in the block, by the line that waits; complete at the block's end."""
+    """Count the waits of the host for *device* in the block, by source line; the counts are complete at its end."""
     module = torch.get_device_module(device)
     found: Counter[str] = Counter()
     with warnings.catch_warnings(record=True) as caught:

@@ -1,1 +1,1 @@
-"""Our methods beside the code of their authors, batch by batch: `python -m bench.parity --help`."""
+"""Our methods compared with the code of their authors, batch by batch: `python -m bench.parity --help`."""

@@ -1,4 +1,4 @@
-"""Our methods beside the code of their authors: `python -m bench.parity --help`."""
+"""Our methods compared with the code of their authors: `python -m bench.parity --help`."""
 
 import argparse
 import sys
@@ -15,16 +15,16 @@ from bench.parity.comparing import Agreement, Comparison, Scene, compare, unexpl
 from bench.parity.comparisons import COMPARISONS
 from bench.parity.table import document
 
-DESCRIPTION = """Our methods beside the code of their authors, on a continual stream of four shifts of CIFAR-10.
+DESCRIPTION = """Our methods compared with the code of their authors, on a continual stream of four shifts of CIFAR-10.
 
-Nothing is fetched: CLONES has the authors' repositories, each under its name, as `git clone` leaves it. Those that are
-not there are left out, by name. The exit status is 1 if something differs without a reason, or a reason is not the
-whole reason.
+Nothing is fetched: CLONES must have the authors' repositories, each under its name, as `git clone` leaves it. Missing
+ones are listed and left out. The exit status is 1 if predictions differ without a reason, or if a reason does not
+explain the whole difference.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says, and return the exit status."""
+    """Run the command, and return the exit status."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)
     chosen = [each for each in COMPARISONS if not options.only or each.method in options.only]
@@ -50,12 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--images-per-shift", type=int, default=1000, metavar="N", help="a multiple of 200")
     parser.add_argument("--only", nargs="+", metavar="METHOD", help="methods by their names in the catalogue")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page; printed without it")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="file for the page; default: print it")
     return parser
 
 
 def run(comparisons: Sequence[Comparison], of: Scene, authors: Path) -> dict[str, Agreement]:
-    """Return by title what came out of the comparisons whose clone lies in *authors*, and say how each went."""
+    """Run the comparisons whose clone lies in *authors*, report each, and return the agreements by title."""
     console, found = Console(stderr=True, width=160), {}
     for each in comparisons:
         if not (authors / each.clone).is_dir():

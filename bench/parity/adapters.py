@@ -1,7 +1,7 @@
-"""How the authors' objects are made: an adapter for each method, which gives them our hyperparameters by their names.
+"""Adapters that make the authors' objects: one for each method, which passes our hyperparameters by their names.
 
-`MD` is mariodoebler/test-time-adaptation, the authors' own repository for ROID and RMT, and the one that has the others
-for CIFAR; where a method has a repository of its own that can be imported, that one is compared.
+`MD` is mariodoebler/test-time-adaptation, the authors' own repository for ROID and RMT, which also has the other
+methods for CIFAR. If a method has its own repository, and that can be imported, our method is compared with that.
 """
 
 import math
@@ -27,7 +27,7 @@ from tta_pipeline.methods.petta import Petta
 
 _RandomAffine = transforms.RandomAffine
 NOMINAL = 1000
-"""Number of classes that COME's code has written in it."""
+"""Number of classes that is hard-coded in COME's code."""
 
 
 # Common parts.
@@ -41,13 +41,13 @@ def _optimizer(at: Setting, parameters: Sequence[nn.Parameter]) -> torch.optim.O
 
 
 def _prepared(at: Setting, code: ModuleType) -> tuple[nn.Module, list[nn.Parameter]]:
-    """Return the model as *code*, a module like Tent's, prepares it, and the parameters that it collects."""
+    """Return the model as prepared by *code*, a module like Tent's, and the parameters that the module collects."""
     network = code.configure_model(at.network)
     return network, code.collect_params(network)[0]
 
 
 def _parts(network: nn.Module, *_: object) -> tuple[nn.Module, nn.Module]:
-    """Return what stands for the authors' function that splits a network by its name."""
+    """Split a network into features and last layer, in place of the authors' function that does so by name."""
     features = FeaturesOf(network)
     return features, features.last
 
@@ -117,7 +117,7 @@ def sar_of_come(at: Setting) -> Predict:
 
 
 def rdumb(at: Setting) -> Predict:
-    """Make RDumb; its rate is written in its code, its other constants are set, and its count starts later."""
+    """Make RDumb; its learning rate is hard-coded, its other constants are set here, and its counter starts later."""
     folder = at.clone / "models"
     models = package(folder)
     base = imported(at.clone, "models.registery", {"models": models})
@@ -152,7 +152,7 @@ def rotta(at: Setting) -> Predict:
 def _random_affine_of_their_time(
     degrees: object, *, resample: object, fillcolor: object, **options: object
 ) -> transforms.RandomAffine:
-    """Return torchvision's transform from arguments with names that it no longer has."""
+    """Return torchvision's transform from the old names of its arguments."""
     return _RandomAffine(degrees, interpolation=resample, fill=fillcolor or 0, **options)
 
 
@@ -169,7 +169,7 @@ def t3a(at: Setting) -> Predict:
 
 
 class _Headed(nn.Module):
-    """A network whose classifier is called as that of a ViT of timm."""
+    """A network whose classifier has the attribute name of timm's ViTs."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _Headed(nn.Module):
 
 
 def neo(at: Setting) -> Predict:
-    """Make NEO for the classes that the network has."""
+    """Make NEO for the classes of the network."""
     stand_ins = {
         "utils": package(at.clone / "utils"),
         "utils.utils": module("utils.utils", get_device=lambda: torch.device("cpu")),
@@ -195,7 +195,7 @@ def neo(at: Setting) -> Predict:
 
 
 class _Forked(nn.Module):
-    """A network whose parts are called as those of a ResNet of timm."""
+    """A network whose parts have the attribute names of timm's ResNets."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def rem(at: Setting) -> Predict:
 
 
 def rem_of_script(at: Setting) -> Predict:
-    """Make REM as its script does, which wraps the network before parameters are chosen by name."""
+    """Make REM as its script does: the network is wrapped before parameters are selected by name."""
     return _rem(at, nn.DataParallel)
 
 
@@ -278,13 +278,13 @@ def _made_petta(at: Setting) -> Any:
 
 
 def petta(at: Setting) -> Predict:
-    """Make PeTTA; the labels that it wants with the images are only counted there."""
+    """Make PeTTA; it expects labels with the images, but only counts them."""
     made = _made_petta(at)
     return lambda images: made(images, torch.zeros(len(images)))
 
 
 def petta_with_divergence_of_each_class(at: Setting) -> Predict:
-    """Make PeTTA with our moments of the source's features, and the mean of the divergences of classes."""
+    """Make PeTTA with our moments of the source features, and with the mean of the classes' divergences."""
     made, ours = _made_petta(at), at.ours
     means, variances = ours._source_means, ours._scales  # type: ignore[attr-defined] # noqa: SLF001 - by label
     made.proto_mem.mem_proto.copy_(means)
@@ -293,7 +293,7 @@ def petta_with_divergence_of_each_class(at: Setting) -> Predict:
     of_classes = made.divg_score.forward
 
     def divergence(feats: torch.Tensor, pseudo_lbls: torch.Tensor) -> torch.Tensor:
-        """Return what gives the mean of 1 - exp(-distance) where theirs puts the mean distance."""
+        """Return a value from which their formula, made for the mean distance, gives the mean of 1 - exp(-distance)."""
         rows = zip(torch.split(feats, 1), torch.split(pseudo_lbls, 1), strict=True)
         return -torch.stack([(-of_classes(row, label)).exp() for row, label in rows]).mean().log()
 
@@ -310,7 +310,7 @@ _images_of_bank = BalancedBank.images
 
 
 def by_class(bank: BalancedBank) -> torch.Tensor:
-    """Return the images of *bank* by their classes, the order of theirs; it stays the order of the bank."""
+    """Sort *bank* by class, as the authors' code does, and return its images."""
     bank._entries.sort(key=lambda entry: entry.label)  # noqa: SLF001 - an experiment
     return _images_of_bank(bank)
 
@@ -319,7 +319,7 @@ _view_of_petta = Petta._view  # noqa: SLF001 - an experiment
 
 
 def view_after_images(method: Petta, images: torch.Tensor) -> torch.Tensor:
-    """Return a view of *images*, which the student of *method* has seen before."""
+    """Return a view of *images* after passing the images themselves through the student of *method*."""
     method._forward(images)  # noqa: SLF001 - an experiment
     return _view_of_petta(method, images)
 
@@ -333,7 +333,7 @@ def _any(at: Setting) -> Any:
 
 
 def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
-    """Return the configuration that every method of MD reads, with *sections* of the method."""
+    """Return the configuration that every method of MD reads, with additional *sections* of the method."""
     settings = _any(at)
     has_step = hasattr(settings, "lr")
     common = {
@@ -367,7 +367,7 @@ def _cfg(at: Setting, **sections: SimpleNamespace) -> SimpleNamespace:
 
 
 def _stand_ins(at: Setting, folder: Path) -> dict[str, ModuleType]:
-    """Return what MD's methods import of its models and data: two parts of ours, and batches of ours."""
+    """Return stand-ins for MD's modules of models and data, which give our two parts of a network and our batches."""
 
     class BaseModel(nn.Module):
         def __init__(self, network: nn.Module, *_: object) -> None:
@@ -393,7 +393,7 @@ def _stand_ins(at: Setting, folder: Path) -> dict[str, ModuleType]:
 
 
 class _SourceLoader(list[Any]):
-    """Batches of clean images and their labels; a loader has a batch size."""
+    """Batches of clean images and their labels, with the attribute `batch_size` of a loader."""
 
     def __init__(self, batches: Sequence[Any], batch_size: int) -> None:
         super().__init__(batches)
@@ -411,7 +411,7 @@ def _made_of_md(at: Setting, name: str, of: str, *, folder: str = "classificatio
 def of_md(name: str, of: str, **sections: Callable[[Any], Mapping[str, object]]) -> Callable[[Setting], Predict]:
     """Return the adapter of a method of MD that takes images alone.
 
-    *sections* of the configuration follow from our hyperparameters.
+    Each of *sections* is a function from our hyperparameters to a section of MD's configuration.
     """
 
     def theirs(at: Setting) -> Predict:
@@ -424,7 +424,7 @@ def of_md(name: str, of: str, **sections: Callable[[Any], Mapping[str, object]])
 
 
 def rmt(at: Setting) -> Predict:
-    """Make RMT; it draws its projector as ours does."""
+    """Make RMT; it initialises its projector with the same draws as ours."""
     settings = _any(at)
     made: Predict = _made_of_md(
         at,
@@ -442,7 +442,7 @@ def rmt(at: Setting) -> Predict:
 
 
 def lame(at: Setting) -> Predict:
-    """Make LAME; it returns assignments."""
+    """Make LAME; it returns assignments, not logits."""
     settings = _any(at)
     made: Predict = _made_of_md(
         at,
@@ -491,14 +491,14 @@ def _made_adacontrast(at: Setting) -> Any:
 
 
 def adacontrast(at: Setting) -> Predict:
-    """Make AdaContrast; its loader gives it views, and ours are those that our method draws."""
+    """Make AdaContrast, and pass it the views that our method draws, in place of its loader's."""
     made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
     views = (weak_view, moco_view, moco_view)
     return lambda images: made([images, *(view(images, generator) for view in views)])
 
 
 def adacontrast_with_labels_later(at: Setting) -> Predict:
-    """Make AdaContrast that puts keys and labels of a batch into its queue after the loss."""
+    """Make AdaContrast, changed so that keys and labels of a batch enter its queue after the loss."""
     made, generator = _made_adacontrast(at), torch.Generator().manual_seed(SEED)
     enter, waiting = made.model.update_memory, []
     made.model.update_memory = lambda *arguments: waiting.append(arguments)
@@ -512,7 +512,7 @@ def adacontrast_with_labels_later(at: Setting) -> Predict:
 
 
 def image_by_image(name: str, of: str) -> Callable[[Setting], Predict]:
-    """Return the adapter of MEMO or TTAug, whose loader gives each image with its views: those that ours draws."""
+    """Return the adapter of MEMO or TTAug, which passes each image with the views that our method draws."""
 
     def theirs(at: Setting) -> Predict:
         settings, generator = _any(at), torch.Generator().manual_seed(SEED)

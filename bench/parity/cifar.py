@@ -26,7 +26,7 @@ SEVERITY = 5
 BATCH_SIZE = 200
 NUM_SOURCE_IMAGES = 2000
 VIT = {"img_size": 32, "patch_size": 4, "embed_dim": 48, "depth": 12, "num_heads": 3, "num_classes": len(CLASSES)}
-"""The ViT, by names of timm; it has the depth of a ViT-B, by which authors name the blocks that adapt."""
+"""Arguments of timm's ViT; it has the depth of a ViT-B, since authors select the blocks to adapt by number."""
 _SEED = 0
 
 
@@ -52,7 +52,7 @@ def _images(archive: Path, count: int) -> tuple[list[str], Images, torch.Tensor]
     with tarfile.open(archive) as tar:
         members = {member.name: member for member in tar if member.isfile()}
         chosen = np.random.default_rng(_SEED).permutation(sorted(members))[:count].tolist()
-        in_order = sorted(chosen, key=lambda name: members[name].offset)  # nothing of an archive is unpacked twice
+        in_order = sorted(chosen, key=lambda name: members[name].offset)  # so the archive is decompressed only once
         pixels = {name: np.asarray(Image.open(io.BytesIO(_read(tar, members[name])))) for name in in_order}
     labels = torch.tensor([CLASSES.index(name.split("/")[1]) for name in chosen])
     return chosen, np.stack([pixels[name] for name in chosen]), labels
@@ -82,7 +82,7 @@ def _network(folder: Path) -> nn.Module:
 
 
 def vit(_: nn.Module) -> nn.Module:
-    """Return a ViT with random weights, the same each time; large ones, so that it attends to some patches more."""
+    """Return a ViT with fixed random weights, which are large, so that it attends to some patches more than others."""
     from timm.models.vision_transformer import VisionTransformer
 
     with torch.random.fork_rng(devices=[]):

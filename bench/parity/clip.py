@@ -1,7 +1,7 @@
-"""Methods for a CLIP: a zero-shot classifier made of the network at hand, and what makes the authors' objects.
+"""Methods for CLIP: a zero-shot classifier made from the scene's network, and adapters for the authors' code.
 
-The classifier's image tower is the network without its last layer, and its text features are the rows of that layer.
-Words before the names of the classes move these rows, by random weights: a CLIP without a download.
+The image tower of the classifier is the network without its last layer, and its text features are the rows of that
+layer. Context words before the class names shift these rows by random weights. This gives a CLIP without a download.
 """
 
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ class _Words(nn.Module):
 
 
 def as_clip(network: nn.Module, *, scale: float = _SCALE) -> nn.Module:
-    """Return the zero-shot classifier within *network*, whose cosines are multiplied with *scale*."""
+    """Return a zero-shot classifier made from *network*; *scale* multiplies its cosines."""
     features = FeaturesOf(network)
     text_features = normalize(features.last.weight.detach(), dim=1)
     return ZeroShotClassifier(features, text_features, scale=scale, prompts=_Words(text_features)).eval()
@@ -63,7 +63,7 @@ def _text_features(at: Setting) -> torch.Tensor:
 
 
 def tda(at: Setting) -> Predict:
-    """Make TDA, in float32; its loop takes a whole stream, so that each batch begins with all images before it."""
+    """Make TDA in float32; its loop takes a whole stream, so each batch is run with all images before it."""
     absent = ("wandb", "clip", "datasets", "datasets.imagenet", "datasets.utils")
     stand_ins = {name: module(name, log=lambda *_, **__: None) for name in absent}
     stand_ins["datasets"].build_dataset = None  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def tda(at: Setting) -> Predict:
 
 
 class _TowersOfZero(nn.Module):
-    """What ZERO asks a CLIP for."""
+    """The parts of CLIP that ZERO calls."""
 
     def __init__(self, at: Setting) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ class _TowersOfZero(nn.Module):
 
 
 def zero(at: Setting) -> Predict:
-    """Make ZERO with the views that our method draws; its counts of votes become logits as ours do."""
+    """Make ZERO with the views that our method draws; its vote counts are converted into logits as ours are."""
     settings, generator = _any(at), torch.Generator().manual_seed(SEED)
     names = ("caltech101", "pets", "flower102", "food101", "aircraft", "dtd", "cars", "sun397", "ucf101", "eurosat")
     stand_ins = {
@@ -142,7 +142,7 @@ def zero(at: Setting) -> Predict:
 
 
 class _TunedByTpt(nn.Module):
-    """What TPT tunes: the context of prompts over an image tower."""
+    """The module that TPT tunes: the context of prompts, with an image tower."""
 
     def __init__(self, at: Setting) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ class _TunedByTpt(nn.Module):
 
 
 def tpt(at: Setting) -> Predict:
-    """Make what TPT does with each image, in float32; views are those that our method draws."""
+    """Make TPT's procedure for each image, in float32, with the views that our method draws."""
     settings, generator = _any(at), torch.Generator().manual_seed(SEED)
     contents = {
         "clip.custom_clip": ("get_coop",),

@@ -1,4 +1,4 @@
-"""Modules of clones: imported as the authors' scripts do, and forgotten, since each repository has its `methods`."""
+"""Imports modules of clones as the authors' scripts do, and unloads them, since several repositories have `methods`."""
 
 import importlib
 import subprocess
@@ -13,10 +13,9 @@ def imported(folder: Path, name: str, stand_ins: Mapping[str, ModuleType] | None
     """Return the module *name* of the authors' scripts in *folder*.
 
     Args:
-        folder: What the scripts have as their first import path.
-        name: The module, as the scripts import it.
-        stand_ins: Modules that take the place of others in imports: those that read data or make models, and packages
-            that import everything.
+        folder: First entry of the scripts' import path.
+        name: Name under which the scripts import the module.
+        stand_ins: Replacements for modules that read data or make models, and for packages that import everything.
     """
     with _first_on_the_path(folder, stand_ins or {}):
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""One method and its authors' code over the same stream, with the same network, order, hyperparameters and draws."""
+"""Compares a method with its authors' code on the same stream, with the same network, hyperparameters and draws."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,19 +19,20 @@ from tta_pipeline.methods.method import Method
 SEED = 0
 FIRST_BATCHES = 3
 MOST_RELATIVE_DIFFERENCE = 2e-4
-"""Of logits of the first batches, over the largest of them: some thousand times the rounding of float32."""
+"""Bound on differences of logits in the first batches, relative to the largest logit: over a thousand times the
+rounding of float32."""
 MOST_DIFFERING_SHARE = 0.002
-"""Share of the predictions that rounding may turn."""
+"""Share of the predictions that may differ because of rounding."""
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Images, float (B, 3, H, W) in [0, 1], and labels, int64 (B,)."""
 Predict = Callable[[torch.Tensor], torch.Tensor]
-"""From images to logits (B, K)."""
+"""Function from images to logits (B, K)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What both sides get."""
+    """Network and data for both sides."""
 
     network: nn.Module
     """Takes images in [0, 1]; its last linear layer has K outputs. It is copied for each side."""
@@ -40,7 +41,7 @@ class Scene:
     source_data: Sequence[Batch]
 
     def widened(self, num_outputs: int) -> "Scene":
-        """Return the scene with outputs that no image gets, for code that has the number of classes written in it."""
+        """Return the scene with more outputs, which are never predicted, for code with a fixed number of classes."""
         network = deepcopy(self.network)
         name, layer = [each for each in network.named_modules() if isinstance(each[1], nn.Linear)][-1]
         wider = nn.Linear(layer.in_features, num_outputs)
@@ -54,7 +55,7 @@ class Scene:
         return Scene(network=network, num_classes=num_outputs, stream=self.stream, source_data=self.source_data)
 
     def first(self, num_images: int) -> "Scene":
-        """Return the scene with only *num_images* of the stream, from all over it."""
+        """Return the scene with only *num_images* images, taken evenly from the whole stream."""
         images, labels = (torch.cat(parts) for parts in zip(*self.stream, strict=True))
         chosen = torch.arange(num_images) * len(images) // num_images
         return Scene(
@@ -65,25 +66,25 @@ class Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What an adapter makes the authors' object from."""
+    """Input of an adapter that makes the authors' object."""
 
     clone: Path
     """Folder of the authors' repository."""
     network: nn.Module
     num_classes: int
     settings: Hyperparameters
-    """Hyperparameters of our method; those of theirs follow from them."""
+    """Hyperparameters of our method, from which theirs are derived."""
     batch_size: int
     source_data: Sequence[Batch]
     ours: Method
-    """Our method, from which an adapter may copy what starts at random."""
+    """Our method, from which an adapter may copy randomly initialised state."""
     scratch: Path
     """Empty folder that their code may write to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A method, its authors' code, and what is known of their differences."""
+    """A method, its authors' code, and the known differences between them."""
 
     title: str
     method: str
@@ -92,21 +93,21 @@ class Comparison:
     """`<owner>/<name>` on GitHub; the clone is called `<name>`."""
     theirs: Callable[[Setting], Predict]
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters that are not those of the preset `cifar`."""
+    """Hyperparameters that differ from the preset `cifar`."""
     reason: str = ""
-    """Why predictions differ; empty if they must not."""
+    """Reason why predictions differ; empty if they must agree."""
     shown_by: str = ""
     """Title of the comparison without the reason, which must be equal."""
     as_theirs: Callable[[torch.Tensor], torch.Tensor] = lambda logits: logits
-    """What makes of our logits what their code returns."""
+    """Function that converts our logits into the form that their code returns."""
     network: Callable[[nn.Module], nn.Module] = lambda network: network
-    """What makes the network from that of the scene, for a method that cannot adapt it as it is."""
+    """Function that makes the network from the scene's, for a method that cannot adapt the scene's network itself."""
     num_outputs: int | None = None
-    """Outputs that their code expects; None for as many as there are classes."""
+    """Number of outputs that their code expects; None: the number of classes."""
     num_images: int | None = None
-    """Images to compare, for a slow method; None for the whole stream."""
+    """Number of images to compare, for a slow method; None: the whole stream."""
     within: Callable[[], AbstractContextManager[object]] = nullcontext
-    """What our side predicts within, to show that a reason is the whole reason."""
+    """Context in which our side predicts, to show that a reason explains the whole difference."""
 
     @property
     def clone(self) -> str:
@@ -116,15 +117,15 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """What came out of a comparison."""
+    """Result of a comparison."""
 
     num_images: int
     num_differing: int
-    """Predictions that are not the same."""
+    """Number of predictions that differ."""
     first_logit_difference: float
-    """Largest difference of two logits in the first batches."""
+    """Largest difference between two logits in the first batches."""
     logit_difference: float
-    """Largest difference of two logits in all batches."""
+    """Largest difference between two logits in all batches."""
     first_largest_logit: float
     """Largest absolute logit of the authors' code in the first batches."""
     our_error: float
@@ -134,7 +135,7 @@ class Agreement:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing but rounding differs."""
+        """Whether rounding alone explains the differences."""
         return (
             self.first_logit_difference <= MOST_RELATIVE_DIFFERENCE * self.first_largest_logit
             and self.num_differing <= MOST_DIFFERING_SHARE * self.num_images
@@ -205,13 +206,13 @@ def _agreement(
 
 @contextmanager
 def _without_cuda() -> Iterator[None]:
-    """Let code that asks for CUDA by name run on the CPU."""
+    """Run code that calls `Tensor.cuda` on the CPU."""
     with patch.object(torch.Tensor, "cuda", lambda tensor, *_, **__: tensor):
         yield
 
 
 def unexplained(found: Mapping[str, Agreement], comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the titles of comparisons that differ without a reason, or whose reason is not the whole reason."""
+    """Return the titles of comparisons that differ without a reason, or by more than their reason explains."""
     return [
         each.title
         for each in comparisons

@@ -1,4 +1,4 @@
-"""What is compared with what, and why some of it differs."""
+"""The comparisons, and the reasons for known differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,7 +71,7 @@ _DIVERGENCE = (
 )
 _ONCE_A_BATCH = {"update_frequency": 200}
 _NO_SMALL_DIFFERENCE = {**_ONCE_A_BATCH, **_AS_THEIRS, "nu": 0.1}
-"""A teacher that follows so fast that what the student learns shows in the predictions."""
+"""Settings with a teacher that follows so fast that the student's learning shows in the predictions."""
 
 
 @contextmanager
@@ -224,7 +224,7 @@ COMPARISONS: Sequence[Comparison] = (
         changes={**_SHORT_WARM_UP, **_AS_THEIRS, "optimizer": "sgd", "lr": 0.001},
     ),
 )  # fmt: skip
-"""Every comparison; one that has a reason is followed by one without it."""
+"""Every comparison; a comparison with a reason is followed by one in which the reason is removed."""
 
 NOT_COMPARED: Mapping[str, str] = {
     "foa": "code not free, no part of this; by hand on a small ViT with random weights and the same "
@@ -234,4 +234,4 @@ NOT_COMPARED: Mapping[str, str] = {
     "bca": "needs a CLIP; held against its formula only, from summaries",
     "zero_shot": "the model as it is",
 }
-"""Methods that no comparison is written for yet, with what holds instead."""
+"""Methods without a comparison, and the present state of each."""

@@ -38,7 +38,7 @@ _VERBS = (
 
 
 class _Verbs(click.Group):
-    """The verbs; no argument may hold a NUL, for which the system calls behind the verbs raise other errors."""
+    """The verbs. No argument may hold a NUL: system calls behind the verbs would raise errors that nobody catches."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an argument that holds a NUL."""
@@ -53,13 +53,13 @@ class _Verbs(click.Group):
 def main() -> None:
     """Robustness benchmarks of image classifiers, from archives to a leaderboard.
 
-    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory; shards that others keep for you under
+    Data lies under $TTA_DATA_ROOT, by default data/ in the working directory. Shards that others maintain lie under
     $TTA_SHARDS_ROOT.
     """
     import_from_here()
 
 
 for _verb in _VERBS:
-    # In a raw docstring \b is two characters; click keeps lines as they are only after the one character it stands for.
+    # In a raw docstring, \b is two characters. Click leaves lines unwrapped only after the real backspace character.
     _verb.help = (_verb.help or "").replace("\\b\n", "\b\n")
     main.add_command(_verb)

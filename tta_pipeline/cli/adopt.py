@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; else the sorted classes found.")
+@click.option(
+    "--class-map", type=click.Path(path_type=Path), help="JSON or meta.mat; default: the classes found, sorted."
+)
 @click.option(
     "--files",
     multiple=True,
@@ -24,9 +26,9 @@ if TYPE_CHECKING:
     "--devkit",
     metavar="META.MAT",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The devkit's meta.mat, if the numbers in .cls members are its ILSVRC2012_ID and not labels.",
+    help="The devkit's meta.mat, if .cls members hold its ILSVRC2012_ID instead of labels.",
 )
-@click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, which is read in its place.")
+@click.option("--unpack", "unpacks", is_flag=True, help="Write a .tar beside each .tar.gz, and read that instead.")
 @plain_errors
 @with_reporter
 def adopt(
@@ -38,11 +40,11 @@ def adopt(
     devkit: Path | None,
     unpacks: bool,
 ) -> None:
-    r"""Build manifests for shards made by others; every byte is read, none is rewritten.
+    r"""Build manifests for shards made by others. Every byte is read, none is rewritten.
 
-    Every folder with *.tar files at or under DIR is one set; the last two levels are shift and severity, or the last
-    one is a shift without severities. A set that has a manifest is verified and stays as it is. Numbers in .cls and
-    .json members are labels, which count from 0; classes without a sample are named.
+    Every folder with *.tar files at or under DIR is one set. The last two levels of its path are shift and severity; if
+    the last level is no number, it is a shift without severities. A set that has a manifest is verified and left
+    unchanged. Numbers in .cls and .json members are labels, counted from 0. Classes without a sample are listed.
 
     \b
     Examples:

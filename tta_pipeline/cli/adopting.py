@@ -1,4 +1,4 @@
-"""What `tta-pipeline adopt` does with whole folders of shards made by others."""
+"""Adoption of whole folders of shards made by others: the work of `tta-pipeline adopt`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,19 +33,19 @@ def adopt_everything(
     devkit: Path | None = None,
     unpacks: bool = False,
 ) -> Iterator[Step[Published]]:
-    """Adopt every folder with shards at or under *root*; those that have a manifest are verified and stay.
+    """Adopt every folder with shards at or under *root*; folders with a manifest are verified and left unchanged.
 
     Args:
-        root: Folder of shards, or of folders of them.
-        class_map: Labels; None: those of the manifests that are there, else the classes of all folders together.
-        progress: Told of the samples as they are read.
-        files: Patterns of the names of the shards to adopt; if empty, all of a folder, which must then be one set.
+        root: Folder of shards, or of folders with shards.
+        class_map: Labels; None: the class map of the existing manifests, else the classes of all folders together.
+        progress: Reports the samples as they are read.
+        files: Patterns of the names of the shards to adopt; empty: all shards of a folder, which must form one set.
         devkit: The devkit's `meta.mat`, if the numbers in the shards are its own; None: they are labels.
         unpacks: Whether a tar is written beside each compressed shard.
 
     Raises:
-        SourceError: a folder has the shards of several sets, or of a range in *files* only some.
-        ManifestError: there are no shards, a shard is damaged, or a set is not what its manifest says.
+        SourceError: a folder has shards of several sets, or lacks some shards of a range in *files*.
+        ManifestError: there are no shards, a shard is damaged, or a set disagrees with its manifest.
     """
     folders = _folders(root, files)
     known = [folder for folder in folders if (folder / MANIFEST_FILE).exists()]
@@ -54,7 +54,7 @@ def adopt_everything(
             raise ManifestError(f"{some(verdict.problems, '; ')}. {INSTEAD_OF_ADOPTING}")
     shards = {folder: _shards(folder, files, unpacks=unpacks) for folder in folders if folder not in known}
     names_by_id = devkit_ids(devkit) if devkit else None
-    # From all folders together: one that lacks a class must not shift the labels of the others.
+    # From all folders together: a folder that lacks a class must not shift the labels of the others.
     if class_map is None and (class_map := _class_map_of(known)) is None:
         class_map = ClassMap(classes=class_names_in(_all(shards.values()), names_by_id, where=root))
     for number, folder in enumerate(folders, start=1):
@@ -72,7 +72,7 @@ def adopt_everything(
 
 
 def _folders(root: Path, files: Sequence[str]) -> list[Path]:
-    """Return the folders at or under *root* with shards, those of macOS beside other files left out."""
+    """Return the folders at or under *root* that have shards; macOS's hidden companion files do not count."""
     shards = [path for path in root.rglob("[!.]*") if path.name.endswith((".tar", *COMPRESSED_SUFFIXES))]
     chosen = chosen_names({path.name for path in shards}, files) if files else None
     folders = sorted({path.parent for path in shards if chosen is None or path.name in chosen})
@@ -82,7 +82,7 @@ def _folders(root: Path, files: Sequence[str]) -> list[Path]:
 
 
 def _shards(folder: Path, files: Sequence[str], *, unpacks: bool) -> tuple[Path, ...]:
-    """Return the shards of one set in *folder*, unpacked if wanted."""
+    """Return the shards of the one set in *folder*, unpacked first if *unpacks*."""
     shards = shard_files(folder, files)
     if not files:
         require_one_set(shards)
@@ -107,7 +107,7 @@ def _class_map_of(folders: Sequence[Path]) -> ClassMap | None:
     """Return the class map of the shard sets in *folders*, or None if there are none.
 
     Raises:
-        ManifestError: they have several.
+        ManifestError: the shard sets have several class maps.
     """
     found = {ClassMap(classes=read_manifest(folder).classes): folder for folder in folders}
     if len(found) > 1:

@@ -11,20 +11,22 @@ from tta_pipeline.util.locations import Locations
 @click.command()
 @click.argument("benchmark")
 @click.argument("model")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, as "
-              "many of each class.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that draws them.")
+@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Clean images to evaluate, "
+              "equally many of each class.")  # fmt: skip
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed that selects the images."
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @with_format
 @click.option("-q", "--quiet", "is_quiet", is_flag=True, help="Print nothing but the answer.")
 @plain_errors
 def check_model(*, benchmark: str, model: str, limit: int, seed: int, device: str, form: str, is_quiet: bool) -> None:
-    r"""Say whether mean and std of a model fit: errors on clean images under them, and under the usual ones.
+    r"""Check whether the mean and std of a model fit, by comparing its clean error under them and under usual values.
 
-    Usual are ImageNet's mean and std, inputs from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255 and, for
-    images of at most 64 pixels, CIFAR's. Another is better if it mends more images than it breaks by more than chance:
-    McNemar's exact one-sided test on the same images at a level of 1 %, divided by the number of others. The exit
-    status is then 1.
+    The usual values are ImageNet's mean and std, inputs from -1 to 1 (mean and std 0.5), from 0 to 1 and from 0 to 255
+    and, for images of at most 64 pixels, CIFAR's. A usual normalisation is better if it corrects more images than it
+    breaks, and by more than chance: McNemar's exact one-sided test on the same images, at a level of 1 % divided by the
+    number of normalisations compared. If one is better, the exit status is 1.
 
     \b
     Examples:

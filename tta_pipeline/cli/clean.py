@@ -25,7 +25,7 @@ _KINDS = ("superseded", "gone", "predictions", "states", "decoded", "unfinished"
 @click.option("--decoded", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
               metavar="FOLDER", help="Also look for decoded cells there, the resource's `decoded_folder`.")  # fmt: skip
 @click.option("--beside", multiple=True, type=click.Path(path_type=Path, exists=True, file_okay=False),
-              metavar="FOLDER", help="Also look there for what a killed command left beside its output.")  # fmt: skip
+              metavar="FOLDER", help="Also look there for files that killed commands left beside outputs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="With --dry-run: print one JSON array of files.")
 @plain_errors
 def clean(
@@ -40,16 +40,16 @@ def clean(
     r"""List files that nothing refers to any more, with their sizes, and remove them on request.
 
     \b
-    superseded   records that a newer one replaces; the history of speed and error goes with them
+    superseded   records that a newer one replaces; removing them removes the history of speed and error
     gone         records of experiments, cells, streams and trained models that the benchmark file no longer names,
                  and the weights and checkpoints of these models
     predictions  predictions of each sample that no record names
     states       states of streams from which no stream would resume, inside segments too
     decoded      decoded cells of shard sets that no longer exist
-    unfinished   what killed processes left: under the data root, on node-local disk, and beside outputs elsewhere that
-                 commands on this machine had begun; what a living process holds stays
+    unfinished   files that killed processes left: under the data root, on node-local disk, and beside outputs
+                 elsewhere that commands on this machine had begun; files of a living process stay
 
-    Only benchmarks that have a file are searched. Use it while no run is active.
+    Only benchmarks that have a file are searched. Use this while no run is active.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def clean(
     locations = Locations.from_environment()
     loaded = load_all(locations)
     for fault in loaded.faults:
-        say(f"nothing of {fault.benchmark} counts as gone, since its file has a fault: {fault.sentence}")
+        say(f"no file of {fault.benchmark} counts as gone, since its benchmark file has a fault: {fault.sentence}")
     everything = find_unreferenced(loaded, locations, decoded=decoded, beside=beside)
     found = [each for each in everything if not kinds or each.kind in kinds]
     if as_json:

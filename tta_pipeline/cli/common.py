@@ -1,4 +1,4 @@
-"""What all verbs share: errors in one line, the reporter, and checks of arguments."""
+"""Shared parts of all verbs: errors in one line, the reporter, and checks of arguments."""
 
 import io
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn errors raised on purpose, and those of files, into one clear line each on standard error and exit status 1.
+    """Turn this project's errors, and file errors, into one clear line on standard error and exit status 1.
 
     File names that are not text in the terminal's encoding are shown with their bytes as numbers.
     """
@@ -35,7 +35,7 @@ def plain_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except PipelineError as error:
             end(f"{type(error).__name__}: {error}")
         except BrokenPipeError:
-            raise  # the reader has what it wanted; click ends quietly
+            raise  # the reader closed the pipe; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
             end(f"Error: {where}{error.strerror or error}; check this path and its permissions")
@@ -70,18 +70,18 @@ def with_reporter(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def say(line: str) -> None:
-    """Print *line*, which is not part of the answer."""
+    """Print *line* on standard error, since it is not part of the answer."""
     click.echo(line, err=True)
 
 
 def say_left_out(sentences: Iterable[str]) -> None:
-    """Say what an answer lacks, since a benchmark file has a fault or there are no results, and why."""
+    """Print one line for each part that an answer lacks, with the reason: a faulty benchmark file, or no results."""
     for sentence in sentences:
         say(f"left out: {sentence}")
 
 
 def nothing(line: str) -> None:
-    """Print nothing."""
+    """Ignore *line*: the report function of a quiet command."""
     del line
 
 
@@ -101,7 +101,7 @@ def with_format(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def tell_table(table: "Table", form: str) -> None:
-    """Print *table* in the format *form*: without obvious columns for the user, in full for a program."""
+    """Print *table* in the format *form*: for people without obvious columns, for programs in full."""
     from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS
     from tta_pipeline.report.tables import without_obvious
 
@@ -114,7 +114,7 @@ def tell_table(table: "Table", form: str) -> None:
 
 
 def require_no_pipes(*locations: str | Path) -> None:
-    """Refuse folders of shards that hold a FIFO: a reader would wait for its writer for ever."""
+    """Refuse folders of shards that hold a FIFO: reading it would block for ever."""
     for location in map(Path, locations):
         for path in (location, *(location.rglob("*") if location.is_dir() else ())):
             if path.is_fifo():
@@ -122,7 +122,7 @@ def require_no_pipes(*locations: str | Path) -> None:
 
 
 def require_urls(locations: Sequence[str]) -> None:
-    """Refuse locations that look like a URL and are not one."""
+    """Refuse locations that look like a URL but are malformed."""
     for location in locations:
         try:
             urlsplit(location)
@@ -133,7 +133,7 @@ def require_urls(locations: Sequence[str]) -> None:
 
 
 def read_class_map(path: Path | None) -> "ClassMap | None":
-    """Return the classes in the file at *path*; None where no file is named."""
+    """Return the class map in the file at *path*; None if *path* is None."""
     from tta_pipeline.data.labels.class_map import ClassMap
     from tta_pipeline.data.labels.label_files import read_classes
 
@@ -155,7 +155,7 @@ def shard_set_facts(shard_set: "ShardSet") -> JsonObject:
 
 
 def settings_of(option: str, settings: Sequence[str]) -> JsonObject:
-    """Return each `NAME=VALUE` of *settings*, which *option* was given; values are JSON, or else text."""
+    """Parse each `NAME=VALUE` in *settings*, the values of *option*; a VALUE that is no JSON is text."""
     found = {}
     for setting in settings:
         name, sign, value = setting.partition("=")

@@ -14,10 +14,10 @@ from tta_pipeline.util.locations import Locations
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
 @plain_errors
 def doctor(*, benchmarks: tuple[str, ...], as_json: bool) -> None:
-    r"""Check whether work can go on: data root, room, locks, left-overs, results, benchmark files, Dagster, devices.
+    r"""Check the installation: data root, disk space, locks, left-overs, results, benchmark files, Dagster, devices.
 
-    With names, only those benchmarks are checked, and the files that they name. Nothing is changed. Each line is ok, a
-    note, or a fault with what to do; the exit status is 1 if there is a fault.
+    With names, only those benchmarks and the files that they name are checked. Nothing is changed. Each line is ok, a
+    note, or a fault with advice. The exit status is 1 if there is a fault.
 
     \b
     Examples:

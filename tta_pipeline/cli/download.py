@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 def download(
     shift_set: str, folder: Path, *, reporter: "ConsoleReporter", archives: tuple[str, ...], shifts: tuple[str, ...]
 ) -> None:
-    r"""Download the archives of a shift set to DIR, as its publisher gives them.
+    r"""Download the archives of a shift set to DIR, exactly as published.
 
-    Their md5 is compared. A download that was cut goes on from where it ended, also by a second start; until it is
-    whole, a file ends in .unfinished. What is there and intact is not downloaded again. SET is a set that comes with
-    the project, or a file <SET>.shifts.yaml beside your benchmark files.
+    Their md5 is compared. An interrupted download continues where it ended, also when the command is started again; an
+    incomplete file ends in .unfinished. Intact files are not downloaded again. SET is a set that comes with the
+    project, or a file <SET>.shifts.yaml beside your benchmark files.
 
     \b
     Examples:

@@ -59,7 +59,7 @@ def evaluate(
 ) -> None:
     r"""Evaluate one method on one shard set, without Dagster and without a benchmark file.
 
-    For a user who is writing a method and wants a number in ten seconds. Nothing is recorded without --record.
+    It is for a user who is writing a method and wants a number in ten seconds. Without --record, nothing is recorded.
 
     \b
     Examples:
@@ -105,8 +105,8 @@ def _recorded(row: "Evaluation", started_at: str) -> Path:
     """Write *row* as a result record of its cell, publish it, and return the record's path.
 
     Raises:
-        EvaluationError: the manifest, which may come from anywhere, names a benchmark that cannot have a folder of
-            results.
+        EvaluationError: the manifest, which may come from elsewhere, names a benchmark that cannot be the name of a
+            results folder.
     """
     from tta_pipeline.errors import EvaluationError
     from tta_pipeline.results.database.database import publish_metrics

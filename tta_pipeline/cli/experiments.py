@@ -13,10 +13,10 @@ from tta_pipeline.util.locations import Locations
 @with_format
 @plain_errors
 def experiments(*, benchmark: str, form: str) -> None:
-    r"""List the experiments of a benchmark file, those that a matrix makes too, and how far each is.
+    r"""List the experiments of a benchmark file, including those of a matrix, with the progress of each.
 
-    Recorded streams have a result for each of their cells; `why` says whether it is of the present data and settings.
-    Faulty experiments are named after the list, and the exit status is then 1.
+    A stream counts as recorded if each of its cells has a result; `why` says whether that result belongs to the present
+    data and settings. Faulty experiments are listed at the end, and the exit status is then 1.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def fetch(locations: tuple[str, ...], output: Path, *, reporter: "ConsoleReporter") -> None:
     r"""Copy shard sets from http, https, s3, gs or file URLs to OUTPUT/<corruption>/<severity>.
 
-    Every byte is compared with the manifest as it arrives; what is there already is not fetched again. Braces in a URL
+    Every byte is compared with the manifest as it arrives. Existing shard sets are not fetched again. Braces in a URL
     stand for several URLs.
 
     \b

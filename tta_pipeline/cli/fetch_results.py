@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def fetch_results(*, url: str | None, reporter: "ConsoleReporter") -> int:
-    r"""Take over the result records that runs on other machines sent to URL, by default $TTA_RESULTS_URL, and publish.
+    r"""Import the result records that runs on other machines sent to URL, by default $TTA_RESULTS_URL.
 
-    Each is verified and numbered after those of its cell that are here; what is here already stays as it is. Kept
-    predictions come along. Damaged and foreign records are named and left out; the exit status is then 1.
+    Each record is verified, and numbered after the local records of its cell, which stay unchanged. Stored predictions
+    are fetched too, and the database is updated. Damaged and foreign records are listed and left out; the exit status
+    is then 1.
 
     \b
     Examples:

@@ -11,10 +11,10 @@ from tta_pipeline.cli.common import plain_errors
 @click.argument("folder", type=click.Path(path_type=Path))
 @plain_errors
 def init(*, folder: Path) -> None:
-    r"""Write a project of your own into FOLDER, a new one: for those who installed tta_pipeline and did not clone it.
+    r"""Create a project of your own in FOLDER, which must not exist yet. It needs an installation, not a clone.
 
-    It has a first benchmark of digits that takes about a minute, pyproject.toml, workspace.yaml and dagster.yaml for dg
-    and the web UI, a Makefile, a README and .gitignore. Its name is that of the folder.
+    The project has a first benchmark of digits that takes about a minute, pyproject.toml, workspace.yaml and
+    dagster.yaml for dg and the web UI, a Makefile, a README and .gitignore. It is named after the folder.
 
     \b
     Examples:

@@ -26,18 +26,18 @@ _LOADER_COLUMNS = (
 @click.command("loader-bench")
 @click.argument("location", metavar="[DIR|URL]", required=False)
 @click.option("--loader", "loaders", multiple=True, metavar="NAME",
-              help="Measure this one; may be repeated. Else all installed ones of indexed, webdataset, tar, "
+              help="Loader to measure; can be repeated. Default: every installed one of indexed, webdataset, tar, "
               "imagefolder, dali, spdl, litdata, streaming.")  # fmt: skip
 @click.option("--batch-size", type=click.IntRange(1, 65_536), default=64, show_default=True)
 @click.option("--threads", "num_threads", multiple=True, type=click.IntRange(0, MOST_PROCESSES),
               show_default="one for each core",
-              help="Threads or worker processes; may be repeated: the fastest number counts. 0: nothing is read ahead.",
+              help="Threads or worker processes; can be repeated: the fastest counts. 0: no read-ahead.",
               default=[len(os.sched_getaffinity(0))])  # fmt: skip
 @click.option("--processes", "num_processes", type=click.IntRange(1, MOST_PROCESSES), default=1, show_default=True,
-              help="Processes that each read a part; the longest time and the sum of samples count.")  # fmt: skip
+              help="Processes that each read one part; the longest time and the sum of samples count.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1_000), default=3, show_default=True)
 @click.option("--normalization", type=click.Choice(["own", "host", "device"]), default="own", show_default=True,
-              help="Where images are normalised: as each system does, on the host, or on the device.")  # fmt: skip
+              help="Where images are normalised: as in each system's examples, on the host or the device.")  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="cpu, or the kind of the accelerator, such as cuda.")
 @click.option("--stage", "is_staged", is_flag=True,
               help="Copy the shards to $TMPDIR first, timed separately; always done with a URL.")  # fmt: skip
@@ -55,9 +55,9 @@ def loader_bench(
 ) -> None:
     r"""Measure how fast loaders read the shard set at DIR or URL, without a model.
 
-    Each pass of each loader has a process of its own; the loaders take turns. The figures are medians with the range.
-    A loader that fails by itself, such as one that is half installed, has a line that says why it was not measured; if
-    --loader names it, the exit status is then 1.
+    Each pass of each loader runs in its own process, and the loaders take turns. The figures are medians with their
+    range. If a loader itself fails, for example because it is only partly installed, its line says why it was not
+    measured. If --loader names it, the exit status is then 1.
 
     \b
     Examples:

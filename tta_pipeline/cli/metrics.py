@@ -23,10 +23,10 @@ _ROWS_FOR_PEOPLE = 1_000
 
 @click.command()
 @click.option("--by", type=click.Choice(["corruption"]), help="A line for each corruption and experiment.")
-@click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="The cells that two runs share, side by side; the "
-              "beginning of a run's id is enough.")  # fmt: skip
-@click.option("--versus", nargs=2, metavar="EXPERIMENT EXPERIMENT", help="Two experiments on the same samples: is one "
-              "better by more than chance? Over all cells and cell by cell.")  # fmt: skip
+@click.option("--compare", "runs", nargs=2, metavar="RUN RUN", help="Show the cells that two runs share, side by side; "
+              "the beginning of a run's id is enough.")  # fmt: skip
+@click.option("--versus", nargs=2, metavar="EXPERIMENT EXPERIMENT", help="Compare two experiments on the same samples: "
+              "is one better by more than chance? Over all cells and cell by cell.")  # fmt: skip
 @click.option("--sql", help="Ask this question instead; the database is open for reading only.")
 @click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet", "latex", "markdown"]),
               default="table", show_default=True, help="parquet needs --output.")  # fmt: skip
@@ -44,10 +44,10 @@ def metrics(
     output: Path | None,
     limit: int | None,
 ) -> None:
-    r"""Print the leaderboard: mean errors, their standard deviation over seeds, and what they cost.
+    r"""Print the leaderboard: mean errors, their standard deviation over seeds, and their cost.
 
     The best of comparable results is bold in tables, LaTeX and Markdown. Tables and views: docs/metrics.md;
-    questions with their SQL: docs/queries.md. Damaged and foreign records count nowhere; they are named after the
+    questions with their SQL: docs/queries.md. Damaged and foreign records count nowhere. They are listed after the
     answer, and the exit status is then 1.
 
     \b
@@ -87,7 +87,7 @@ def metrics(
 
 
 def _tell_latex(answer: "Answer", locations: Locations, output: Path | None, limit: int | None) -> None:
-    """Print the leaderboard for a paper: with intervals, and with a mark where a row may be as good as the best."""
+    """Print the leaderboard for a paper: with intervals, and a mark on each row that may be as good as the best."""
     from tta_pipeline.benchmarks.loading import load_all
     from tta_pipeline.report.formats import as_latex
     from tta_pipeline.report.pages.judged_leaderboards import NOTE, judged_leaderboards
@@ -151,7 +151,7 @@ def _tell_versus(
 
 
 def _end_with(set_aside: Sequence[str]) -> None:
-    """Name the records that count nowhere, and end with status 1 if there are any."""
+    """Print the records that count nowhere, and end with status 1 if there are any."""
     for line in set_aside:
         say(f"set aside: {line}")
     if set_aside:
@@ -170,7 +170,7 @@ def _answer(connection: Any, *, by: str | None, runs: tuple[str, str] | None, sq
 
 
 def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
-    """Say what it means if some of the requested results are on images that were made here."""
+    """Print a note if some of the requested results are on images that this project generated."""
     from tta_pipeline.report.tables import GENERATED_NOTE
 
     which = [_whole_run_id(connection, run) for run in runs or ()]
@@ -182,7 +182,7 @@ def _say_if_generated(connection: Any, runs: tuple[str, str] | None) -> None:
 
 
 def _tell(answer: "Answer", form: str, output: Path | None, *, limit: int | None, is_own_question: bool) -> None:
-    """Print *answer* or write it to *output*: row by row for a program, a limited number of rows for the user."""
+    """Print *answer* or write it to *output*: for programs row by row, for people a limited number of rows."""
     from tta_pipeline.report.formats import FOR_PEOPLE, FOR_PROGRAMS, write_parquet
     from tta_pipeline.report.tables import without_obvious
 

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 @click.argument("sources", metavar="[FOLDER | ARCHIVE...]", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--like", type=click.Choice(["imagenet_c", "tiny_imagenet_c", "cifar10_c", "cifar100_c"]),
               help="Without a source: the benchmark to imitate, with placeholders; else imagenet_c.")  # fmt: skip
-@click.option("--output", metavar="FILE", help="File to write; - prints. Else benchmarks/NAME.yaml in the data root.")
+@click.option(
+    "--output", metavar="FILE", help="File to write; - prints. Default: benchmarks/NAME.yaml in the data root."
+)
 @plain_errors
 def new_benchmark(*, name: str, sources: tuple[Path, ...], like: str | None, output: str | None) -> None:
-    r"""Write a commented benchmark file for what is in a folder or in archives, which are inspected, not unpacked.
+    r"""Write a commented benchmark file for a folder or archives. Archives are inspected, not unpacked.
 
-    Nothing is overwritten. The file states what was found: corruptions and severities, the number of classes, the size
-    of the images, and which models fit.
+    Nothing is overwritten. The file states the corruptions and severities that were found, the number of classes, the
+    size of the images, and which models fit.
 
     \b
     Examples:

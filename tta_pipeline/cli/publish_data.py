@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", metavar="[BENCHMARK] OUT", nargs=-1, required=True)
 @click.option(
-    "--shards", metavar="DIR", type=click.Path(path_type=Path, exists=True), help="Shard sets here, not a benchmark's."
+    "--shards",
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True),
+    help="Publish the shard sets here, not a benchmark's.",
 )
 @click.option("--cell", "keys", multiple=True, metavar="CELL", help="Only this cell, such as fog|5; can be repeated.")
-@click.option("--shift-set", metavar="SET", help="With --shards: the set whose licence and citation hold.")
+@click.option("--shift-set", metavar="SET", help="With --shards: the set whose licence and citation apply.")
 @click.option("--licence", metavar="TEXT", help="What the owner of the images allows, such as 'CC BY 4.0'.")
 @click.option("--title", metavar="TEXT", help="Title of the data set; else that of the benchmark.")
 @click.option("--published-on", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE",
@@ -38,13 +41,13 @@ def publish_data(
     published_on: "datetime | None",
     reporter: "ConsoleReporter",
 ) -> None:
-    r"""Write the shards of a benchmark as a data set for others: OUT, a new folder that describes itself.
+    r"""Write the shards of a benchmark as a data set for others, in the new folder OUT.
 
-    It has all cells, the clean images if there are shards of them, and beside them a card for the Hugging Face Hub with
-    a configuration for each cell, Croissant, a preview, the classes and the sha256 of every file. Each shard is hashed
-    first. Shards with a label beside each image get a second name where the file system allows it, and take no room;
-    others are written anew with labels. The same shards and date give the same bytes. Nothing is uploaded: the command
-    that does it is printed.
+    The folder has all cells, the clean images if there are shards of them, a card for the Hugging Face Hub with a
+    configuration for each cell, Croissant metadata, a preview, the classes, and the sha256 of every file. Each shard is
+    hashed first. Shards with a label beside each image are hard-linked where the file system allows it, and take no
+    space; other shards are rewritten with labels. The same shards and date give the same bytes. Nothing is uploaded:
+    the command for the upload is printed.
 
     \b
     Examples:

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 @click.option("--experiment", "names", multiple=True, help="Only this experiment; can be repeated.")
 @click.option(
     "--layout", type=click.Choice(["plain", "robustbench"]), default="plain", show_default=True,
-    help="robustbench: beside it, entries for its repository's model_info.",
+    help="robustbench: add entries for the model_info of RobustBench's repository.",
 )  # fmt: skip
 @plain_errors
 @with_reporter
 def publish_results(
     benchmark: str, target: Path, *, names: tuple[str, ...], layout: str, reporter: "ConsoleReporter"
 ) -> int:
-    r"""Write the results of a benchmark for others: OUT, a new folder with a folder for each experiment.
+    r"""Write the results of a benchmark for others, in the new folder OUT with one folder for each experiment.
 
-    Each has result.json (model, weights, method, protocol, data, versions, machine and cost, and every cell with its
-    hashes), the accuracies in RobustBench's columns, Parquet, BibTeX, the benchmark file, and the command. Records are
-    verified and kept predictions recounted first. An experiment that lacks cells says so. One that has a fault or no
-    results is named and left out; the exit status is then 1.
+    Each folder has result.json (model, weights, method, protocol, data, versions, machine and cost, and every cell with
+    its hashes), the accuracies in RobustBench's columns, Parquet, BibTeX, the benchmark file, and the command. Records
+    are verified first, and stored predictions are counted again. The result of an experiment says if cells are missing.
+    Experiments with a fault or without results are listed and left out; the exit status is then 1.
 
     \b
     Examples:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def rebuild_metrics(*, reporter: "ConsoleReporter") -> int:
-    """Rebuild metrics.duckdb from the result records, which are the truth; each is read whole.
+    """Rebuild metrics.duckdb from the result records, which are the ground truth. Each is read in full.
 
-    Damaged and foreign records are named and left out; the exit status is then 1.
+    Damaged and foreign records are listed and left out; the exit status is then 1.
     """
     from tta_pipeline.results.database.database import publish_metrics
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def repartition(folder: Path, output: Path, *, reporter: "ConsoleReporter", instances: int) -> None:
-    r"""Split a shard set equally over instances: no sample is lost or doubled, no byte changes, each has a manifest.
+    r"""Split a shard set equally over instances: no sample is lost or doubled, no byte changes, parts have manifests.
 
     \b
     Example:

@@ -20,13 +20,13 @@ from tta_pipeline.cli.common import plain_errors, print_table, say
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @plain_errors
 def reproduce(*, folder: Path, partitions: tuple[str, ...], device: str, within: float, as_json: bool) -> None:
-    r"""Run a published experiment again where the data is, and say whether it comes out the same.
+    r"""Run a published experiment again on this machine's data, and say whether the results agree.
 
-    FOLDER is one that publish-results wrote. It needs the benchmark of the same name here, with its shards and weights;
-    settings are taken from the folder. Nothing of the data root is changed. The answer is "same hash" if every
-    prediction is the same; "same error" if no cell's error differs by more than --within; else "other error", and the
-    exit status is 1. What differs is named: data, weights, code, settings, device, libraries, processor. A CPU computes
-    with as many threads as then.
+    FOLDER is an experiment's folder that publish-results wrote. The benchmark of the same name must be here, with its
+    shards and weights; the settings are taken from the folder. Nothing in the data root is changed. The answer is
+    "same hash" if every prediction is the same; "same error" if no cell's error differs by more than --within; else
+    "other error", and the exit status is 1. Differences are listed: data, weights, code, settings, device, libraries,
+    processor. On a CPU, it computes with the published number of threads.
 
     \b
     Examples:

@@ -35,7 +35,7 @@ for probe in sys.argv[2:]:
 
 
 def _with_file(context: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Take what the file at *path* says for options that are not given."""
+    """Use the values in the YAML file at *path* as defaults of the options."""
     del parameter
     if path is None:
         return
@@ -60,20 +60,20 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 @click.argument("sources", metavar="SOURCE...", nargs=-1, type=click.Path(path_type=Path))
 @click.argument("output", required=False, type=click.Path(path_type=Path))
 @click.option("--config", type=click.Path(path_type=Path), is_eager=True, expose_value=False, callback=_with_file,
-              help="YAML file with these options by name, sources and output; what is given here wins.")  # fmt: skip
+              help="YAML file with these options by name, sources and output; the command line wins.")  # fmt: skip
 @click.option("--group-depth", type=click.IntRange(0, 3), default=2, show_default=True, help="Levels of folders above "
               "the class folders: 0 one set, 2 corruption/severity, 3 archive/corruption/severity.")  # fmt: skip
 @click.option("--group-prefix", "prefixes", multiple=True, help="Take only groups with this prefix: fog, or fog/5.")
 @click.option("--num-shards", type=click.IntRange(1), help="Exact number of shards for each cell.")
 @click.option("--samples-per-shard", type=click.IntRange(1), help="Largest number of samples in a shard.")
-@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard; also together "
-              "with --samples-per-shard.")  # fmt: skip
+@click.option("--max-shard-bytes", type=click.IntRange(10240), help="Largest number of bytes in a shard; can be "
+              "combined with --samples-per-shard.")  # fmt: skip
 @click.option("--shard-name", help="Names with a number of fixed width, such as validation-%06d.tar.")
 @click.option("--suffix", type=click.Choice(["jpg"]), help="Name JPEG files .jpg, for readers that know only jpg;png.")
 @click.option("--shift-set", default="imagenet_c", show_default=True, help="Names and severities in archives and "
               "arrays, and names of published folders.")  # fmt: skip
 @click.option("--class-map", type=click.Path(path_type=Path), help="JSON, meta.mat, or a list that comes with the "
-              "project, such as imagenet; else the sorted class folders.")  # fmt: skip
+              "project, such as imagenet; default: the class folders, sorted.")  # fmt: skip
 @click.option("--order", type=click.Choice(["permuted", "by_class", "dirichlet", "source"]), default="permuted",
               show_default=True)  # fmt: skip
 @click.option("--delta", type=float, default=0.1, show_default=True, help="Delta of the Dirichlet order.")
@@ -84,22 +84,23 @@ def _with_file(context: click.Context, parameter: click.Parameter, path: Path | 
 @click.option("--quality", type=click.IntRange(1, 100), default=95, show_default=True,
               help="JPEG quality of images encoded again.")  # fmt: skip
 @click.option("--labels", is_flag=True, help="Add a .cls and a .json member to each sample.")
-@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and name them in the manifest.")
-@click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that the class map lacks.")
+@click.option("--skip-damaged", is_flag=True, help="Leave damaged images out, and list them in the manifest.")
+@click.option("--skip-foreign-classes", is_flag=True, help="Leave out class folders that are not in the class map.")
 @click.option("--decode-all", is_flag=True, help="Decode every image while sharding.")
 @click.option(
     "--expect-md5",
     "md5s",
     multiple=True,
     metavar="NAME=MD5",
-    help="MD5 of an archive, or the word published for one of ILSVRC2012 or a shift set; checked while it is read.",
+    help="MD5 of an archive, checked while it is read; the word published stands for the known MD5 of an archive of "
+    "ILSVRC2012 or of a shift set.",
 )
 @click.option("--layout", type=click.Choice(["corruptions", "classes", "nested", "flat"]), default="corruptions",
               show_default=True, help="Layout of archives: nested has a tar per class, flat no folders.")  # fmt: skip
-@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of single files: lines, or JSON of "
-              "file name to class.")  # fmt: skip
-@click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Name of the image "
-              "that a line of the ground truth is of, with its number.")  # fmt: skip
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Classes of single files: lines, or JSON that "
+              "maps a file name to its class.")  # fmt: skip
+@click.option("--ground-truth-name", default="ILSVRC2012_val_%08d.JPEG", show_default=True, help="Pattern of the "
+              "image names for a ground truth of lines; the number is that of the line.")  # fmt: skip
 @click.option("--class-pattern", help="Regular expression on <folder>/<file>; its first group is the class.")
 @click.option("--jobs", type=click.IntRange(1, MOST_PROCESSES), default=len(os.sched_getaffinity(0)),
               show_default="one for each core", help="Processes that write and read shards.")  # fmt: skip
@@ -147,7 +148,7 @@ def shard(*, reporter: "ConsoleReporter", md5s: tuple[str, ...], **options: Any)
 
 
 def _section(options: dict[str, Any], md5s: Sequence[str]) -> "ImagesSection":
-    """Return the section of a benchmark file that *options* describe."""
+    """Return the section `source` of a benchmark file for *options*."""
     from pydantic import ValidationError
 
     from tta_pipeline.data.sources.kinds import section_of
@@ -189,7 +190,7 @@ def _published_md5(name: str) -> str:
 
 
 def _require_quick_pattern(pattern: str | None) -> None:
-    """Refuse a regular expression, such as (a+)+$, that names of 200 characters can keep busy for years."""
+    """Refuse a regular expression, such as (a+)+$, whose match on a name of 200 characters could take years."""
     if pattern is None:
         return
     try:
@@ -219,7 +220,7 @@ def _shard_settings(options: dict[str, Any]) -> "ShardSettings":
 
 
 def _first_problem(error: "ValidationError") -> str:
-    """Return what is wrong with the first option that is."""
+    """Return the message for the first faulty option."""
     problem = error.errors()[0]
     message = problem["msg"].removeprefix("Value error, ").replace("_", "-")
     where = f"--{problem['loc'][0]} is {problem['input']!r}: ".replace("_", "-") if problem["loc"] else ""

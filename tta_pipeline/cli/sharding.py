@@ -1,4 +1,4 @@
-"""What the verb `shard` does: all cells of a source become shards."""
+"""Conversion of all cells of a source into shards: the work of the verb `shard`."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ from tta_pipeline.util.progress import Reporter, Step, quiet
 
 @dataclass(frozen=True, kw_only=True)
 class ShardOrder:
-    """What the user asks of `tta-pipeline shard`."""
+    """Arguments of `tta-pipeline shard`."""
 
     source: ImagesSection
     output: Path
@@ -37,26 +37,26 @@ class ShardOrder:
     prefixes: tuple[str, ...] = ()
     class_map: Path | None = None
     """File with the classes, or the name of a list that comes with the project; None: the list of the shift set, or
-    the class folders."""
+    else the class folders."""
     jobs: int = 1
-    """Number of processes, each of which writes and reads a shard at a time."""
+    """Number of processes; each writes and reads one shard at a time."""
 
     def named_classes(self) -> tuple[str, ...]:
-        """Return the classes that the class map names, in label order; nothing if there is none."""
+        """Return the classes of the class map in label order; empty if there is no class map."""
         if self.class_map is None:
             return shipped_classes(self.shift_set.classes) if self.shift_set.classes else ()
         return read_classes(self.class_map)
 
 
 def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Published]]:
-    """Write shards and manifest of every cell, and yield each when it is published.
+    """Write the shards and the manifest of every cell, and yield each shard set when it is published.
 
     Raises:
         SourceError, ClassMapError, ShardError: see `write_shards`.
     """
     with _spill_root(order) as spill_root, Workers(order.jobs) as workers:
         if workers.are_worth(order.source.one_pass_bytes):
-            workers.start(write_cell)  # what they need is imported while the archives are read
+            workers.start(write_cell)  # the workers import their modules while the archives are read
         context = _context(order, spill_root, progress)
         with order.source.opened_whole(context, order.prefixes) as (source, found):
             if not found:
@@ -71,9 +71,10 @@ def shard_everything(order: ShardOrder, progress: Reporter) -> Iterator[Step[Pub
 
 
 def _spill_root(order: ShardOrder) -> AbstractContextManager[Path]:
-    """Return the folder for temporary files: beside an output that is one shard set, since that is replaced as a whole.
+    """Return the folder for temporary files.
 
-    Of many sets it is the output itself, where the index of the archives is kept for the next run.
+    If the output is one shard set, the folder lies beside it, since the output is replaced as a whole. If the output
+    has several sets, it is the output itself, where the index of the archives is kept for the next run.
     """
     return temporary_folder(order.output) if order.source.is_one_set else nullcontext(order.output)
 
@@ -107,7 +108,7 @@ def _conversion(order: ShardOrder, source: Source, found: Sequence[Cell], progre
 
 
 def _class_map(order: ShardOrder, source: Source, *, is_one_set: bool) -> ClassMap:
-    """Return the class map that is pinned for all cells; a single set needs none but its manifest's."""
+    """Return the class map that is pinned for all cells; a single set is described by its manifest and pins none."""
     path, find_classes = order.output / "class_map.json", partial(_classes, order, source)
     if is_one_set:
         return pinned_class_map(path) or found_class_map(find_classes(), where=path)
@@ -127,7 +128,7 @@ def _where(source: ImagesSection) -> str:
 
 
 def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers) -> Iterator[Published]:
-    """Convert cell after cell; each process takes a cell if there are enough cells, and a shard otherwise."""
+    """Convert every cell; if there are enough cells, each process converts a whole cell, otherwise single shards."""
     if workers.num_processes == 1 or len(found) < workers.num_processes:
         with conversion.session(found) as session:
             for cell in found:
@@ -137,7 +138,7 @@ def _convert_all(conversion: Conversion, found: Sequence[Cell], workers: Workers
     with conversion.session(found) as session:
         for cell in found:
             if not session.has_images_of(cell):
-                wait(running)  # they read the images of the previous group, which are removed next
+                wait(running)  # these jobs read the images of the previous group, which are removed next
             running.append(workers.submit(write_cell, session.task(cell), quiet))
             if len(running) > workers.num_processes:
                 yield running.popleft().result()

@@ -12,10 +12,10 @@ from tta_pipeline.util.locations import STOP_FILE, Locations
 @click.argument("model", required=False)
 @plain_errors
 def stop_training(*, benchmark: str, model: str | None) -> None:
-    r"""End a training after its present epoch, and keep what it has learnt.
+    r"""End a training after its present epoch, and use its weights so far.
 
-    The weights so far become the source model, and its record says that the user ended the training. To pause a
-    training instead, cancel its run: the next run goes on from the last checkpoint.
+    The weights become the source model, and its record says that the user ended the training. To pause a training
+    instead, cancel its run: the next run continues from the last checkpoint.
 
     \b
     Examples:
@@ -29,7 +29,7 @@ def stop_training(*, benchmark: str, model: str | None) -> None:
     chosen = model or (trained[0] if len(trained) == 1 else None)
     if chosen not in trained:
         raise BenchmarkFileError(
-            f"{benchmark} trains {', '.join(trained) or 'no model'}; expected the name of one of them, found {model}"
+            f"{benchmark} trains {', '.join(trained) or 'no model'}; found {model}, expected the name of one of these"
         )
     folder = locations.training(benchmark, chosen)
     if not folder.is_dir():

@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from tta_pipeline.extras.cluster.submission import Submission
 
 _Finished = Mapping["Piece", frozenset[tuple[str, str]]]
-"""Places that pieces have finished."""
+"""For each piece, the places that it has finished."""
 _ENGINES = ("local", "ray", "slurm")
 _DEVICES_OF_A_CLUSTER = 4
 _WATCHED_EVERY_S = {"local": 2.0, "ray": 2.0, "slurm": 10.0}
-"""How often an engine is asked; Slurm serves all users of the cluster."""
+"""Seconds between two queries of an engine; Slurm is asked less often, since it serves all users of the cluster."""
 _TOLD_EVERY_S = 30.0
-"""How often a watching submitter brings database and history up to date."""
+"""Seconds after which a watching submitter updates the database and Dagster's history again."""
 
 
 @click.command()
 @click.argument("benchmark_name", metavar="BENCHMARK")
-@click.option("--experiments", metavar="NAMES", help="Only these, separated by commas; default: all.")
+@click.option("--experiments", metavar="NAMES", help="Only these experiments, separated by commas; default: all.")
 @click.option("--by", type=click.Choice(["corruption", "cell", "stream"]), default="corruption", show_default=True,
               help="The most that a piece covers: a corruption, a cell, or one stream of one experiment.")  # fmt: skip
-@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Who starts the pieces; default: local. "
-              "--status and --cancel ask the one that has them.")  # fmt: skip
-@click.option("--devices", "num_devices", type=click.IntRange(1, 100_000), help="Pieces that compute at a time; "
-              "default: the devices found here, or 4 on a cluster; dagster.yaml limits local and ray.")  # fmt: skip
-@click.option("--device", help="Kind of device that computes, such as cuda or cpu; default: what is found here, for "
-              "slurm and ray cuda.")  # fmt: skip
+@click.option("--engine", "engine_name", type=click.Choice(_ENGINES), help="Engine that starts the pieces; default: "
+              "local. --status and --cancel ask the engine of the submission.")  # fmt: skip
+@click.option("--devices", "num_devices", type=click.IntRange(1, 100_000), help="Number of pieces that compute at "
+              "a time; default: the devices here, or 4 on a cluster; dagster.yaml limits local and ray.")  # fmt: skip
+@click.option("--device", help="Kind of device that computes, such as cuda or cpu; default: the kind found here; for "
+              "slurm and ray: cuda.")  # fmt: skip
 @click.option("--compute", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the resource compute, "
               "such as stage_folder='$TMPDIR'.")  # fmt: skip
 @click.option("--config", "config_path", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               help="YAML file for slurm: options of sbatch, lines before each piece, a container.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the plan, and submit nothing.")
-@click.option("--watch", "watches", is_flag=True, help="Go on watching; Ctrl-C leaves the work running.")
-@click.option("--status", "asks_status", is_flag=True, help="Say how far a submission is.")
-@click.option("--cancel", "cancels", is_flag=True, help="Stop what runs of a submission, and start no more.")
+@click.option("--watch", "watches", is_flag=True, help="Report progress until the work ends; Ctrl-C leaves it running.")
+@click.option("--status", "asks_status", is_flag=True, help="Show the progress of a submission.")
+@click.option("--cancel", "cancels", is_flag=True, help="Stop the running pieces of a submission, and start no more.")
 @click.option("--number", type=click.IntRange(1), help="Submission for --status and --cancel; default: the newest.")
 @plain_errors
 def submit(
@@ -70,10 +70,10 @@ def submit(
     cancels: bool,
     number: int | None,
 ) -> None:
-    r"""Give what is unfinished of a benchmark to a cluster, as pieces that run side by side.
+    r"""Submit the unfinished work of a benchmark to a cluster, as pieces that run in parallel.
 
-    Shards come before evaluations, and the report is made at the end. What is finished, runs or waits already is not
-    submitted again. A piece that fails is tried a second time; then it is named with its log.
+    Shards come before evaluations, and the report is made at the end. Work that is finished, running or waiting is not
+    submitted again. A piece that fails is tried a second time; if it fails again, it is listed with its log.
 
     \b
     Examples:
@@ -122,7 +122,7 @@ def submit(
 
 
 def _asked_for(locations: Locations, benchmark: str, number: int | None, engine: str | None) -> "Submission":
-    """Return the submission that the user asks about, which has an engine."""
+    """Return the submission that the user asks about; refuse *engine* if another one has the submission."""
     from tta_pipeline.extras.cluster.submission import find_submission
 
     found = find_submission(locations, benchmark, number)
@@ -136,7 +136,7 @@ def _asked_for(locations: Locations, benchmark: str, number: int | None, engine:
 
 @dataclass(frozen=True, kw_only=True)
 class _Submitter:
-    """Submits pieces of a benchmark to an engine, and asks it how far they are."""
+    """Submits pieces of a benchmark to an engine, and asks it for their states."""
 
     benchmark: "Benchmark"
     locations: Locations
@@ -146,7 +146,7 @@ class _Submitter:
 
     @cached_property
     def at_once(self) -> int:
-        """Number of pieces that compute at a time."""
+        """Largest number of pieces that compute at the same time."""
         if self.num_devices:
             return self.num_devices
         if self.engine_name != "local":
@@ -158,14 +158,14 @@ class _Submitter:
     @cached_property
     def engine(self) -> "Engine":
         """The engine of the user's choice."""
-        # Only Slurm is told how many; counting the devices here would import torch before anything is cancelled.
+        # Only Slurm needs the number; counting the devices here would import torch before anything is cancelled.
         num_devices = self.at_once if self.engine_name == "slurm" else 1
         return _engine(
             self.engine_name, data_root=self.locations.root, num_devices=num_devices, config_path=self.config_path
         )
 
     def kind_of_device(self, asked: str | None) -> str:
-        """Return the kind of device that computes: on a cluster one that is perhaps not here."""
+        """Return the kind of device that computes; on a cluster, this machine need not have one."""
         from tta_pipeline.evaluation.device.devices import KIND_ON_CLUSTERS, device_type
 
         return asked or (device_type("auto") if self.engine_name == "local" else KIND_ON_CLUSTERS)
@@ -173,18 +173,18 @@ class _Submitter:
     def submit(
         self, experiments: tuple[str, ...], *, by: "Cut", device: str | None, compute: JsonObject, dry_run: bool
     ) -> "Submission | None":
-        """Print what is to be done, and submit it unless it is nothing or a *dry_run*."""
+        """Print the plan, and submit it unless it is empty or *dry_run* is set."""
         if not dry_run:
             self.engine.require_ready()
         kind = self.kind_of_device(device)
         compute = _checked({**compute, "device": kind})
-        # Two at once would both find the same work unfinished, and submit it twice.
+        # Two submitters at the same time would both find the same work unfinished, and submit it twice.
         with locked(self.locations.submissions(self.benchmark.name) / "submitting.lock"):
             pieces = self.plan(experiments, by=by, device=kind)
             return self._submitted(pieces, compute) if pieces and not dry_run else None
 
     def plan(self, experiments: tuple[str, ...], *, by: "Cut", device: str) -> "tuple[Piece, ...]":
-        """Return what is to be submitted, and print it."""
+        """Return the pieces to submit, and print the plan."""
         from tta_pipeline.extras.cluster.overview import PLAN_COLUMNS, plan_rows
         from tta_pipeline.extras.cluster.planning import Planner
         from tta_pipeline.extras.cluster.standings import Standings
@@ -192,7 +192,7 @@ class _Submitter:
         from tta_pipeline.report.tables import Table
         from tta_pipeline.results.database.database import publish_metrics
 
-        publish_metrics(self.locations)  # what was measured is asked for there
+        publish_metrics(self.locations)  # the planner reads measured times from the database
         busy = tuple(self._under_way())
         planner = Planner(
             benchmark=self.benchmark,
@@ -214,7 +214,7 @@ class _Submitter:
         return pieces
 
     def _under_way(self) -> "Iterator[Piece]":
-        """Yield the pieces of earlier submissions that run or wait; a submission without any is over."""
+        """Yield the pieces of earlier submissions that run or wait; mark submissions without any as over."""
         from tta_pipeline.extras.cluster.overview import Overview
         from tta_pipeline.extras.cluster.submission import open_submissions
 
@@ -227,7 +227,7 @@ class _Submitter:
             _note_end(overview)
 
     def _submitted(self, pieces: "tuple[Piece, ...]", compute: JsonObject) -> "Submission":
-        """Submit *pieces*, and say how to come back to them."""
+        """Submit *pieces*, and print the commands that show, watch and stop them."""
         from tta_pipeline.extras.cluster.submission import Submission
 
         submission = Submission.create(
@@ -242,14 +242,14 @@ class _Submitter:
         name = self.benchmark.name
         say(
             f"submitted {len(pieces):,} pieces as submission {submission.number} of {name}, in {submission.folder}\n"
-            f"how far it is: tta-pipeline submit {name} --status\n"
+            f"its progress:  tta-pipeline submit {name} --status\n"
             f"to watch it:   tta-pipeline submit {name} --status --watch\n"
             f"to stop it:    tta-pipeline submit {name} --cancel"
         )
         return submission
 
     def watch(self, submission: "Submission") -> None:
-        """Print how far *submission* is until it is over, or until Ctrl-C."""
+        """Print the progress of *submission* until it is over, or until Ctrl-C."""
         said, told = "", time.monotonic()
         try:
             overview = self._overview(submission)
@@ -264,18 +264,18 @@ class _Submitter:
                 time.sleep(_WATCHED_EVERY_S[self.engine_name])
                 overview = self._asked_again(submission) or overview
         except KeyboardInterrupt:
-            say(f"it goes on without you; come back with: tta-pipeline submit {self.benchmark.name} --status --watch")
+            say(f"it keeps running; to watch it again: tta-pipeline submit {self.benchmark.name} --status --watch")
 
     def _asked_again(self, submission: "Submission") -> "Overview | None":
-        """Return how far *submission* is; None if the engine does not answer, which did before."""
+        """Return the overview of *submission*; None if the engine, which answered before, does not answer now."""
         try:
             return self._overview(submission)
         except SubmissionError as error:
-            say(f"{error}; the next question follows in {_WATCHED_EVERY_S[self.engine_name]:.0f} s")
+            say(f"{error}; asking again in {_WATCHED_EVERY_S[self.engine_name]:.0f} s")
             return None
 
     def tell_status(self, submission: "Submission") -> int:
-        """Print how far *submission* is and what failed, and return the exit status: 0 unless something failed."""
+        """Print the progress and the failures of *submission*, and return the exit status: 0 unless a piece failed."""
         from tta_pipeline.extras.cluster.overview import STATUS_COLUMNS
         from tta_pipeline.report.tables import Table
 
@@ -299,7 +299,7 @@ class _Submitter:
         return Overview(submission=submission, states=self.engine.states(submission))
 
     def _finished_places(self, overview: "Overview") -> "_Finished":
-        """Return what the pieces that ended without being done have finished all the same."""
+        """Return the places that are finished although their piece ended without being done."""
         if not overview.left_over:
             return {}
         from tta_pipeline.extras.cluster.planning import Planner
@@ -318,9 +318,9 @@ class _Submitter:
         return planner.finished_places(overview.left_over)
 
     def _bring_up_to_date(self, overview: "Overview", finished: "_Finished | None" = None) -> None:
-        """Bring the database up to the records, and Dagster's history up to what no run has told it.
+        """Update the database from the records, and add to Dagster's history what no run has reported there.
 
-        That is all of an engine that keeps no history, and what is *finished* of pieces that are not done.
+        These are all results of an engine that keeps no history, and the *finished* places of pieces that are not done.
         """
         from tta_pipeline.results.database.database import publish_metrics
 
@@ -345,11 +345,11 @@ class _Submitter:
                 tell=say,
             )
         if num_new:
-            say(f"{num_new:,} partitions were news to Dagster")
+            say(f"added {num_new:,} partitions to Dagster's history")
 
 
 def _note_end(overview: "Overview") -> None:
-    """Let nobody ask again for a submission that is over, unless a sensor has it, which sees that itself."""
+    """Mark a submission that is over, so that its engine is not asked again; a sensor marks its own submissions."""
     if overview.is_over and not overview.submission.owner:
         overview.submission.note_ended()
 
@@ -370,7 +370,7 @@ def _engine(name: str, *, data_root: Path, num_devices: int, config_path: Path |
 
 
 def _checked(compute: JsonObject) -> JsonObject:
-    """Return *compute* if the resource of that name takes such settings."""
+    """Return *compute* after checking that the resource `compute` accepts these settings."""
     from pydantic import ValidationError
 
     from tta_pipeline.defs.resources import Compute

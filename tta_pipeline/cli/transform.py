@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option(
-    "--function", metavar="MODULE:NAME", help="Function that takes each image, uint8 (H, W, 3), and returns another."
+    "--function", metavar="MODULE:NAME", help="Function that takes an image, uint8 (H, W, 3), and returns another."
 )
 @click.option("--resize", type=click.IntRange(1), help="Shorter side in pixels, after the function.")
 @click.option("--center-crop", type=click.IntRange(1), help="Height and width in pixels.")
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def transform(
     *, reporter: "ConsoleReporter", folder: Path, output: Path, storage: str, jobs: int, **options: Any
 ) -> None:
-    r"""Make another shard set from each one at or under DIR: other images, another size or format, further members.
+    r"""Make a new shard set from each one at or under DIR: with other images, another size or format, or more members.
 
-    The order of the samples and the number of shards stay; the new manifest says what was done. A function is searched
-    for on the Python path and in the working directory.
+    The order of the samples and the number of shards stay the same, and the new manifest describes the transform. A
+    function is looked up on the Python path and in the working directory.
 
     \b
     Examples:

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 @click.argument("experiment")
 @click.option("--grid", multiple=True, metavar="NAME=VALUE,...", help="Values to try for a hyperparameter; several "
               "hyperparameters make a grid. Default: the grid in the benchmark file.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(1, 10_000), help="Most trials; of more combinations, so many are drawn. "
-              "Default: that of the benchmark file, or 20.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1, 10_000), help="Largest number of trials; of more combinations, "
+              "this many are drawn at random. Default: the budget in the benchmark file, or 20.")  # fmt: skip
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, a kind such as cuda, or cuda:1.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @plain_errors
 def tune(
     *, benchmark_name: str, experiment: str, grid: tuple[str, ...], budget: int | None, device: str, as_json: bool
 ) -> None:
-    r"""Choose hyperparameters of an experiment on held-out shifts, which the benchmark does not report.
+    r"""Choose the hyperparameters of an experiment on held-out shifts, which the benchmark does not report.
 
-    It is a run of the asset <benchmark>/tuning/<experiment>, so the benchmark file names the experiment under `tuning`.
-    The shards of the held-out shifts must exist. A finished trial is not evaluated again. `tuned: true` lets the
-    experiment use what was chosen.
+    This runs the asset <benchmark>/tuning/<experiment>, so the benchmark file must name the experiment under `tuning`.
+    The shards of the held-out shifts must exist. A finished trial is not evaluated again. With `tuned: true`, the
+    experiment uses the chosen values.
 
     \b
     Examples:

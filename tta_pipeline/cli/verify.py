@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @plain_errors
 @with_reporter
 def verify(folders: tuple[Path, ...], *, reporter: "ConsoleReporter") -> int:
-    r"""Hash every shard again and compare with the manifests: totals, completeness both ways, bytes, their cell.
+    r"""Hash every shard again and compare it with its manifest: totals, bytes, cell, no shard missing or unlisted.
 
-    Older sets without fast checksums of their samples get them.
+    Older sets that lack fast checksums of their samples get them.
 
     \b
     Examples:

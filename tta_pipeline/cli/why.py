@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array, with every part.")
 @plain_errors
 def why(*, benchmark: str, experiment: str, key: str, device: str, shows_all: bool, as_json: bool) -> None:
-    r"""Say why a cell of an experiment is finished or not: what decided its result, and what would decide it now.
+    r"""Explain why a cell of an experiment is finished or not: compare what decided its result with the present state.
 
-    CELL is a partition key: fog|5, clean|0, or that of a stream, such as 5 or all. The exit status is 0 if there is
-    nothing to evaluate, 1 if there is. Versions of libraries are shown where they differ, and outdate nothing.
+    CELL is a partition key: fog|5, clean|0, or the key of a stream, such as 5 or all. The exit status is 0 if there is
+    nothing to evaluate, else 1. Versions of libraries are shown where they differ, but they outdate no result.
 
     \b
     Examples:

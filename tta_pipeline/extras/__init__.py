@@ -1,1 +1,1 @@
-"""Leaves: each could be taken out without touching how a number comes about."""
+"""Optional parts: each could be removed without any effect on how results are computed."""

@@ -1,7 +1,7 @@
-"""Files that nothing refers to any more: this finds them, with their sizes, and removes them on request.
+"""Finds files that nothing refers to any more, with their sizes, and removes them on request.
 
-It considers only files that this project names: numbered records, kept predictions, states, decoded cells, trained
-weights and checkpoints, and what a killed process had begun to write beside its place.
+Only files with names that this project gives are considered: numbered records, stored predictions, states, decoded
+cells, trained weights and checkpoints, and temporary files of killed processes.
 """
 
 import os
@@ -30,7 +30,7 @@ from tta_pipeline.util.locations import Locations
 
 Kind = Literal["superseded", "gone", "predictions", "states", "decoded", "unfinished"]
 _SETTLED_AFTER_S = 3600.0
-"""Age of a file that no run is about to name: a run writes predictions and states before their record."""
+"""Age after which no run can still be about to refer to a file: runs write predictions and states before the record."""
 _PREDICTIONS = re.compile(r"[0-9a-f]{64}\.parquet")
 _STATE = re.compile(r"[0-9a-f]{64}\.state")
 _WITHIN = re.compile(r"([0-9a-f]{64})-[0-9]{6,}\.(?:state|part)")
@@ -39,7 +39,7 @@ _OF_TRAINING = re.compile(r"[0-9a-f]{64}-[0-9]+\.checkpoint|(?:best|last)\.safet
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unreferenced:
-    """One file that nothing refers to, or a folder of a killed process."""
+    """A file that nothing refers to, or a folder of a killed process."""
 
     kind: Kind
     benchmark: str
@@ -52,16 +52,16 @@ def find_unreferenced(
 ) -> Iterator[Unreferenced]:
     """Yield every file under the data root, and in the folders *decoded*, that nothing refers to.
 
-    Folders and files that killed processes had not published are looked for under the data root, on node-local disk,
-    where a process of this machine noted that it began one, and directly in the folders *beside*.
+    Unpublished folders and files of killed processes are searched for under the data root, on node-local disk, at the
+    places that processes of this machine noted when they began one, and directly in the folders *beside*.
 
     Raises:
-        RecordError: a newest record cannot be read, so that it is unknown what it refers to.
+        RecordError: a newest record cannot be read, so the files that it refers to are unknown.
     """
     weights = _named_weights(loaded)
     for benchmark in loaded.benchmarks.values():
         yield from _of_benchmark(benchmark, locations, is_whole=not loaded.faults_of(benchmark.name))
-        if not loaded.faults:  # what is left out may name any file
+        if not loaded.faults:  # a benchmark or experiment with a fault may refer to any file
             yield from _of_trained_models(benchmark, locations, weights)
     roots = locations.roots if decoded else ()
     manifests = {hash_file(path) for root in roots for path in _manifests(root)}
@@ -72,7 +72,7 @@ def find_unreferenced(
 
 
 def remove(found: Sequence[Unreferenced], locations: Locations) -> None:
-    """Remove the files, and the folders of results, predictions and states that they leave empty."""
+    """Remove the files, and the folders of results, predictions and states that become empty."""
     for each in found:
         if each.kind == "unfinished":
             remove_if_abandoned(each.path)
@@ -91,7 +91,7 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
         for text, _ in record_folders(str(results / kind)):
             folder = Path(text)
             records = [folder / file_name(number) for number in numbers(folder)]
-            # An experiment that is left out because of a fault still has its results.
+            # The results of an experiment that has a fault are kept.
             if is_whole and kind in named and str(folder.relative_to(results / kind)) not in named[kind]:
                 yield from (_found("gone", benchmark.name, path) for path in records)
                 continue
@@ -112,9 +112,9 @@ def _of_benchmark(benchmark: Benchmark, locations: Locations, *, is_whole: bool)
 def _states_within(
     benchmark: Benchmark, locations: Locations, recorded: Collection[str], *, is_whole: bool
 ) -> Iterator[Unreferenced]:
-    """Yield the states and parts inside segments from which no stream goes on.
+    """Yield the states and parts inside segments from which no stream will resume.
 
-    A stream goes on in the segment that it was in last, unless that is recorded, or the file has the stream no more.
+    A stream resumes in its newest segment, unless that is recorded, or the benchmark file no longer has the stream.
     """
     streams = _streams(benchmark, locations)
     paths = sorted(_settled(locations.states(benchmark.name), _WITHIN), key=lambda path: path.stat().st_mtime)
@@ -126,7 +126,7 @@ def _states_within(
 
 
 def _streams(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
-    """Return the folders of states of all streams that *benchmark* has."""
+    """Return the state folders of all streams of *benchmark*."""
     from tta_pipeline.evaluation.experiment import ExperimentResults
 
     every = [
@@ -137,7 +137,7 @@ def _streams(benchmark: Benchmark, locations: Locations) -> frozenset[Path]:
 
 
 def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unreferenced]:
-    """Yield what processes that were killed had not published; what a living one holds is not touched."""
+    """Yield the unpublished files of killed processes; files that a living process holds are left alone."""
     below = (Path(folder, name) for folder, names in _not_linked(locations.root) for name in names)
     here = (path for folder in (node_local_folder(), *beside) for path in folder.iterdir())
     found = dict.fromkeys(path.absolute() for path in (*below, *here, *noted_places()) if is_unpublished(path.name))
@@ -145,14 +145,14 @@ def _unfinished(locations: Locations, beside: Sequence[Path]) -> Iterator[Unrefe
 
 
 def _not_linked(root: Path) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield each folder below *root* with the names in it; what is unfinished is not entered, and no link is."""
+    """Yield each folder below *root* with the names in it; links and unpublished folders are not entered."""
     for folder, folders, files in os.walk(root):
         yield folder, (*folders, *files)
         folders[:] = [name for name in folders if not is_unpublished(name)]
 
 
 def _manifests(root: Path) -> Iterator[Path]:
-    """Yield the manifests below *root*, also behind links to folders, as of a benchmark on another disk."""
+    """Yield the manifests below *root*, also behind links to folders, such as a benchmark on another disk."""
     seen = set[str]()
     for folder, names, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)
@@ -171,11 +171,11 @@ def _named_weights(loaded: Loaded) -> frozenset[Path]:
 
 
 def _of_trained_models(benchmark: Benchmark, locations: Locations, named: frozenset[Path]) -> Iterator[Unreferenced]:
-    """Yield weights, descriptions and checkpoints of trained models that *benchmark* has no more, but for *named*."""
+    """Yield the files of trained models that *benchmark* no longer has: weights, facts, checkpoints; never *named*."""
     models = _trained(benchmark)
     weights = locations.source_model(benchmark.name, "any").parent
     for path in sorted(weights.glob("*.safetensors")):
-        facts = path.with_suffix(".json")  # without it, the weights are somebody else's
+        facts = path.with_suffix(".json")  # weights without this file were not trained by this project
         if path.stem not in models and facts.exists() and path.resolve() not in named:
             yield from (_found("gone", benchmark.name, each) for each in (path, facts))
     for folder in sorted(locations.training(benchmark.name, "any").parent.glob("*/")):
@@ -185,7 +185,7 @@ def _of_trained_models(benchmark: Benchmark, locations: Locations, named: frozen
 
 
 def _names(benchmark: Benchmark, locations: Locations) -> Mapping[str, frozenset[str]]:
-    """Return the names of all evaluations and trainings that *benchmark* can have, by kind of record."""
+    """Return the record names of all evaluations and trainings of *benchmark*, by kind of record."""
     from tta_pipeline.evaluation.experiment import ExperimentResults
 
     found = []
@@ -201,7 +201,7 @@ def _trained(benchmark: Benchmark) -> frozenset[str]:
 
 
 def _settled(folder: Path, name: re.Pattern[str]) -> Iterator[Path]:
-    """Yield the files in *folder* whose names match *name* and that no run can be about to record."""
+    """Yield the files in *folder* whose names match *name*, and that are too old to be recorded by an active run."""
     for path in sorted(folder.rglob("*")):
         if name.fullmatch(path.name) and time.time() - path.stat().st_mtime > _SETTLED_AFTER_S:
             yield path
@@ -219,6 +219,6 @@ def _remove_empty(folder: Path, *, below: Path) -> None:
             folder.rmdir()
         except FileNotFoundError:  # removed for another file
             pass
-        except OSError:  # there is still something in it
+        except OSError:  # it is not empty
             return
         folder = folder.parent

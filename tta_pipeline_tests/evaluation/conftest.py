@@ -1,4 +1,4 @@
-"""What the tests of evaluations share."""
+"""Fixtures for the tests of evaluations."""
 
 import shutil
 from pathlib import Path

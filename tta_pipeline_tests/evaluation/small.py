@@ -33,7 +33,7 @@ def runner_of(
     anew: bool = False,
     keeps_predictions: bool = True,
 ) -> ExperimentRunner:
-    """Return what evaluates *own* on the CPU, to be entered."""
+    """Return a runner, to be entered, that evaluates *own* on the CPU."""
     machine = Machine(device="cpu", decode_threads=num_threads)
     return ExperimentRunner(
         own, machine=machine, run_id="test", tell=tell, anew=anew, keeps_predictions=keeps_predictions
@@ -41,7 +41,7 @@ def runner_of(
 
 
 def evaluated(own: ExperimentResults, key: PartitionKey, *, num_threads: int = 2) -> list[dict[str, Any]]:
-    """Evaluate the streams at *key* and return the facts of all rows, which are those that are recorded."""
+    """Evaluate the streams at *key*, check that the rows are recorded, and return the facts of all rows."""
     with runner_of(own, num_threads=num_threads) as runner:
         runner.plan(key)
         runner.evaluate(key)

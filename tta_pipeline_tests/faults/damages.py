@@ -1,4 +1,4 @@
-"""Random damage to all that a benchmark keeps on disk, of the kinds that disks, people and programs do."""
+"""Random damage to the files of a benchmark, of the kinds that disks, people and programs cause."""
 
 import json
 import os
@@ -25,25 +25,25 @@ PARTS = {
     "decoded": ("decoded/**/*.pixels*",),
     "database": ("metrics.duckdb",),
 }  # fmt: skip
-"""What is kept, by glob below the data root."""
+"""Files of a benchmark by part, as globs below the data root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """One thing that was done."""
+    """One damage that was done."""
 
     kind: str
     what: str
 
 
 def files_of(locations: Locations, part: str) -> list[Path]:
-    """Return the files of *part*, none of them empty."""
+    """Return the non-empty files of *part*."""
     found = (path for pattern in PARTS[part] for path in locations.root.glob(pattern))
     return sorted(path for path in found if path.is_file() and path.stat().st_size)
 
 
 def damaged(locations: Locations, kind: str, rng: random.Random) -> Damage:
-    """Do something of *kind* to what lies at *locations*."""
+    """Do a random damage of *kind* to the files at *locations*."""
     return Damage(kind=kind, what=KINDS[kind](locations, rng))
 
 
@@ -132,7 +132,7 @@ def _remove(locations: Locations, rng: random.Random) -> str:
 
 
 def _edit(locations: Locations, rng: random.Random) -> str:
-    """Change one number in a JSON file, as a person would; the times stay."""
+    """Change one number in a JSON file, as a person would, but restore the file's times."""
     path = rng.choice([path for part in ("records", "index", "model") for path in files_of(locations, part)
                        if path.suffix == ".json"])  # fmt: skip
     content = json.loads(path.read_bytes())
@@ -150,7 +150,7 @@ def _edit(locations: Locations, rng: random.Random) -> str:
 
 
 def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield, of every number in JSON, the object or list that holds it, and where."""
+    """Yield, for every number in JSON, the object or list that holds it, and its key or index."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in items:
         if isinstance(inner, int | float) and not isinstance(inner, bool):
@@ -160,7 +160,7 @@ def _numbers(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _replace_by_another(locations: Locations, rng: random.Random) -> str:
-    """Put a copy of a file where another of its kind lies: a state that is stale, a record of another cell."""
+    """Replace a file by a copy of another of its kind, such as a stale state, or the record of another cell."""
     part = rng.choice([part for part in ("states", "states", "records", "predictions", "decoded", "index")
                        if len(files_of(locations, part)) > 1])  # fmt: skip
     one, other = rng.sample(files_of(locations, part), 2)

@@ -1,4 +1,4 @@
-"""A shard set with label members, and what its source has, for readers that know nothing of this project."""
+"""A shard set with label members, and the content of its source, for third-party readers."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -38,6 +38,6 @@ def expected(tree: FolderTree) -> Samples:
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
-    """Have the files that webdataset leaves open closed at the end of the test that opened them."""
+    """Close the files that webdataset leaves open at the end of the test that opened them."""
     yield
     gc.collect()

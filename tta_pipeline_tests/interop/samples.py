@@ -1,4 +1,4 @@
-"""What is compared of a sample, whoever read it."""
+"""The parts of a sample that are compared, for any reader."""
 
 import hashlib
 
@@ -8,5 +8,5 @@ Samples = list[Sample]
 
 
 def sample(key: str, label: int, data: bytes) -> Sample:
-    """Return what is compared of one sample."""
+    """Return the parts of one sample that are compared."""
     return key, label, hashlib.sha256(data).hexdigest()

@@ -1,10 +1,10 @@
 """A web server with range requests that can misbehave: `python file_server.py FOLDER LOG [FAULT TIMES]`.
 
-It prints its port, notes in LOG each request for a shard, and commits FAULT on the first TIMES of them. A file
-LOG.fault with `FAULT,TIMES,BEFORE` has it commit that one on TIMES requests, after the first BEFORE. A file LOG.to with
-a beginning of addresses has it send every request there, but those below `/moved`, which stand for `/`. LOG.all has the
-headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in an address stand
-for `/`, as on the Hub.
+It prints its port, notes each request for a shard in LOG, and commits FAULT on the first TIMES of them. If a file
+LOG.fault has `FAULT,TIMES,BEFORE`, it commits that fault on TIMES requests after the first BEFORE. If a file LOG.to has
+the beginning of a URL, every request is redirected there, except requests below `/moved`, which stands for `/`. LOG.all
+has the headers of all requests. Folders are web pages with links, and `/resolve/main/` and `/resolve/v2/` in a URL
+stand for `/`, as on the Hub.
 """
 
 import re
@@ -100,7 +100,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

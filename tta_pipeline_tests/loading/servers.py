@@ -28,11 +28,11 @@ class Web:
         return path.read_text() if path.exists() else ""
 
     def send_to(self, beginning: str) -> None:
-        """Have the server answer every request, but those below `/moved`, by a redirect to *beginning* and its path."""
+        """Redirect every request, except those below `/moved`, to *beginning* followed by its path."""
         self.log.with_name(f"{self.log.name}.to").write_text(beginning)
 
     def commit(self, fault: str, times: int = 1000) -> None:
-        """Have the server commit *fault* on the next *times* requests for shards."""
+        """Let the server commit *fault* on the next *times* requests for shards."""
         self.log.with_name(f"{self.log.name}.fault").write_text(f"{fault},{times},{len(self.requests())}")
 
 
@@ -48,7 +48,7 @@ def web_server(folder: Path, fault: str = "", times: int = 1000) -> Iterator[Web
 
 @contextmanager
 def s3_server() -> Iterator[str]:
-    """Run a server that speaks S3, and yield its address."""
+    """Run a server with the S3 protocol, and yield its URL."""
     with running(
         [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p", "0"], stderr=subprocess.PIPE
     ) as process:
@@ -64,7 +64,7 @@ def s3_server() -> Iterator[str]:
 def running(
     command: Sequence[str | Path], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run *command*, which hears SIGINT, and kill it in the end."""
+    """Run *command*, which receives SIGINT, and kill it at the end."""
     with interruptible():
         started = subprocess.Popen(command, text=True, stdin=stdin, stdout=stdout, stderr=stderr)
     with started as process:

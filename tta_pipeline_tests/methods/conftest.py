@@ -1,4 +1,4 @@
-"""What all tests of methods need."""
+"""Fixtures for all tests of methods."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Models are so small that threads only wait for each other."""
+    """Use one thread: the models are so small that threads would only wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

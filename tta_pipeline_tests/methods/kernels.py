@@ -1,4 +1,4 @@
-"""What a computation submits to a device, counted without one."""
+"""Counts the operations that a computation submits to a device, without a device."""
 
 from typing import Any
 
@@ -7,11 +7,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 WAITS = {"_local_scalar_dense", "lift_fresh", "nonzero", "equal"}
-"""What torch calls the reading of a number, a tensor made of the host's numbers, a mask as an index, a comparison."""
+"""Torch's names of operations that make the host wait: reading a number, making a tensor from numbers of the host,
+indexing with a mask, comparing."""
 
 
 class Kernels(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the names of operations that write a tensor on *device*, each of which is a kernel or more."""
+    """Records the names of operations that write a tensor on *device*; each is at least one kernel."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

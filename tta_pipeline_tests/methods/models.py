@@ -107,24 +107,24 @@ SUITED: dict[str, Callable[[], nn.Module]] = {
     "vit": vit_model,
     "clip": clip_model,
 }
-"""A model of each kind that a method can need."""
+"""A model for each kind of network that methods need."""
 REFUSALS = {"vit": "no class token and patches; {} expects a ViT", "clip": "no image tower .*; {} needs a CLIP model"}
-"""What a method that needs a kind of model says of others."""
+"""Messages of methods that need a kind of network and get another."""
 
 
 def suited(method: str) -> nn.Module:
-    """Return a model of the kind that *method* needs; any is one with batch norm."""
+    """Return a model of the kind that *method* needs; for `any`, a model with batch norm."""
     return SUITED[METHODS[method].needs]()
 
 
 def batches(*, seed: int = 1, num_batches: int = 4, batch_size: int = 12) -> list[torch.Tensor]:
-    """Return images in [0, 1], darker and of less contrast than those the models saw."""
+    """Return images in [0, 1], with less brightness and contrast than those the models have seen."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.rand(batch_size, 3, 16, 16, generator=generator) * 0.4 for _ in range(num_batches)]
 
 
 def contrasts(*, seed: int = 1, num_batches: int = 5, batch_size: int = 16) -> list[torch.Tensor]:
-    """Return images in [0, 1] that differ in colour and contrast, and so in what models make of them."""
+    """Return images in [0, 1] that differ in colour and contrast, so that the models' outputs differ too."""
     generator = torch.Generator().manual_seed(seed)
     return [
         torch.rand(batch_size, 3, 16, 16, generator=generator) * torch.rand(batch_size, 3, 1, 1, generator=generator)
@@ -133,6 +133,6 @@ def contrasts(*, seed: int = 1, num_batches: int = 5, batch_size: int = 16) -> l
 
 
 def source_batches(*, num_batches: int = 3, batch_size: int = 12) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return clean images with labels, every class among them."""
+    """Return clean images with labels; every class occurs."""
     labels = torch.arange(batch_size) % NUM_CLASSES
     return [(images / 0.4, labels) for images in batches(seed=5, num_batches=num_batches, batch_size=batch_size)]

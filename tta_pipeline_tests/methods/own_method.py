@@ -1,4 +1,4 @@
-"""A method outside the package, as a user would write one: its declaration, and its code further down."""
+"""Methods outside the package, as a user would write them: the declaration of each, followed by its code."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tta_pipeline.methods.source import Source
 
 
 class LastClassHyperparameters(Hyperparameters):
-    """What the method can be told."""
+    """Hyperparameters of the method."""
 
     certainty: float = Field(default=1.0, gt=0)
     """Logit of the last class."""
@@ -25,7 +25,7 @@ LAST_CLASS = MethodEntry(
 
 
 class LastClass(Method):
-    """Knows the answer without looking."""
+    """Predicts the last class without looking at the images."""
 
     name = "last_class"
 
@@ -47,7 +47,7 @@ MIRRORED = MethodEntry(
 
 
 class Mirrored(Source):
-    """Inherits that it reads only features, which no longer holds."""
+    """Inherits the declaration that it reads only features, although it reads images."""
 
     def _predict(self, images: torch.Tensor) -> torch.Tensor:
         return super()._predict(images.flip(-1))

@@ -1,4 +1,4 @@
-"""The net: what a user sees of every verb, every option and every asset, kept as files, to be compared after a change.
+"""The net: records what a user sees of every verb, option and asset, for comparison after a change.
 
 ::
 
@@ -6,6 +6,6 @@
     python -m tta_pipeline_tests.net record AFTER      # and of the commit after
     python -m tta_pipeline_tests.net compare BEFORE AFTER
 
-The tour is data, in `tour.py`. Its commands are real processes of the installed programs; PYTHONPATH chooses the code
-that they run, so one net can be laid over two commits. Nothing here imports a module of the package.
+The tour is data, in `tour.py`. Its commands are real processes of the installed programs. PYTHONPATH selects the code
+that they run, so the same net can record two commits. No module here imports the package.
 """

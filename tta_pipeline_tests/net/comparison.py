@@ -1,4 +1,4 @@
-"""What differs between two recordings."""
+"""Finds the differences between two recordings."""
 
 import difflib
 import json
@@ -10,7 +10,7 @@ _MOST_LINES = 60
 
 
 def differences(one: Path, other: Path) -> Iterator[str]:
-    """Yield what differs between the recordings in two folders, file by file."""
+    """Yield the differences between the recordings in two folders, file by file."""
     names = sorted({path.name for folder in (one, other) for path in folder.glob("*.json")} - {"times.json"})
     for name in names:
         for folder in (one, other):
@@ -31,7 +31,7 @@ def _file(name: str, one: Any, other: Any) -> Iterator[str]:
 
 
 def _values(path: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each pair of different values below *path*: lists of lines are one value."""
+    """Yield each pair of different values below *path*; a list of lines is one value."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in sorted(one.keys() | other.keys()):
             yield from _values(f"{path}[{name}]", one.get(name), other.get(name))

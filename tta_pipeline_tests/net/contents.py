@@ -1,4 +1,4 @@
-"""What a step leaves behind: files, with the sha256 of what must not change, and at the end the database's rows."""
+"""Describes the files that a step leaves, by sha256 or by normalised lines, and the rows of the database."""
 
 import hashlib
 import json
@@ -13,40 +13,40 @@ import duckdb
 from tta_pipeline_tests.net.normal import Normal, is_volatile
 
 Seen = dict[Path, tuple[int, int]]
-"""Size and time of the last change of each file."""
+"""Size and modification time of each file."""
 _IGNORED = re.compile(r"(^|/)(\.dagster|__pycache__|tmp|home)/|\.lock$|\.duckdb(\.wal)?$|/\.dagster-|\.log$")
 _HASHED = (".tar", ".gz", ".parquet", ".safetensors", ".npy", ".npz", ".xxh64", ".JPEG", ".png", ".webp")
-"""Endings of files whose bytes must stay, but for those below."""
+"""Endings of files whose bytes must not change, except the files below."""
 _VARYING = re.compile(
     r"figures/.*png$|figures/(time|error_against_cost|throughput)|tuning\.png$|(verified|archive_index)\.json$"
 )
-"""Files that show speeds, or hold times and numbers of files."""
+"""Files that contain speeds, times or numbers of files."""
 _NAMED_BY_DATA = re.compile(r"((?:/decoded|/normalisations|^decoded)/.*?)\b[0-9a-f]{64}\b")
 _TABLES = re.compile(r"(leaderboard|cells)\.parquet$")
-"""Files that are compared row by row, since they have speeds."""
+"""Files that are compared row by row, since some columns are speeds."""
 _OWN_HASH = re.compile(rb'\{"sha256":"([0-9a-f]{64})","record":')
 """How a result record begins."""
 _OF_SPEED = ("regressions", "ingested")
-"""Tables whose rows depend on speed, or on the bytes of records that hold speeds: only their columns are kept."""
+"""Tables whose rows depend on speeds, or on the bytes of records with speeds: only their columns are recorded."""
 _READ = (
     "", ".json", ".csv", ".md", ".markdown", ".table", ".tex", ".latex", ".bib", ".toml", ".yaml", ".txt", ".html",
     ".js", ".svg", ".css", ".sbatch",
 )  # fmt: skip
-"""Endings of files whose lines are kept, with placeholders."""
+"""Endings of files whose lines are recorded, with placeholders."""
 _NUMBER = re.compile(r"\b[0-9a-f]{12,}\b|\d+([.,]\d+)*(e-?\d+)?")
-"""What pages and drawings are compared without: their numbers are in the tables and the database, too."""
+"""Numbers, which are ignored in pages and drawings: the tables and the database have them too."""
 _LOOSE = (".JPEG", ".jpg", ".png")
 _MOST_LINES = 400
 
 
 def seen(root: Path) -> Seen:
-    """Return the files below *root* that a step can have made."""
+    """Return the files below *root* that a step may have made."""
     found = (path for path in root.rglob("*") if path.is_file() and not _IGNORED.search(str(path.relative_to(root))))
     return {path: (stat.st_size, stat.st_mtime_ns) for path in found for stat in [path.stat()]}
 
 
 def made(root: Path, before: Seen, after: Seen, normal: Normal) -> dict[str, Any]:
-    """Return what is new or changed below *root*, and what is gone, by normalised name."""
+    """Return the new and changed files below *root*, and the removed ones, by normalised name."""
     changed = {normal.text(str(path.relative_to(root))): path for path in after if before.get(path) != after[path]}
     gone = {normal.text(str(path.relative_to(root))): "gone" for path in before.keys() - after.keys()}
     for name, path in sorted(changed.items()):
@@ -62,7 +62,7 @@ def made(root: Path, before: Seen, after: Seen, normal: Normal) -> dict[str, Any
 
 
 def _loose(images: Mapping[str, Path]) -> dict[str, str]:
-    """Return for each folder of class folders how many images there are, and one hash of all."""
+    """Return, for each folder of class folders, the number of images and one hash of all of them."""
     found = defaultdict(list)
     for name, path in sorted(images.items()):
         found[str(PurePosixPath(name).parent.parent)].append(f"{name} {_sha256(path.read_bytes())}")
@@ -84,7 +84,7 @@ def _table(connection: duckdb.DuckDBPyConnection, name: str, normal: Normal) -> 
 
 
 def _rows(answer: duckdb.DuckDBPyConnection, normal: Normal) -> dict[str, Any]:
-    """Return the columns with their types, and the rows in an order of their own, without volatile columns."""
+    """Return the columns with their types, and the sorted rows without volatile columns."""
     columns = [(column[0], str(column[1])) for column in answer.description or ()]
     rows = [
         {

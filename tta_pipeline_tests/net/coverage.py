@@ -1,4 +1,4 @@
-"""What of the command line and of the assets the tour uses, and the one list of what it cannot."""
+"""Coverage of the command line and the assets by the tour, and the only list of exceptions."""
 
 import re
 import shlex
@@ -30,14 +30,14 @@ UNREACHED: Mapping[str, str] = {
     "behaviour web UI, sensors new_cells and make_what_is_out_of_date": "are no commands; they have tests of their own",
     "behaviour a second data store, Postgres": "needs another service; they have tests of their own",
 }
-"""What no step reaches, with the reason: assets by pattern, and behaviours that no option stands for."""
+"""Assets (by pattern) and behaviours without an option that no step reaches, with the reason."""
 
 
 def wanted(known: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every verb, every option string of each, and every choice of each, as `verb --option choice`.
+    """Yield every verb, every option string and every choice, as `verb --option choice`.
 
     Args:
-        known: Parameters by verb, as the parser has them.
+        known: Parameters by verb, from the parser.
     """
     for verb, parameters in known.items():
         yield verb
@@ -48,13 +48,13 @@ def wanted(known: Mapping[str, Any]) -> Iterator[str]:
 
 
 def used(steps: Iterable[Step], known: Mapping[str, Any]) -> set[str]:
-    """Return what of `wanted` the *steps* use."""
+    """Return the items of `wanted` that *steps* use."""
     commands = [shlex.split(step.command) for step in steps]
     return {each for program, *words in commands if program == PROGRAM for each in _of_command(words, known)}
 
 
 def unreached(assets: Iterable[str]) -> set[str]:
-    """Return those of *assets* that the list excuses."""
+    """Return the items of *assets* that are in the list of exceptions."""
     patterns = [name.removeprefix("asset ") for name in UNREACHED if name.startswith("asset ")]
     return {asset for asset in assets if any(fnmatch(asset, pattern) for pattern in patterns)}
 

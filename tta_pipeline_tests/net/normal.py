@@ -1,4 +1,4 @@
-"""What may differ between two runs of the same code becomes a placeholder: places, times, speeds, ids."""
+"""Replaces values that differ between two runs of the same code by placeholders: places, times, speeds, ids."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ _VOLATILE = re.compile(
     """,
     re.VERBOSE,
 )
-"""Names of columns, of JSON and of tables, whose values depend on the clock, the machine or the text of the code."""
+"""Names of JSON fields and columns whose values depend on the clock, the machine or the text of the code."""
 _ANY = "<...>"
 _TEXT = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
@@ -41,17 +41,17 @@ _PASSING = re.compile(
     r"\d[\d,]* of \d[\d,]* [\w ]+, [\d,]+ \S+/s|epoch \d+ of \d+:|new records$|waits? for|still |it is \d"
     r"|\d s left|(?!(\d+) of \1 )\b\d+ of \d+ pieces done"
 )
-"""Lines that are said every few seconds, so that a slow machine says more of them."""
+"""Progress lines, which are printed every few seconds, so that a slow machine prints more of them."""
 _LAST_OF_ALL = re.compile(r"\b(\d[\d,]*) of \1 cells, ")
 _LONG_NUMBER = re.compile(r"-?\b\d+\.\d{12,}(e-?\d+)?\b")
 _LEAST_HEX = 12
 _HEX = re.compile(r"\b[0-9a-f]{12,64}\b")
 _BETWEEN = {"  ": r" {2,}", " | ": r" *\| *", " & ": r" *& *", ",": ""}
-"""What stands between two cells of a table, and its pattern; CSV has its own rules."""
+"""Separators of a table's cells, each with its pattern; CSV has its own rules."""
 
 
 class Normal:
-    """Normalises what a step says and writes.
+    """Normalises the output and the files of a step.
 
     Args:
         places: Folders by the placeholder that stands for them, the innermost first.
@@ -62,11 +62,11 @@ class Normal:
         self._files: dict[str, str] = {}
 
     def learn(self, sha256: str, name: str) -> None:
-        """Let *sha256*, and its beginning, stand for the file *name*, whose content is normalised itself."""
+        """Replace *sha256*, or its beginning, by the name of the file *name*, whose content is normalised itself."""
         self._files.setdefault(sha256[:_LEAST_HEX], f"<sha256 of {name}>")
 
     def said(self, text: str) -> list[str]:
-        """Return the lines of what a command printed: JSON by its keys, tables by their headings, else by patterns."""
+        """Normalise the output of a command: JSON by its keys, tables by their headings, other text by patterns."""
         try:
             answer = json.loads(text)
         except ValueError:
@@ -94,12 +94,12 @@ class Normal:
         return _HEX.sub(lambda found: self._files.get(found[0][:_LEAST_HEX], found[0]), text)
 
     def value(self, value: Any, name: str = "") -> Any:
-        """Return *value* of JSON, or of a database, called *name*."""
+        """Normalise *value* of JSON or of a database, whose field or column is called *name*."""
         if name and is_volatile(name):
             return _ANY
         if isinstance(value, Mapping):
             if "sha256" in value and ("record" in value or any(map(is_volatile, value))):
-                value = {**value, "sha256": _ANY}  # a record proves itself by a hash of its times, too
+                value = {**value, "sha256": _ANY}  # the hash of a record covers its times, too
             return {self.text(str(key)): self.value(each, str(key)) for key, each in value.items()}
         if isinstance(value, list | tuple):
             values = [self.value(each) for each in value]
@@ -120,12 +120,12 @@ class Normal:
 
 
 def _are_definitions(values: Sequence[Any]) -> bool:
-    """Return whether *values* are assets or checks as `dg list` gives them, in any order."""
+    """Return whether *values* are assets or checks from `dg list`, whose order is arbitrary."""
     return all(isinstance(each, Mapping) and {"asset_key", "description"} <= each.keys() for each in values)
 
 
 def _rounded(number: float) -> float:
-    """Return *number* without the digits that depend on the order in which threads add up."""
+    """Return *number* without the digits that depend on the order in which threads sum."""
     return float(f"{number:.12g}")
 
 
@@ -139,7 +139,7 @@ def _is_passing(line: str) -> bool:
 
 
 def _without_columns(lines: list[str]) -> Iterator[str]:
-    """Yield *lines*; in tables, the values of volatile columns are left out, and so is the width of all."""
+    """Yield *lines* with placeholders for the volatile columns of tables, and without the padding of columns."""
     between, volatile, width = "", set[int](), 0
     for line in lines:
         found = _heading(line)
@@ -159,7 +159,7 @@ def _cells(line: str, between: str) -> list[str]:
 
 
 def _heading(line: str) -> tuple[str, set[int], int] | None:
-    """Return how *line*, a heading with volatile columns, parts them, and where they are; None if it is none."""
+    """Return separator, volatile columns and width of *line* if it is a heading with volatile columns, else None."""
     for between in _BETWEEN:
         cells = _cells(line, between)
         volatile = {at for at, cell in enumerate(cells) if is_volatile(cell)}

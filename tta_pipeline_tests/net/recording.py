@@ -1,4 +1,4 @@
-"""Runs the tour in a folder of its own, and writes one file a step."""
+"""Runs the tour in its own folder, and writes one file for each step."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _S3 = {"AWS_ACCESS_KEY_ID": "net", "AWS_SECRET_ACCESS_KEY": "net", "AWS_DEFAULT_
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A step and what it did."""
+    """A finished step with its output."""
 
     step: Step
     status: int
@@ -38,7 +38,7 @@ class Finished:
 
 
 def record(out: Path, root: Path, steps: Sequence[Step] = STEPS) -> Iterator[Finished]:
-    """Run *steps* below the new folder *root*, write what they did into *out*, and yield each.
+    """Run *steps* below the new folder *root*, write their effects into *out*, and yield each.
 
     Args:
         out: New folder, with a file for each step, `database.json`, `history.json`, `command_line.json`, and
@@ -75,7 +75,7 @@ def record(out: Path, root: Path, steps: Sequence[Step] = STEPS) -> Iterator[Fin
 
 
 class _Tour:
-    """What the steps of one recording share."""
+    """Shared state of the steps of one recording."""
 
     def __init__(self, *, root: Path, out: Path, environment: Mapping[str, str], words: Mapping[str, str]) -> None:
         self.root, self.project, self.out = root, root / "project", out
@@ -86,7 +86,7 @@ class _Tour:
         self.times: dict[str, float] = {}
 
     def run(self, step: Step, number: int, stack: ExitStack) -> Finished:
-        """Run *step* to its end, or start it if it stays in the background, and write what it did."""
+        """Run *step* to its end and record it, or start it if it stays in the background."""
         argv = self.argv(step)
         environment = {**self.environment, **{name: self.filled(value) for name, value in step.environment.items()}}
         begun = time.monotonic()
@@ -104,9 +104,9 @@ class _Tour:
         return finished
 
     def keep(self, finished: Finished, number: int) -> None:
-        """Write what *finished* said and made."""
+        """Write the output and the files of *finished*."""
         after = seen(self.root)
-        files = made(self.root, self.before, after, self.normal)  # first: what they are called stands in what was said
+        files = made(self.root, self.before, after, self.normal)  # first, since it learns the names for the output
         self.times[f"{number:03d} {finished.step.name}"] = round(finished.wall_s, 1)
         self.write(
             f"{number:03d}-{re.sub('[^A-Za-z0-9_.-]+', '-', finished.step.name)}",
@@ -121,7 +121,7 @@ class _Tour:
         self.before = after
 
     def probe(self, name: str) -> dict[str, Any]:
-        """Return what the program *name* says of the code under test."""
+        """Run the probe *name* on the code under test, and return its output."""
         done = _run([sys.executable, "-W", "ignore", str(_PROBES / f"{name}.py")], self.cwd, self.environment)
         if done.returncode:
             raise RuntimeError(f"{name} failed: {done.stderr}")
@@ -134,25 +134,25 @@ class _Tour:
 
     @property
     def cwd(self) -> Path:
-        """The project, once it is there."""
+        """The project's folder, or the root until that exists."""
         return self.project if self.project.exists() else self.root
 
     def filled(self, text: str) -> str:
-        """Return *text* with what its words in braces stand for."""
+        """Replace the words after @ in *text* by their values."""
         for word, value in (self.words | self.runs).items():
             text = text.replace(f"@{word}", value)
         return text
 
     @property
     def runs(self) -> dict[str, str]:
-        """The words for the runs that evaluated a cell, once they have."""
+        """The words for runs that have evaluated a cell."""
         records = sorted((self.project / "data" / "first" / "results").glob("evaluations/norm/fog-5/*.json"))
         return {
             f"run{at}": json.loads(path.read_text())["record"]["run_id"] for at, path in enumerate(records, start=1)
         }
 
     def argv(self, step: Step) -> list[str]:
-        """Return the command of *step*, its program that of this environment."""
+        """Return the command of *step* with the program of this environment."""
         program, *rest = shlex.split(self.filled(step.command))
         own = _BIN / program
         return [str(own) if own.exists() else program, *rest]
@@ -178,7 +178,7 @@ def _environment(root: Path, s3: str) -> dict[str, str]:
 
 @contextmanager
 def _s3_server(log: Path) -> Iterator[str]:
-    """Run a server that speaks S3, and yield its address; what it says goes to *log*: a pipe would fill and stop it."""
+    """Run a server with the S3 protocol, and yield its URL; its output goes to *log*, since a pipe would fill up."""
     with log.open("wb") as said, running([_BIN / "moto_server", "-H", "127.0.0.1", "-p", "0"], stderr=said.fileno()):
         limit = time.monotonic() + _SERVER_STARTS_S
         while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
@@ -203,7 +203,7 @@ def _run(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subp
 
 @contextmanager
 def _background(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], log: Path) -> Iterator[None]:
-    """Let *argv* run until the block ends, in a group of its own that then ends whole."""
+    """Run *argv* in the background until the block ends."""
     with log.open("wb") as said:
         process = subprocess.Popen(argv, cwd=cwd, env=environment, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
         try:

@@ -1,8 +1,8 @@
-"""The tour: every verb with every option and every choice of one, and every asset, as commands that a user types.
+"""The tour: every verb, option, choice of an option and asset, as commands that a user types.
 
-A verb or an option that gets another name is renamed here and nowhere else. Steps run in this order, in the project
-folder. `@web` is the address of a server of the folder `../web`, `@root` the folder around the project, and `@run1` and
-`@run2` are the runs that evaluated a cell of the benchmark `first`.
+If a verb or an option is renamed, only this file of the net changes. Steps run in this order, in the project folder.
+`@web` is the URL of a server of the folder `../web`, `@root` is the folder around the project, and `@run1` and `@run2`
+are the runs that evaluated a cell of the benchmark `first`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,12 +25,12 @@ FORMATS = ("table", "csv", "json", "latex", "markdown")
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A command, and how it ends."""
+    """A command, and its expected exit status."""
 
     name: str
     command: str
     status: int | None = 0
-    """Exit status; None: what it is now is a fault, named beside the step, and may become another."""
+    """Exit status; None: the present status is a fault, named beside the step, and may change."""
     environment: Mapping[str, str] = field(default_factory=dict)
     stays: bool = False
     """Whether the command runs in the background until the end of the tour."""
@@ -42,7 +42,7 @@ _numbers = count(1)
 
 
 def step(command: str, status: int | None = 0, name: str = "", **environment: str) -> Step:
-    """Return a step that is named by its verb and its options; `@n` in it is a number that no other step has."""
+    """Return a step that is named after its verb and its options; `@n` in it becomes a number unique to the step."""
     words = [
         word for word in command.split() if word.startswith("-") or word.isidentifier() or word == command.split()[1]
     ]

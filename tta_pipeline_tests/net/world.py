@@ -1,8 +1,8 @@
-"""What the tour finds: images, archives, arrays, shards of others, and a project of `tta-pipeline init`'s kind.
+"""Prepares the tour: images, archives, arrays, shards of others, and additions to a project of `tta-pipeline init`.
 
 <root>/
   sources/   images and archives, always the same bytes
-  web/       what a server on this machine serves
+  web/       folder of a local web server
   project/   the working directory of every step, written by the tour's first one
   tmp/       TMPDIR
   home/      HOME
@@ -25,7 +25,7 @@ from scipy.io import savemat
 OWN_FILES = Path(__file__).with_name("project")
 CLASSES = ("n01", "n02", "n03")
 _NUM_IMAGES = 4
-"""Images of each class, wherever class folders are made."""
+"""Number of images in each class folder."""
 
 
 def make_sources(root: Path) -> None:
@@ -105,7 +105,7 @@ def _write_label_files(sources: Path) -> None:
 
 
 def _write_arrays(folder: Path) -> None:
-    """Write a folder as CIFAR-10-C is published, with ten images a severity."""
+    """Write a folder in the published form of CIFAR-10-C, with ten images for each severity."""
     folder.mkdir()
     pixels = np.random.default_rng(12).integers(0, 256, (50, 32, 32, 3), np.uint8)
     np.save(folder / "fog.npy", pixels)

@@ -1,4 +1,4 @@
-"""A cell of real JPEG files and the settings that make shards of it."""
+"""Cell, class map and settings for shards of real JPEG files, and functions that damage them."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ QUIET = Progress(lambda _: None, what="test", total=0)
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
-    """Flip a bit of a file in its place and restore its times, so that only its bytes tell."""
+    """Flip a bit of a file in place and restore its times, so that only its bytes reveal the change."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(position)

@@ -1,4 +1,4 @@
-"""Small evaluations, the same on any device: each method, and each protocol, over a few images and cells."""
+"""Small evaluations for any device: each method and each protocol, over a few images and cells."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -45,14 +45,14 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "window": {"protocol": {"window": 4}, "batch_size": 1},
     "real_time": {"protocol": {"stream_speed": 1e-6}},
 }
-"""Settings of experiments, one for each protocol; the stream of the last is so slow that nothing is missed."""
+"""Settings of experiments, one for each protocol; the last one's stream is so slow that no sample is missed."""
 
 
 def experiment(method: str, protocol: str = "reset_each_shift", **changes: object) -> Experiment:
     """Return the experiment of *method* under *protocol*, a name in `PROTOCOLS`, with *changes*.
 
-    A method whose views are drawn once for a batch is called `cotta+batch`, one that adapts what it adds to a ViT
-    `tent+lora` or `tent+adapters`.
+    `cotta+batch` is a method whose views are drawn once for a batch; `tent+lora` and `tent+adapters` adapt parameters
+    that are added to a ViT.
     """
     method, _, choice = method.partition("+")
     chosen = {"params" if choice in ADDED else "draws": choice} if choice else {}
@@ -95,7 +95,7 @@ class Case(NamedTuple):
     experiment: Experiment
 
     def evaluator(self) -> Evaluator:
-        """Return what evaluates the experiment."""
+        """Return the evaluator of the experiment."""
         has_source = METHODS[self.experiment.method].source_data != "unused"
         return Evaluator(
             benchmark_name="test",
@@ -128,7 +128,7 @@ class Case(NamedTuple):
     def evaluated(
         self, evaluator: Evaluator, segment: Segment, advance: Callable[[int], None] = lambda _: None
     ) -> Sequence[CellResult]:
-        """Return the result of each cell of *segment*, from the source model on if it is the first."""
+        """Return the result of each cell of *segment*; the first segment starts from the source model."""
         opened = self.opened(segment)
         if segment.position == 0:
             evaluator.start(opened.manifests[0], seed=0)
@@ -142,7 +142,7 @@ def _identity(segment: Segment) -> Identity:
 
 
 def _model(own: Experiment) -> LoadedModel:
-    """Return a model that the method can use, sure of some images and not of others."""
+    """Return a model that suits the method, confident on some images and not on others."""
     needs_vit = own.hyperparameters.get("params") in ADDED
     return LoadedModel(
         name="small",

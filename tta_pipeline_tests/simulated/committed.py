@@ -1,9 +1,9 @@
-"""The committed list of the waits of each method, `waits.toml`: what causes each, how often in a batch, and why.
+"""The committed list of each method's waits, `waits.toml`: the cause of each, its number in a batch, and its reason.
 
     python -m tta_pipeline_tests.simulated.committed --write
 
-runs each method, and writes the counts anew; reasons are kept. A wait without a reason fails the tests: write it, or
-do without the wait.
+runs each method, and rewrites the counts; reasons are kept. A wait without a reason fails the tests: add a reason, or
+remove the wait.
 """
 
 import json
@@ -27,7 +27,7 @@ Waits = dict[str, int]
 
 
 def run(command: str, root: Path, *names: str) -> list[dict[str, Any]]:
-    """Return the lines that a command of `run` prints, in a process of its own."""
+    """Run a command of `run` in its own process, and return the lines that it prints."""
     program = [sys.executable, "-W", "error", "-m", f"{__package__}.run", command, str(root), *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
@@ -37,7 +37,7 @@ def run(command: str, root: Path, *names: str) -> list[dict[str, Any]]:
 
 
 def most(batches: Sequence[Waits]) -> Waits:
-    """Return the most waits in one of *batches* but the first, in which things are made once."""
+    """Return the largest number of waits in one of *batches*, without the first, which has one-time initialisation."""
     found: Waits = {}
     for waits in batches[1:]:
         for place, count in waits.items():
@@ -58,7 +58,7 @@ def reasons() -> dict[str, str]:
 
 
 def write(lines: Sequence[dict[str, Any]]) -> None:
-    """Write what `run cases` says of each method."""
+    """Write the list from the output of `run cases`."""
     found = {line["case"].partition("/")[0]: most(line["waits"]) for line in lines}
     known = reasons() if _FILE.exists() else {}
     places = sorted({place for waits in found.values() for place in waits})
@@ -69,7 +69,7 @@ def write(lines: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Write the list anew, as the only option says."""
+    """Rewrite the list: the only option."""
     if sys.argv[1:] != ["--write"]:
         raise SystemExit(f"found {sys.argv[1:]}; expected --write")
     from tta_pipeline_tests.simulated.cases import make_shards

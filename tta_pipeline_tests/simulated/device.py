@@ -1,23 +1,23 @@
-"""A simulated accelerator, registered with PyTorch for the process: correctness of the device road without a device.
+"""A simulated accelerator, registered with PyTorch for the process, to test the code for devices without a device.
 
-What it has of a real one:
+Properties shared with a real device:
 
 - The host does not see its memory: an operation on tensors of two devices is an error.
-- A copy from pinned memory is done at the latest moment that streams and events allow. Where the host overwrites a
-  buffer too early, pixels are wrong every time, not now and then.
-- It has no float64, like MPS: a tensor of it is an error.
+- A copy from pinned memory is done at the latest moment that streams and events allow. If the host overwrites a buffer
+  too early, pixels are always wrong, not just occasionally.
+- It has no float64, like MPS: a float64 tensor is an error.
 - Memory that is used on a stream without a wait for the stream before is an error; memory that is freed while another
   stream uses it is a fault in `MEMORY.faults`. Each use counts as a write.
 - Each wait of the host is noted with the function of the package that caused it (`waits`).
-- Live bytes are those of storages, so that a small view which keeps a batch alive is seen; a limit raises
+- Live bytes are counted by storage, so that a small view that keeps a batch alive is noticed; a limit raises
   `torch.OutOfMemoryError`, in a backward pass at its end (`Memory.in_backward`).
 
-What it cannot show, for which a real device is needed:
+It cannot show the following, for which a real device is needed:
 
-- Kernels are those of the CPU: the numerics of a device's kernels, atomics, TF32 and deterministic kernels.
-- Autocast, which casts nothing here: what a device casts, and how bf16 and fp16 behave there.
-- `torch.compile`, CUDA graphs, and whatever else replaces or captures kernels.
-- Time: nothing is faster or slower than on the CPU, and events are timed by the host.
+- The numerics of a device's kernels, atomics, TF32 and deterministic kernels: all kernels are the CPU's.
+- Autocast, which casts nothing here: the operations that a device casts, and the behaviour of bf16 and fp16 there.
+- `torch.compile`, CUDA graphs, and everything else that replaces or captures kernels.
+- Time: operations are as fast as on the CPU, and events are timed by the host.
 - Several devices, several processes, fragmented memory, and waits inside the allocator or a library.
 """
 
@@ -36,19 +36,19 @@ from tta_pipeline_tests.simulated.tensors import NAME, copied, new_tensor, pin
 from tta_pipeline_tests.simulated.waits import WAITS
 
 _KEPT: list[object] = []
-"""What PyTorch refers to without keeping it alive."""
+"""Objects to which PyTorch refers without keeping them alive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Properties:
-    """What the device says of itself."""
+    """Properties that the device reports."""
 
     name: str = "simulated accelerator"
     total_memory: int = 2**30
 
 
 class DeviceModule:
-    """What `torch.get_device_module` gives, as `torch.cuda` is for CUDA."""
+    """The module that `torch.get_device_module` returns, like `torch.cuda` for CUDA."""
 
     Stream = Stream
     Event = Event
@@ -82,7 +82,7 @@ class DeviceModule:
         return Properties().name
 
     def get_device_properties(self, _device: object = None) -> Properties:
-        """Return what the device says of itself."""
+        """Return the properties that the device reports."""
         return Properties()
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
@@ -109,23 +109,23 @@ class DeviceModule:
         return MEMORY.live_bytes
 
     def set_per_process_memory_fraction(self, fraction: float, _device: object = None) -> None:
-        """Let the process have no more than this part of the memory."""
+        """Limit the process to this share of the memory."""
         MEMORY.limit_bytes = int(fraction * Properties().total_memory)
 
     def set_sync_debug_mode(self, mode: str) -> None:
-        """Warn of each wait of the host for what was just submitted if *mode* is `warn`."""
+        """Warn of each wait of the host for work that was just submitted, if *mode* is `warn`."""
         WAITS.are_warned_of = mode == "warn"
 
     def max_memory_allocated(self, _device: object = None) -> int:
-        """Return the most bytes since the last reset."""
+        """Return the largest number of allocated bytes since the last reset."""
         return MEMORY.peak_bytes
 
 
 class _Generator(torch.Generator):
-    """A generator that says that it is on a device, and draws on the host."""
+    """A generator that claims to be on a device, but draws on the host."""
 
     def __new__(cls, *_: object, **__: object) -> Self:
-        """Return one of the host."""
+        """Return a generator of the host."""
         return super().__new__(cls)
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -138,7 +138,7 @@ class _Generator(torch.Generator):
 
 
 def missing() -> str | None:
-    """Return what this PyTorch lacks for a device in Python; None if it lacks nothing."""
+    """Return a message if this PyTorch lacks support for a device in Python, else None."""
     name = "_setup_privateuseone_for_python_backend"
     return (
         None
@@ -205,7 +205,7 @@ def _pinning(on_host: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 @contextmanager
 def limited_to(limit_bytes: int) -> Iterator[None]:
-    """Let the device have no more than *limit_bytes* of memory."""
+    """Limit the device's memory to *limit_bytes*."""
     MEMORY.limit_bytes = limit_bytes
     try:
         yield

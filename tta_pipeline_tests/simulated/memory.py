@@ -1,4 +1,4 @@
-"""Memory of the simulated device: live bytes by storage, a limit, and freeing while another stream may still use it."""
+"""Memory of the simulated device: live bytes by storage, a limit, and detection of memory that is freed too early."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,19 +15,19 @@ class RaceError(RuntimeError):
 
 
 class Memory:
-    """What is allocated; a storage counts as long as any view of it lives."""
+    """Allocated memory; a storage counts as long as any view of it lives."""
 
     def __init__(self) -> None:
         self.live_bytes = 0
         self.peak_bytes = 0
         self.limit_bytes: int | None = None
         self.faults: list[str] = []
-        """What went wrong where nothing can be raised."""
+        """Faults that were found in places where no error can be raised."""
         self._put_off: list[RuntimeError] | None = None
-        """Errors of the backward pass that runs now; None: none runs."""
+        """Errors of the present backward pass; None: there is none."""
 
     def fail(self, error: RuntimeError) -> None:
-        """Raise *error*: at once, or at the end of the backward pass that runs now."""
+        """Raise *error* at once, or at the end of the present backward pass."""
         if self._put_off is None:
             raise error
         self._put_off.append(error)
@@ -65,7 +65,7 @@ class Memory:
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def free(self, num_bytes: int) -> None:
-        """Count *num_bytes* no longer."""
+        """Subtract *num_bytes*."""
         self.live_bytes -= num_bytes
 
 
@@ -73,7 +73,7 @@ MEMORY = Memory()
 
 
 class Block:
-    """The memory of one storage, of the stream on which it was allocated: that stream gets it again when it is free."""
+    """The memory of one storage; it belongs to the stream on which it was allocated, and returns to it when freed."""
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self._num_bytes = 0
@@ -93,7 +93,7 @@ class Block:
         return block  # type: ignore[return-value] # a dict does not know the class
 
     def resize(self) -> None:
-        """Count the bytes that the storage has by now.
+        """Update the count to the present size of the storage.
 
         Raises:
             torch.OutOfMemoryError: the limit does not allow them.
@@ -113,7 +113,7 @@ class Block:
         self._last_use = {stream: position, **{s: p for s, p in self._last_use.items() if s is not stream}}
 
     def record_stream(self, stream: Stream) -> None:
-        """Keep the memory, once it is free, until *stream* has done what it was given by then."""
+        """Keep the memory, after it is freed, until *stream* has done the work submitted before."""
         self._is_recorded_for.add(stream)
 
     def __del__(self) -> None:

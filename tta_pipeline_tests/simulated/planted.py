@@ -1,4 +1,4 @@
-"""Faults to plant in the code of the project, by which tests see that the simulated device finds them."""
+"""Faults to plant in the code of the project, with which tests check that the simulated device detects them."""
 
 import inspect
 import textwrap
@@ -12,13 +12,13 @@ from tta_pipeline.methods import entropy_method, snapshot
 
 
 class Fault(NamedTuple):
-    """A change of a function's text."""
+    """A change of a function's source code."""
 
     owner: Any
     """Module or class that has the function."""
     function: str
     changes: dict[str, str]
-    """What each text becomes."""
+    """Replacement of each text."""
 
 
 _HOST_WAITS_FOR_COPY = {"copying.end.synchronize()": "pass"}
@@ -66,7 +66,7 @@ RESUMED = {
 
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
-    """Let the project have the fault *name*; None: it is as it is."""
+    """Plant the fault *name* in the project; None: change nothing."""
     faults = {**PLANTED, **RESUMED}[name] if name else ()
     before = [getattr(fault.owner, fault.function) for fault in faults]
     for fault in faults:
@@ -79,7 +79,7 @@ def planted(name: str | None) -> Iterator[None]:
 
 
 def _changed(fault: Fault) -> Any:
-    """Return the function with the fault, as if the text of its file had it."""
+    """Return the function with the fault, compiled from its changed source code."""
     function = inspect.unwrap(getattr(fault.owner, fault.function))
     text = textwrap.dedent(inspect.getsource(function))
     for expected, instead in fault.changes.items():

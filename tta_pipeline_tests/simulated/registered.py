@@ -1,4 +1,4 @@
-"""The simulated device in processes that know nothing of it, as a package for a device of one's own has it."""
+"""Registers the simulated device in unmodified processes, by an entry point, as a package for a device does."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ _ENTRY_POINTS = f"[torch.backends]\nsimulated = {__package__}.device:install\n"
 
 
 def register_in(folder: Path) -> None:
-    """Have torch register the device in each process that finds *folder* in `PYTHONPATH`."""
+    """Let torch register the device in each process that has *folder* in `PYTHONPATH`."""
     metadata = folder / "simulated_device-0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(_METADATA)

@@ -1,12 +1,12 @@
-"""Runs evaluations on the simulated device, and prints what happened, a line of JSON for each.
+"""Runs evaluations on the simulated device, and prints a line of JSON for each.
 
     python -m tta_pipeline_tests.simulated.run cases FOLDER tent/reset_each_shift source/mixed
     python -m tta_pipeline_tests.simulated.run resume FOLDER
     python -m tta_pipeline_tests.simulated.run memory FOLDER
     python -m tta_pipeline_tests.simulated.run faults FOLDER
 
-FOLDER has the shards that `cases.make_shards` writes. The device is registered for the whole process, so that each
-command is a process of its own. The stream's buffers are overwritten at the earliest moment that it may do so.
+FOLDER has the shards that `cases.make_shards` writes. The device is registered for the whole process, so each command
+is a process of its own. The stream's buffers are overwritten at the earliest moment that the stream may do so.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ Line = dict[str, Any]
 
 
 class Batches:
-    """What happened in each batch of a pass."""
+    """Waits and live bytes of each batch of a pass."""
 
     def __init__(self) -> None:
         self.waits: list[dict[str, int]] = []
@@ -55,11 +55,11 @@ class Batches:
 
 
 def cases(root: Path, *names: str) -> Iterator[Line]:
-    """Yield the predictions of each case on both devices, and what happened in each batch."""
+    """Yield the predictions of each case on both devices, and the waits in each batch."""
     for name in names:
         own = experiment(*name.split("/"))
         batches = Batches()
-        with sdpa_kernel(SDPBackend.MATH):  # the CPU has other code for attention, whose sums are in another order
+        with sdpa_kernel(SDPBackend.MATH):  # by default, the CPU's attention sums in another order
             expected = _predicted(Case(root, _CPU, own).results())
             found = _predicted(Case(root, DEVICE, own).results(batches.advance))
         finish_all()
@@ -67,7 +67,7 @@ def cases(root: Path, *names: str) -> Iterator[Line]:
 
 
 def facts(root: Path) -> Iterator[Line]:
-    """Yield what the project says of the device."""
+    """Yield the facts that the project reports about the device."""
     with leased_device("auto", print, folder=root) as device:
         (facts,) = device_facts()
         yield {
@@ -77,7 +77,7 @@ def facts(root: Path) -> Iterator[Line]:
 
 
 def resume(root: Path, *planted_names: str) -> Iterator[Line]:
-    """Yield what a stream that is broken off after the first cell predicts when it goes on, and its waits."""
+    """Yield the predictions and waits of a stream that is interrupted after the first cell and resumed."""
     case = Case(root, DEVICE, experiment("tent", "continual"))
     first, second = case.plan().segments
     evaluator = case.evaluator()
@@ -98,9 +98,9 @@ def resume(root: Path, *planted_names: str) -> Iterator[Line]:
 
 
 def memory(root: Path) -> Iterator[Line]:
-    """Yield what a stream whose batches do not fit into memory ends with, and whether the advice helps.
+    """Yield the errors of a stream whose batches do not fit into memory, and the result of following the advice.
 
-    First memory lacks in a forward pass, then only in the backward pass after it.
+    Memory is first too small for a forward pass, then only for the backward pass after it.
     """
     whole, half = (Case(root, DEVICE, experiment("tent", batch_size=size)) for size in (12, 6))
     peaks = [_peak_bytes(case) for case in (whole, half)]
@@ -124,7 +124,7 @@ def _peak_bytes(case: Case) -> int:
 
 
 def faults(root: Path, *names: str) -> Iterator[Line]:
-    """Yield what happens in a stream of small batches without a fault, and with each of those that are planted."""
+    """Yield the outcome of a stream of small batches without a fault, and with each planted fault."""
     own = experiment("tent", batch_size=3)
     expected = _predicted(Case(root, _CPU, own).results())
     for name in (None, *(names or PLANTED)):
@@ -171,7 +171,7 @@ def _overwritten_early(batches_of: Callable[[Stream], Iterator[Batch]]) -> Calla
 
 
 def main() -> None:
-    """Do the command."""
+    """Run the command."""
     torch.set_num_threads(1)
     Stream.__iter__ = _overwritten_early(Stream.__iter__)  # type: ignore[method-assign]
     command, root, *names = sys.argv[1:]

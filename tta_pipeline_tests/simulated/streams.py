@@ -1,8 +1,8 @@
-"""Work of the simulated device in its order: streams, events, and what the host knows to be done.
+"""Order of the simulated device's work: streams, events, and the work that the host knows to be done.
 
-Each stream knows of each other stream how much of its work comes before its own next work, and so does the host: they
-learn it from events. Copies are put off until something that comes after them needs them; all other work is done at
-once, since it comes after what it needs.
+Each stream, and the host, knows how much work of each other stream comes before its own next work; it learns this from
+events. Copies are delayed until later work needs them. All other work is done at once, since it comes after the work
+that it needs.
 """
 
 import time
@@ -24,27 +24,27 @@ class Known:
         return self._positions.get(stream, 0) >= position
 
     def learn(self, other: "Known") -> None:
-        """Know what *other* knows, too."""
+        """Add the knowledge of *other*."""
         for stream, position in other._positions.items():
             self._positions[stream] = max(position, self._positions.get(stream, 0))
 
     def copy(self) -> "Known":
-        """Return a copy that does not learn what this one learns."""
+        """Return an independent copy."""
         return Known(self._positions)
 
     def plus(self, stream: "Stream", position: int) -> "Known":
-        """Return a copy that covers *stream* up to *position*, too."""
+        """Return a copy that also covers *stream* up to *position*."""
         return Known({**self._positions, stream: position})
 
 
 class Stream:
-    """A queue of work; what was submitted first is done first."""
+    """A queue of work, done in the order of submission."""
 
     def __init__(self, _device: object = None) -> None:
         self.position = 0
-        """Number of works that were submitted."""
+        """Number of submitted work items."""
         self.known = Known()
-        """What comes before the next work, besides what was submitted here."""
+        """Work of other streams that comes before the next work here."""
         self._put_off = deque[tuple[int, Callable[[], object]]]()
         _STREAMS.append(self)
 
@@ -56,7 +56,7 @@ class Stream:
         return self.position
 
     def do(self, position: int | None = None) -> None:
-        """Do what was put off, up to *position*; None: all of it."""
+        """Do the delayed work up to *position*; None: all of it."""
         while self._put_off and (position is None or self._put_off[0][0] <= position):
             self._put_off.popleft()[1]()
 
@@ -74,7 +74,7 @@ class Stream:
         self.wait_event(stream.record_event())
 
     def record_event(self, event: "Event | None" = None) -> "Event":
-        """Return *event*, by default a new one, as the moment when all work up to now is done."""
+        """Record *event*, by default a new one, as the moment when all work up to now is done, and return it."""
         event = event or Event()
         event.record(self)
         return event
@@ -100,7 +100,7 @@ class Event:
         self._recorded_s = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Be the moment when the work submitted to *stream*, by default the current one, is done."""
+        """Set the event to the moment when the work submitted to *stream*, by default the current one, is done."""
         stream = stream or current_stream()
         stream.known.learn(HOST)
         self._place = stream, stream.submit()
@@ -129,7 +129,7 @@ class Event:
         HOST.learn(self.known)
 
     def elapsed_time(self, end: "Event") -> float:
-        """Return the milliseconds to *end*, by the clock of the host: there is no other.
+        """Return the milliseconds to *end*, by the clock of the host, the only one.
 
         Raises:
             RuntimeError: the host does not know that both have come, or one of them is not timed.
@@ -140,19 +140,19 @@ class Event:
 
 
 HOST = Known()
-"""What the host knows to be done."""
+"""Work that the host knows to be done."""
 _STREAMS: list[Stream] = []
 _CURRENT = [Stream()]
 
 
 def current_stream(_device: object = None) -> Stream:
-    """Return the stream that work goes to, from whichever thread: those that decode use no device."""
+    """Return the stream to which work goes, for any thread: decoding threads use no device."""
     return _CURRENT[-1]
 
 
 @contextmanager
 def on_stream(stream: Stream) -> Iterator[None]:
-    """Let work go to *stream*."""
+    """Send work to *stream* inside the block."""
     _CURRENT.append(stream)
     try:
         yield

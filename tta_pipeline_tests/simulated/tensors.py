@@ -1,4 +1,4 @@
-"""Tensors of the simulated device, and what each operation on them does and waits for."""
+"""Tensors of the simulated device, with the effects and the waits of operations on them."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -22,7 +22,7 @@ _SIZED_BY_VALUES = {
     _ATEN.nonzero.default, _ATEN.masked_select.default, _ATEN._unique2.default, _ATEN.unique_dim.default,
     _ATEN.unique_consecutive.default, _ATEN.bincount.default, _ATEN.repeat_interleave.Tensor,
 }  # fmt: skip
-"""Operations with a result whose size the host must fetch."""
+"""Operations whose result has a size that the host must fetch."""
 _TO_HOST = {_ATEN._local_scalar_dense.default, _ATEN.item.default, _ATEN.equal.default, _ATEN.is_nonzero.default}
 """Operations with a result on the host."""
 
@@ -33,7 +33,7 @@ def _has_parts(func: Any) -> bool:
 
 
 _ENOUGH_BYTES = 2**40
-"""What the host is told of the size of each storage, so that a tensor can be resized; `Block` knows the true one."""
+"""Size that every storage reports to the host, so that tensors can be resized; `Block` knows the true size."""
 
 
 class MixedDevicesError(RuntimeError):
@@ -77,7 +77,7 @@ class SimulatedTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override] # torch has one to be replaced
         cls, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Do *func* on the device; by its parts if it is made of others, which autograd leaves whole in inference."""
+        """Run *func* on the device; composite operations, which autograd keeps whole in inference, are decomposed."""
         if _has_parts(func):
             return func.decompose(*args, **(kwargs or {}))
         if func is _ATEN._to_copy.default:
@@ -100,7 +100,7 @@ class SimulatedTensor(torch.Tensor):
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Be saved like a tensor of the host, as which a state is loaded."""
+        """Pickle like a tensor of the host, since states are loaded to the host."""
         on_host: Any = self.detach().cpu()
         return on_host.__reduce_ex__(protocol)
 
@@ -109,7 +109,7 @@ class SimulatedTensor(torch.Tensor):
         return self.cpu().tolist()
 
     def resized(self) -> Self:
-        """Return this tensor with the shape that its values have by now, as after `as_strided_` or `out=`."""
+        """Give this tensor the present shape of its values, as after `as_strided_` or `out=`, and return it."""
         values = self._hidden
         if _layout(self) == _layout(values):
             return self
@@ -124,12 +124,12 @@ class SimulatedTensor(torch.Tensor):
         return self
 
     def record_stream(self, stream: Any) -> None:
-        """Keep the memory until *stream* has done what it was given before the tensor is freed."""
+        """Keep the memory until *stream* has done the work submitted before the tensor is freed."""
         self._block.record_stream(stream)
 
 
 def new_tensor(make: Callable[[], torch.Tensor]) -> SimulatedTensor:
-    """Return a tensor of uninitialised memory of the layout that *make* gives: NaN, or the like of other dtypes."""
+    """Return a tensor with the layout of *make*'s, filled with NaN or similar, as if its memory were uninitialised."""
     values = make()
     if values.dtype != torch.bool:
         storage: Any = values.untyped_storage()
@@ -138,11 +138,11 @@ def new_tensor(make: Callable[[], torch.Tensor]) -> SimulatedTensor:
 
 
 _PINNED: dict[int, torch.UntypedStorage] = {}
-"""Memory of the host that the device reads by itself, by address; it is kept, so that nothing else gets its place."""
+"""Pinned memory of the host by address; it is kept, so that no other memory gets the same address."""
 
 
 def pin(tensor: torch.Tensor) -> torch.Tensor:
-    """Let the device read the memory of *tensor*, of the host, by itself."""
+    """Mark the host memory of *tensor* as pinned."""
     storage = tensor.untyped_storage()
     _PINNED[storage.data_ptr()] = storage
     return tensor
@@ -153,7 +153,7 @@ def _is_pinned(tensor: torch.Tensor) -> bool:
 
 
 def copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:  # noqa: FBT001, FBT002 - torch's
-    """Copy *source* to *target*; from pinned memory, if the host does not wait for it, as late as possible."""
+    """Copy *source* to *target*; a non-blocking copy from pinned memory is done as late as possible."""
     stream = current_stream()
     if not isinstance(target, SimulatedTensor):
         assert isinstance(source, SimulatedTensor)

@@ -18,10 +18,10 @@ class Waits:
     def __init__(self) -> None:
         self._counts = Counter[str]()
         self.are_warned_of = False
-        """Whether a wait for what was just submitted is a warning too, as CUDA has it; one for an event never is."""
+        """Whether a wait for just submitted work gives a warning too, as with CUDA; a wait for an event never does."""
 
     def note(self, kind: str) -> None:
-        """Count a wait of *kind* at the innermost function of the package that runs now."""
+        """Count a wait of *kind* at the innermost running function of the package."""
         frame = _frame()
         self._counts[f"{_place(frame)} {kind}"] += 1
         if self.are_warned_of and kind != "event" and frame is not None:
@@ -35,7 +35,7 @@ class Waits:
 
 
 def _frame() -> FrameType | None:
-    """Return the innermost function of the package that runs now; None: there is none."""
+    """Return the innermost running function of the package; None: there is none."""
     here = _in_package(sys._getframe(2))
     if here is None:  # a thread of autograd, for which the main thread waits
         here = _in_package(sys._current_frames()[threading.main_thread().ident or 0])

@@ -12,13 +12,13 @@ from tta_pipeline.util.partitions import TRAIN
 from tta_pipeline_tests.conftest import SMALL, UNPUBLISHED, Project
 from tta_pipeline_tests.web.server import WebServer, web_server
 
-# Adaptation in many small batches of many steps: it lasts for minutes anywhere, and tells how far it is.
+# Adaptation in many small batches with many steps: it takes minutes on any machine, and reports progress.
 SLOW = SMALL.replace("preset: cifar, batch_size: 32", "preset: cifar, batch_size: 2, hyperparameters: {steps: 300}")
 
 
 @pytest.fixture(scope="package")
 def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
-    """The web UI on a copy of the sweep, because runs that it starts change history and data."""
+    """The web UI on a copy of the sweep, since its runs change history and data."""
     folder = tmp_path_factory.mktemp("web")
     shutil.copytree(sweep.home, folder / "dagster")
     shutil.copytree(sweep.locations.root, folder / "data", ignore=UNPUBLISHED)
@@ -26,9 +26,9 @@ def server(sweep: Project, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     project.add_benchmark("slow", SLOW)
     shutil.copytree(folder / "data" / "small", folder / "data" / "slow")
     shutil.rmtree(project.locations.results("slow"))
-    shutil.rmtree(project.locations.shards("slow", TRAIN))  # whose model it has
+    shutil.rmtree(project.locations.shards("slow", TRAIN))  # the model trained on them is there
     for path in (project.locations.root / "slow").rglob("manifest.json"):
-        # A manifest belongs to its benchmark; nothing else in it says of which it is.
+        # A manifest names its benchmark, and must name the copy's.
         path.write_bytes(read_record(path, Manifest).model_copy(update={"benchmark": "slow"}).encoded())
     with web_server(project, folder / "dagster" / "web_server.log") as server:
         yield server

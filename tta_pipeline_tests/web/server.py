@@ -1,4 +1,4 @@
-"""The web UI as `make ui` starts it, and the questions a test puts to it."""
+"""The web UI as started by `make ui`, and the requests of tests."""
 
 import http.client
 import ipaddress
@@ -25,12 +25,12 @@ REPOSITORY = Path(__file__).parents[2]
 _LISTENING = "0A"
 _EVENTS = "query ($run: ID!) { runOrError(runId: $run) { ... on Run { eventConnection { events { __typename } } } } }"
 _CANCEL = "mutation ($run: String!) { terminateRun(runId: $run) { __typename } }"
-_PATIENCE_S = 400.0  # 60 s were not enough on a machine that did other work, too
+_PATIENCE_S = 400.0  # 60 s were not enough on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """How a run ended, and everything its errors said."""
+    """Status of an ended run, and the text of its errors."""
 
     run_id: str
     status: str
@@ -47,7 +47,7 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """URL for a browser."""
         return f"http://127.0.0.1:{self.port}"
 
     def ask(self, query: str, **variables: Any) -> dict[str, Any]:
@@ -91,11 +91,11 @@ class WebServer:
         return [run["runId"] for run in found]
 
     def checks_made(self, run_id: str) -> int:
-        """Return how many results checks had in a run."""
+        """Return the number of check results in a run."""
         return self._num_events(run_id, "AssetCheckEvaluationEvent")
 
     def steps_started(self, run_id: str) -> int:
-        """Return how many steps of a run have begun."""
+        """Return the number of steps of a run that have begun."""
         return self._num_events(run_id, "ExecutionStepStartEvent")
 
     def listening(self) -> set[tuple[str, int]]:
@@ -104,14 +104,14 @@ class WebServer:
         return {address for inode, address in _listening_sockets() if inode in own}
 
     def is_alive(self) -> bool:
-        """Tell whether any process of the server is left, runs and orphans included."""
+        """Return whether any process of the server is left, runs and orphans included."""
         return self.process.poll() is None or bool(self._process_ids())
 
     def stop(self) -> bool:
-        """Stop the server as Ctrl-C does and tell whether that was enough; nothing is left either way."""
+        """Stop the server as Ctrl-C does, and return whether that was enough; otherwise kill all its processes."""
         with suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGINT)
-        # A code server that was not told ends when it has heard nothing for 45 seconds.
+        # A code server that gets no signal ends after 45 seconds without a heartbeat.
         stopped = happens(lambda: not self.is_alive(), within_s=180)
         if not stopped:
             with suppress(ProcessLookupError):
@@ -120,7 +120,7 @@ class WebServer:
         return stopped
 
     def has_loaded(self) -> bool:
-        """Tell whether the server answers and the code location has loaded."""
+        """Return whether the server answers and the code location has loaded."""
         assert self.process.poll() is None, "dg dev ended by itself"
         try:
             workspace = self.ask(_WORKSPACE)["workspaceOrError"]
@@ -147,7 +147,7 @@ class WebServer:
 def web_server(project: Project, log: Path) -> Iterator[WebServer]:
     """Start the web UI of *project* by the command in the Makefile, and stop it at the end."""
     port = free_ports(1)[0]
-    with log.open("wb") as output, interruptible():  # so are the runs that it starts, which it cancels by SIGINT
+    with log.open("wb") as output, interruptible():  # also for the runs that it starts and cancels by SIGINT
         process = subprocess.Popen(
             [Path(sys.executable).with_name("dg"), *_makefile_arguments(port)],
             cwd=REPOSITORY,
@@ -155,7 +155,7 @@ def web_server(project: Project, log: Path) -> Iterator[WebServer]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # it can be killed with all that it started
+            start_new_session=True,  # so that it can be killed with all its children
         )
     server = WebServer(process=process, port=port, project=project)
     try:
@@ -167,7 +167,7 @@ def web_server(project: Project, log: Path) -> Iterator[WebServer]:
 
 
 def happens(condition: Callable[[], bool], *, within_s: float) -> bool:
-    """Tell whether *condition* holds before the time is over."""
+    """Return whether *condition* holds within *within_s* seconds."""
     deadline = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline:
@@ -177,12 +177,12 @@ def happens(condition: Callable[[], bool], *, within_s: float) -> bool:
 
 
 def is_running(process_id: int) -> bool:
-    """Tell whether a process is alive."""
+    """Return whether a process is alive."""
     return any(each == process_id and state != "Z" for each, _, state in _processes())
 
 
 def _makefile_arguments(port: int) -> list[str]:
-    """Return what `make ui` passes to dg, with *port* for the port it has."""
+    """Return the arguments that `make ui` passes to dg, with its port replaced by *port*."""
     found = re.search(r"/dg (dev .* -p) \d+$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert found, "the Makefile has no line '... dg dev ... -p <port>'"
     return [*shlex.split(found[1]), str(port)]
@@ -213,7 +213,7 @@ def _execution(asset: str, partition: str) -> Mapping[str, Any]:
 
 
 def asset_key(asset: str) -> Mapping[str, Sequence[str]]:
-    """Return the key as GraphQL takes it."""
+    """Return the key in the form of GraphQL."""
     return {"path": asset.split("/")}
 
 
@@ -245,7 +245,7 @@ def _listening_sockets() -> Iterator[tuple[str, tuple[str, int]]]:
 
 
 def _address(hexadecimal: str) -> str:
-    """Return the address that the kernel prints as 32-bit words in the order of bytes of this machine."""
+    """Return the address that the kernel prints as 32-bit words in this machine's byte order."""
     words = [int(hexadecimal[start : start + 8], 16) for start in range(0, len(hexadecimal), 8)]
     return str(ipaddress.ip_address(struct.pack(f"={len(words)}I", *words)))
 

@@ -1,1 +1,1 @@
-"""Work on many machines: what is unfinished, cut into pieces, given to an engine that exists (Dagster, Ray, Slurm)."""
+"""Work on many machines: unfinished work is cut into pieces and given to an engine (Dagster, Ray or Slurm)."""

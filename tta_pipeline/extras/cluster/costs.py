@@ -1,4 +1,4 @@
-"""What work costs: the time that it took before, or what its method does compared with methods that were timed."""
+"""Expected costs of work: measured times, or estimates from the number of passes that a method makes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _PASSES: Mapping[str, float] = {
     "bn_ema": 2, "tent": 3, "come": 3, "rpl": 3, "eta": 3, "eata": 3, "rdumb": 3, "asr": 4, "sar": 6, "deyo": 4,
     "ttaug": 65, "memo": 193, "cotta": 36, "rotta": 5, "roid": 6, "cmf": 6, "adacontrast": 7, "rmt": 10,
 }  # fmt: skip
-"""Forward passes of each method for a sample, a backward pass counted as two, from docs/methods.md. Others: 1."""
+"""Passes of each method for a sample, from docs/methods.md: a backward pass counts as two. Other methods: 1."""
 _TIMES = """
 SELECT experiment, model, method, sum(wall_s) / sum(num_samples) FROM latest_evaluations
 WHERE benchmark = ? AND shift_set = ? GROUP BY experiment, model, method
@@ -24,7 +24,7 @@ _COUNTS = (
     "SELECT corruption, severity, max(num_samples) FROM shard_sets WHERE benchmark = ? AND shift_set = ? GROUP BY 1, 2"
 )
 _TYPICAL_COUNT = 10_000
-"""Samples of a cell where none is known: of CIFAR-10-C; only proportions matter then."""
+"""Number of samples assumed for a cell if no cell's is known: that of CIFAR-10-C. Only proportions matter then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Costs:
 
     @classmethod
     def measured(cls, benchmark: Benchmark, locations: Locations) -> "Costs":
-        """Return what the database knows of *benchmark*; nothing if there is no database."""
+        """Return the times and counts of *benchmark* in the database; empty if there is no database."""
         from tta_pipeline.results.database.database import open_metrics
 
         which = [benchmark.file, benchmark.shift_set.name]
@@ -63,7 +63,7 @@ class Costs:
 
     @property
     def is_timed(self) -> bool:
-        """Whether anything was timed, so that expected times are seconds."""
+        """Whether any time was measured, so that expected times are in seconds."""
         return bool(self.of_models)
 
     def expected_s(self, experiment_name: str, plan: Plan) -> float:

@@ -1,18 +1,18 @@
-"""What `tta-pipeline submit` needs of an engine; none is written here, each asks a scheduler that exists."""
+"""The interface between `tta-pipeline submit` and existing schedulers; this project has no scheduler of its own."""
 
 from typing import Protocol
 
 from tta_pipeline.extras.cluster.submission import State, Submission
 
 NUM_TRIES = 2
-"""How often a piece that fails is tried in all."""
+"""Total number of attempts for a piece that fails."""
 
 
 class Engine(Protocol):
     """A scheduler that starts the pieces of a submission, stage by stage."""
 
     def require_ready(self) -> None:
-        """Refuse to submit what would never start.
+        """Refuse a submission that would never start.
 
         Raises:
             SubmissionError: the scheduler cannot be used; the message says why.
@@ -20,7 +20,7 @@ class Engine(Protocol):
         ...
 
     def owner(self) -> str:
-        """Return who alone is to start the pieces of a new submission; empty: `start` itself gives them away.
+        """Return who alone starts the pieces of a new submission; empty: `start` hands them to the scheduler.
 
         Raises:
             SubmissionError: the scheduler cannot be used; the message says why.
@@ -28,7 +28,7 @@ class Engine(Protocol):
         ...
 
     def start(self, submission: Submission) -> None:
-        """Give *submission* to the scheduler, and return without waiting.
+        """Hand *submission* to the scheduler, and return without waiting.
 
         Raises:
             SubmissionError: the scheduler refuses it.
@@ -36,7 +36,7 @@ class Engine(Protocol):
         ...
 
     def states(self, submission: Submission) -> tuple[State, ...]:
-        """Return the state of each piece of *submission*, as the scheduler says now.
+        """Return the present state of each piece of *submission*, as the scheduler reports it.
 
         Raises:
             SubmissionError: the scheduler does not answer.
@@ -44,7 +44,7 @@ class Engine(Protocol):
         ...
 
     def hindrances(self, submission: Submission) -> tuple[str, ...]:
-        """Return what keeps the pieces of *submission* that wait from starting, and what to do, in a sentence each.
+        """Return a sentence for each obstacle that keeps waiting pieces of *submission* from starting, with advice.
 
         Raises:
             SubmissionError: the scheduler does not answer.
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def cancel(self, submission: Submission) -> None:
-        """Stop what runs of *submission*, and start no more of it.
+        """Stop the running pieces of *submission*, and start no more.
 
         Raises:
             SubmissionError: the scheduler does not answer.

@@ -1,4 +1,4 @@
-"""How far a submission is: counts by stage, the time that is left, and what failed."""
+"""The progress of a submission: counts by stage, the expected time left, and failures."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ _CONDITIONS: tuple[Condition, ...] = ("waiting", "running", "done", "failed", "c
 
 
 def plan_rows(pieces: Sequence[Piece], num_devices: int) -> Iterator[tuple[str, int, int, float | None, float | None]]:
-    """Yield `PLAN_COLUMNS` of each stage: hours in all, and hours with *num_devices* at a time; None if not known."""
+    """Yield `PLAN_COLUMNS` of each stage: total hours, and hours with *num_devices* at a time; None if not known."""
     for stage in STAGES:
         of_stage = [piece for piece in pieces if piece.stage == stage]
         known = [piece.expected_s for piece in of_stage if piece.expected_s is not None]
@@ -34,7 +34,7 @@ class Overview:
 
     @property
     def is_over(self) -> bool:
-        """Whether no piece will still do something."""
+        """Whether no piece runs or waits any more."""
         return not any(state.condition in UNDER_WAY for state in self.states)
 
     @property
@@ -54,13 +54,13 @@ class Overview:
 
     @property
     def left_over(self) -> tuple[Piece, ...]:
-        """The pieces that ended and are not done."""
+        """The pieces that ended without being done."""
         return tuple(piece for piece, state in self._both() if state.condition not in {"done", *UNDER_WAY})
 
     def completed(self, finished: Mapping[Piece, AbstractSet[tuple[str, str]]]) -> Self:
-        """Return this overview where a piece that is left over is done if *finished* has all its places.
+        """Return this overview with each left-over piece marked as done if *finished* has all its places.
 
-        What lies on disk decides, not what became of a run or a job.
+        The files on disk decide, not the state of a run or a job.
         """
         states = tuple(
             replace(state, condition="done") if set(piece.places) <= finished.get(piece, set()) else state
@@ -90,7 +90,7 @@ class Overview:
         return sum(filter(None, left)) / num_devices
 
     def line(self, num_devices: int) -> str:
-        """Return how far it is, in a line."""
+        """Return the progress in one line."""
         counts = Counter(state.condition for state in self.states)
         told = ", ".join(f"{counts[condition]:,} {condition}" for condition in _CONDITIONS if counts[condition])
         left_s = self.left_s(num_devices)

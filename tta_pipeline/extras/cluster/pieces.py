@@ -1,4 +1,4 @@
-"""Pieces of a benchmark: what one run does on one device, cut so that no piece takes much longer than the others."""
+"""Pieces of a benchmark: the work of one run on one device, cut so that no piece takes much longer than the others."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,13 +11,14 @@ from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 Stage = Literal["sets", "shards", "training", "evaluations", "report"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""The stages in order; each begins when no piece of the one before runs or waits."""
+"""The stages in order; each begins when no piece of the stage before runs or waits."""
 Cut = Literal["corruption", "cell", "stream"]
 CUTS: tuple[Cut, ...] = get_args(Cut)
 ON_A_DEVICE: frozenset[Stage] = frozenset({"training", "evaluations"})
-"""Stages whose pieces take a device each."""
+"""Stages whose pieces occupy one device each."""
 _PIECES_OF_A_DEVICE = 4
-"""Pieces that each device gets at least, if there is enough to cut: the last ones then end at about the same time."""
+"""Least number of pieces for each device, if there is enough work to cut: all devices then end at about the same
+time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +29,7 @@ class Piece:
     assets: tuple[str, ...]
     """Asset keys below the benchmark's, such as `evaluation/tent` or `clean/shard_manifest`."""
     keys: tuple[str, ...] = ()
-    """Partition keys, which lie in one range from the first to the last; empty: the assets have no partitions."""
+    """Partition keys: one range from the first to the last; empty: the assets have no partitions."""
     expected_s: float | None = None
     """Expected time in seconds; None: not known."""
 
@@ -39,29 +40,29 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """What the piece is of, for people."""
+        """Description of the piece for people: its keys and its assets."""
         where = "" if not self.keys else self.keys[0] if len(self.keys) == 1 else f"{self.keys[0]}...{self.keys[-1]}"
         what = ", ".join(asset.rpartition("evaluation/")[2] for asset in self.assets)
         return f"{where}: {what}" if where else what
 
 
 SHARDS = ("source_split", "tar_shards", "shard_manifest", "transformed_shards")
-"""Kinds of assets whose outcome is a folder of shards with its manifest."""
+"""Kinds of assets that produce a folder of shards with its manifest."""
 
 
 class AssetName(NamedTuple):
-    """What an asset key below the benchmark's says."""
+    """The parts of an asset key, without the benchmark's prefix."""
 
     kind: str
-    """Such as `evaluation` or `shard_manifest`."""
+    """Kind of the asset, such as `evaluation` or `shard_manifest`."""
     of: str
-    """Experiment, model or transform; empty: the key names none."""
+    """Experiment, model or transform that the key names; empty: none."""
     beside: Cell | None
-    """Set beside the cells that it is of; None: it is of the partitions of its run."""
+    """The clean or the training set, if the asset belongs to one; None: it belongs to the partitions of its run."""
 
     @classmethod
     def parse(cls, asset: str) -> "AssetName":
-        """Return what *asset* says."""
+        """Parse the asset key *asset*."""
         folder, _, rest = asset.partition("/")
         beside = {cell.corruption: cell for cell in (CLEAN, TRAIN)}.get(folder)
         kind, _, of = (rest if beside else asset).partition("/")
@@ -70,14 +71,14 @@ class AssetName(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """The streams of an experiment at one partition key, which are unfinished."""
+    """The unfinished streams of an experiment at one partition key."""
 
     experiment: str
     key: str
     asset: str
     """Key of the experiment's asset below the benchmark's."""
     corruption: str
-    """Corruption of the cell; empty: the key is of a stream over several cells."""
+    """Corruption of the cell; empty: the key stands for a stream over several cells."""
     is_partition: bool
     """Whether *key* is a partition of the asset; clean images and whole streams have none."""
     cells: tuple[Cell, ...]
@@ -100,19 +101,19 @@ def evaluation_pieces(
     is_timed: bool,
     busy: AbstractSet[tuple[str, str]] = frozenset(),
 ) -> tuple[Piece, ...]:
-    """Return *work* as pieces, the longest first.
+    """Group *work* into pieces, the longest first.
 
-    What lies at one corruption, or at one cell, is put together until a piece is as long as a quarter of a device's
-    share. A stream over several cells is always a piece of its own.
+    Work of one corruption, or of one cell, is put together until a piece is as long as a quarter of a device's share. A
+    stream over several cells is always a piece of its own.
 
     Args:
-        work: What is unfinished.
+        work: The unfinished work.
         by: The most that a piece covers: the cells of one corruption, one cell, or one stream of one experiment.
-        num_devices: Number of pieces that run at a time.
-        severities: Severities of the benchmark, in its order, which is that of partitions.
+        num_devices: Number of pieces that run at the same time.
+        severities: Severities of the benchmark in its order, which is also the order of the partitions.
         is_timed: Whether the expected times are seconds.
-        busy: Places that run or wait already: a range must not reach over them, so that what an experiment has left of
-            a corruption is cut into cells where it has some.
+        busy: Places that run or wait already. The range of a piece must not span them: where an experiment has a busy
+            cell of a corruption, its other cells of that corruption become separate pieces.
     """
     share_s = sum(each.expected_s for each in work) / (num_devices * _PIECES_OF_A_DEVICE)
     limit_s = 0.0 if by == "stream" else share_s
@@ -122,7 +123,7 @@ def evaluation_pieces(
 
 
 def _groups(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -> Iterator[list[list[Work]]]:
-    """Yield what may be in one piece: a list for each experiment, whose cells are not to be cut further."""
+    """Yield the work that may form one piece, as a list for each experiment; these lists are not cut further."""
     cut_up = {(asset, key.partition("|")[0]) for asset, key in busy}
     groups: Mapping[tuple[str, ...], dict[str, list[Work]]] = defaultdict(lambda: defaultdict(list))
     for each in work:
@@ -138,7 +139,7 @@ def _groups(work: Iterable[Work], by: Cut, busy: AbstractSet[tuple[str, str]]) -
 
 
 def _filled(units: list[list[Work]], limit_s: float) -> Iterator[list[Work]]:
-    """Put the *units* together, the longest first, as long as a piece stays below *limit_s*."""
+    """Join *units*, the longest first, into pieces that stay below *limit_s*."""
     lengths = sorted(((sum(each.expected_s for each in unit), unit) for unit in units), key=lambda pair: -pair[0])
     piece: list[Work] = []
     length_s = 0.0

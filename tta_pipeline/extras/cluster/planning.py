@@ -1,4 +1,4 @@
-"""What is to be done of a benchmark: shards before evaluations, nothing that is finished, the report at the end."""
+"""The plan of a benchmark's unfinished work: shards before evaluations, and the report at the end."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -22,26 +22,26 @@ from tta_pipeline.util.progress import Progress
 
 @dataclass(frozen=True, kw_only=True)
 class Planner:
-    """Plans the work that is left of some experiments of a benchmark."""
+    """Plans the unfinished work of some experiments of a benchmark."""
 
     benchmark: Benchmark
     locations: Locations
     experiments: tuple[str, ...]
     unfinished_keys: Callable[[ExperimentResults], Iterable[PartitionKey]]
-    """Function that finds the keys of an experiment whose model exists at which a stream is unfinished."""
+    """Function that finds the keys with an unfinished stream, for an experiment whose model exists."""
     is_trained: Callable[[str], bool]
     """Function that says whether the model of this name is trained as the benchmark file says now."""
     tell: Callable[[str], None] = lambda _: None
 
     def pieces(self, *, by: Cut, num_devices: int, without: Iterable[Piece] = ()) -> tuple[Piece, ...]:
-        """Return what is unfinished as pieces, stage by stage.
+        """Return the unfinished work as pieces, stage by stage.
 
-        It is empty if everything is finished, if *without* has the rest, or if the rest waits for shards or a model
-        that *without* makes.
+        The result is empty if everything is finished, if *without* has the rest, or if the rest needs shards or a model
+        that pieces of *without* are making.
 
         Args:
             by: The most that a piece covers; see `evaluation_pieces`.
-            num_devices: Number of pieces that run at a time.
+            num_devices: Number of pieces that run at the same time.
             without: Pieces that run or wait already.
 
         Raises:
@@ -88,15 +88,17 @@ class Planner:
                     asset=f"{'clean/' if key == CLEAN else ''}evaluation/{name}",
                     corruption=key.corruption if isinstance(key, Cell) else "",
                     is_partition=key not in (CLEAN, WHOLE),
-                    cells=plans[0].cells,  # of other seeds in another order
+                    cells=plans[0].cells,  # other seeds have the same cells in another order
                     expected_s=sum(costs.expected_s(name, plan) for plan in plans),
                 )
             progress.advance(1)
 
     def finished_places(self, pieces: Sequence[Piece]) -> Mapping[Piece, frozenset[tuple[str, str]]]:
-        """Return the places of each of *pieces*, as in `Piece.places`, at which all is there that the file asks for.
+        """Return the finished places of each of *pieces*, as in `Piece.places`.
 
-        A report is made of what there is, and never among them. What cannot be told is not finished; why is told.
+        A place is finished if everything is there that the benchmark file asks for. A report never counts as finished,
+        since it can be made of any results. If the state of an experiment cannot be determined, the reason is told, and
+        it counts as unfinished.
         """
         names = [AssetName.parse(asset) for piece in pieces for asset in piece.assets]
         experiments = {name.of for name in names if name.kind == "evaluation"} & self.benchmark.experiments.keys()
@@ -120,7 +122,7 @@ class Planner:
         return frozenset(key.key for key in results.keys if key not in unfinished)
 
     def _is_finished(self, asset: str, key: str, keys: Mapping[str, frozenset[str]]) -> bool:
-        """Return whether *asset* is finished at *key*; *keys* are the finished ones of each experiment."""
+        """Return whether *asset* is finished at *key*; *keys* are the finished keys of each experiment."""
         kind, of, beside = AssetName.parse(asset)
         if kind == "evaluation":
             return (beside.key if beside else key or WHOLE.key) in keys.get(of, ())
@@ -134,9 +136,9 @@ class Planner:
         return self._has_manifest(folder, cell)
 
     def _not_waiting(self, work: Sequence[Work], busy: AbstractSet[tuple[str, str]]) -> tuple[Work, ...]:
-        """Return *work* without what needs shards or a model that *busy* is still making.
+        """Return *work* without the parts that need shards or a model that pieces at the places *busy* are making.
 
-        The stages of one submission do not wait for those of another.
+        The reason: stages of one submission do not wait for stages of another.
         """
         made = {
             cell for cell, assets in self._missing(work).items() if any(_place(cell, asset) in busy for asset in assets)
@@ -150,14 +152,14 @@ class Planner:
         )
         if len(ready) < len(work):
             self.tell(
-                f"{len(work) - len(ready):,} partitions need shards or models that pieces which run or wait are "
-                "making: submit them when these are done"
+                f"{len(work) - len(ready):,} partitions need shards or models that submitted pieces are still "
+                "making: submit these partitions when those pieces are done"
             )
         return ready
 
     @cached_property
     def _untrained(self) -> frozenset[str]:
-        """Models that are still to be trained, as the benchmark file says now."""
+        """Models that are not yet trained as the benchmark file says now."""
         used = {self.benchmark.experiments[name].model for name in self.experiments}
         return frozenset(name for name in self.benchmark.trained_models if name in used and not self.is_trained(name))
 
@@ -172,7 +174,7 @@ class Planner:
     def _shard_pieces(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[Piece]:
         """Yield the pieces that make the *missing* assets of each cell.
 
-        The first of them comes before the others if it has to pin the classes.
+        If the classes are not pinned yet, the first piece pins them, so it comes before the others.
         """
         sets = [cell for cell in missing if cell in (CLEAN, TRAIN)]
         for cell in sets:
@@ -209,7 +211,7 @@ class Planner:
         return (TRAIN, CLEAN) if self.benchmark.has_clean else (TRAIN,)
 
     def _missing_assets(self, cell: Cell, transforms: Iterable[str]) -> Iterator[str]:
-        """Yield the assets that make the sets of *cell*: for each of *transforms*, and the first where it is empty."""
+        """Yield the missing assets of *cell*: those of its shard set if it is needed, and each of *transforms*."""
         name = self.benchmark.name
         left = [
             transform
@@ -229,9 +231,10 @@ class Planner:
         return True
 
     def _read_together(self, missing: Mapping[Cell, tuple[str, ...]]) -> Iterator[list[Cell]]:
-        """Yield cells that lack the same assets: neighbours of a corruption, and of the next ones in the same files.
+        """Yield lists of cells for one piece: neighbours that lack the same assets.
 
-        A run reads an archive once for all its cells, and its range has no cell between them that lacks nothing.
+        They belong to one corruption, or to several in a row that lie in the same files, since a run reads an archive
+        once for all its cells. The range of a piece contains no cell that lacks nothing.
         """
         together: list[list[Cell]] = []
         for stretch in self._stretches(missing):
@@ -250,7 +253,7 @@ class Planner:
     def _continues(
         self, before: Sequence[Cell], stretch: Sequence[Cell], missing: Mapping[Cell, tuple[str, ...]]
     ) -> bool:
-        """Return whether the range of *before* may go on to *stretch*, which lies in the same files."""
+        """Return whether the range of *before* can be extended by *stretch*, which must lie in the same files."""
         order, last = self.benchmark.corruptions, before[-1].corruption
         of_last = [cell for cell in before if cell.corruption == last]
         here = self._places(stretch)
@@ -269,5 +272,5 @@ class Planner:
 
 
 def _place(cell: Cell, asset: str) -> tuple[str, str]:
-    """Return the place, as in `Piece.places`, of *asset* of *cell*; sets beside the cells have no partitions."""
+    """Return the place, as in `Piece.places`, of *asset* of *cell*; clean and training sets have no partitions."""
     return (f"{cell.corruption}/{asset}", "") if cell in (CLEAN, TRAIN) else (asset, cell.key)

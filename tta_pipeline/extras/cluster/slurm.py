@@ -1,4 +1,4 @@
-"""Slurm: an array of jobs for each stage, which begins when the stage before has ended."""
+"""The engine for Slurm: one job array for each stage; it starts when the array of the stage before has ended."""
 
 import os
 import re
@@ -22,15 +22,15 @@ from tta_pipeline.util.stopping import EXIT_STATUS, SIGNAL
 from tta_pipeline.util.yaml_document import read_document
 
 _ANSWER_S = 60
-"""Seconds in which a command of Slurm's must answer."""
+"""Timeout of Slurm's commands in seconds."""
 _MOST_REQUEUES = 50
-"""How often a piece goes back into the queue: one that is asked to end before its first cell would do so for ever."""
+"""Limit on how often a piece is requeued: a piece whose time ends before its first cell would be requeued for ever."""
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
     "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
 }  # fmt: skip
-"""States of tasks that are over, which Slurm tells for some minutes more."""
+"""States of ended tasks, which Slurm still reports for some minutes."""
 
 
 class SlurmConfig(Section):
@@ -43,22 +43,22 @@ class SlurmConfig(Section):
     before: tuple[str, ...] = ()
     """Lines of shell before each piece, such as `module load cuda`."""
     container: str = ""
-    """Command that runs another command in a container, such as `apptainer exec --nv image.sif`; empty: none."""
+    """Prefix that runs a command in a container, such as `apptainer exec --nv image.sif`; empty: no container."""
     python: str = sys.executable
-    """Python with tta_pipeline on the nodes; in the container if there is one."""
+    """Python that has tta_pipeline on the nodes, or in the container if there is one."""
     warn_s: int = Field(default=120, ge=0, le=65_535)
-    """Seconds before a job's time is over at which its piece is asked to end after the cell that it is at; it is then
-    put into the queue again. 0: never."""
+    """Seconds before the time limit of a job at which its piece is asked to end after the present cell. The piece is
+    then requeued. 0: never."""
     most_tasks: int = Field(default=1_000, ge=1)
-    """Tasks of an array at most, where a site limits the jobs of a user; Slurm's own limit, MaxArraySize, is asked for.
-    A task has several pieces where there are more."""
+    """Largest number of tasks in an array, for sites that limit the jobs of a user; Slurm's own limit, MaxArraySize,
+    is respected too. If there are more pieces, a task has several."""
 
 
 def read_slurm_config(path: Path | None) -> SlurmConfig:
-    """Return what the YAML file *path* says; without a file, the defaults.
+    """Read the YAML file *path*; None: return the defaults.
 
     Raises:
-        SubmissionError: it cannot be read, or does not say what it should.
+        SubmissionError: the file cannot be read, or a setting is invalid.
     """
     if path is None:
         return SlurmConfig()
@@ -80,10 +80,10 @@ class Slurm:
     config: SlurmConfig
     data_root: Path
     num_devices: int
-    """Pieces of a stage that run at a time, at most."""
+    """Largest number of pieces of a stage that run at the same time."""
 
     def require_ready(self) -> None:
-        """Refuse to submit where no Slurm answers, or where it could not write its logs."""
+        """Refuse to submit if Slurm does not answer, or could not write its logs."""
         if "\\" in str(self.data_root):
             raise SubmissionError(
                 f"the data root is {str(self.data_root)!r}; expected no backslash, which Slurm misreads in names of "
@@ -93,11 +93,11 @@ class Slurm:
         _answer("squeue", "--noheader", "--user", _user())
 
     def owner(self) -> str:
-        """Return nothing: Slurm has what `start` gives it."""
+        """Return an empty string: `start` hands the pieces to Slurm, which starts them."""
         return ""
 
     def start(self, submission: Submission) -> None:
-        """Submit an array of jobs for each stage; if one is refused, or on Ctrl-C, none stays submitted."""
+        """Submit a job array for each stage; if one is refused, or on Ctrl-C, all are cancelled."""
         largest = min(self.config.most_tasks, _largest_array())
         before = ""
         try:
@@ -114,7 +114,7 @@ class Slurm:
             raise
 
     def states(self, submission: Submission) -> tuple[State, ...]:
-        """Return what Slurm says of each piece that is not over, and what each other one noted when it ended."""
+        """Return the state of each piece: Slurm's if it is in the queue, else the outcome that the piece noted."""
         queue = {(stage, task): state for _, stage, task, state in _queue(submission)}
         found = {}
         for stage in STAGES:
@@ -126,18 +126,18 @@ class Slurm:
         )
 
     def hindrances(self, submission: Submission) -> tuple[str, ...]:
-        """Return nothing: `squeue` explains why a job waits."""
+        """Return an empty tuple: `squeue` explains why a job waits."""
         del submission
         return ()
 
     def cancel(self, submission: Submission) -> None:
-        """Cancel all its jobs."""
+        """Cancel all jobs of *submission*."""
         submission.note_cancelled()
         if jobs := {job for job, _, _, state in _queue(submission) if state not in _ENDED}:
             _answer("scancel", *sorted(jobs))
 
     def _written_script(self, submission: Submission, stage: Stage, tasks: Sequence[Sequence[int]]) -> Path:
-        """Write the script of *stage*, and beside it a line for each of its tasks with the numbers of its pieces."""
+        """Write the script of *stage* and its task list: for each task, a line with the numbers of its pieces."""
         lines = "".join(" ".join(map(str, numbers)) + "\n" for numbers in tasks)
         write_atomically(_list_path(submission, stage), lines.encode())
         script = submission.folder / f"{stage}.sbatch"
@@ -146,9 +146,9 @@ class Slurm:
         return script
 
     def _options(self, submission: Submission, stage: Stage, *, num_tasks: int) -> list[str]:
-        """Return the options that no other may replace: those of the command line hold against script and environment.
+        """Return the options for the command line, where neither the script nor the environment can override them.
 
-        The name of a job is its submission's key, by which it is found again: its number may be another job's later.
+        A job is named after the key of its submission and found by this name, since Slurm reuses job numbers.
         """
         warn = f"--signal={SIGNAL.name.removeprefix('SIG')}@{self.config.warn_s}"
         logs = str(submission.log_path(0).parent).replace("%", "%%")
@@ -164,7 +164,7 @@ class Slurm:
         ]
 
     def script(self, submission: Submission, stage: Stage) -> str:
-        """Return the script that `sbatch` starts for each task of *stage*."""
+        """Return the script that Slurm runs for each task of *stage*."""
         config = self.config
         module = f"{shlex.quote(config.python)} -m tta_pipeline.cli.piece"
         return _SCRIPT.format(
@@ -214,13 +214,13 @@ exit $status
 
 
 def _tasks(numbers: Sequence[int], largest: int) -> list[Sequence[int]]:
-    """Return which pieces each task has: one, or several where an array would have more than *largest* tasks."""
+    """Distribute pieces over tasks: one piece each, or several if an array would have more than *largest* tasks."""
     num_tasks = min(len(numbers), largest)
     return [numbers[task::num_tasks] for task in range(num_tasks)]
 
 
 def _largest_array() -> int:
-    """Return how many tasks an array may have, as Slurm is configured."""
+    """Return the largest number of tasks in an array in Slurm's configuration."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", _answer("scontrol", "show", "config"), re.MULTILINE)
     return max(1, int(found[1]) if found else 1)
 
@@ -230,7 +230,7 @@ def _list_path(submission: Submission, stage: Stage) -> Path:
 
 
 def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
-    """Return the numbers of the pieces of each task of *stage*; nothing if it was not submitted."""
+    """Return the piece numbers of each task of *stage*; empty if the stage was not submitted."""
     try:
         lines = read_file(_list_path(submission, stage), limit_bytes=2**24).decode().splitlines()
     except FileNotFoundError:
@@ -239,7 +239,7 @@ def _listed(submission: Submission, stage: Stage) -> list[list[int]]:
 
 
 def _queue(submission: Submission) -> Iterator[tuple[str, Stage, int, str]]:
-    """Yield job, stage, task and Slurm's state of each task that Slurm knows of *submission*, whoever submitted it."""
+    """Yield job, stage, task and state of each task of *submission* in Slurm's queue, whoever submitted it."""
     stages = {f"{submission.key}-{stage}": stage for stage in STAGES}
     answer = _answer(
         "squeue", "--noheader", "--array", "--states=all", f"--name={','.join(stages)}", "--format=%F|%K|%T|%j",
@@ -259,9 +259,9 @@ def _state(submission: Submission, number: int, task_name: str, in_queue: str) -
 
 
 def _condition(outcome: str, in_queue: str, *, is_cancelled: bool) -> Condition:
-    """Return the condition of a piece that noted *outcome*, and whose task is *in_queue*; either may be empty.
+    """Return the condition of a piece from the *outcome* that it noted and its task's state *in_queue*; "" if none.
 
-    A task that is completed is done, also where another machine does not see yet what its pieces noted.
+    The piece of a completed task is done even if its note is not visible on this machine yet.
     """
     if outcome == "done" or in_queue == "COMPLETED":
         return "done"
@@ -273,10 +273,10 @@ def _condition(outcome: str, in_queue: str, *, is_cancelled: bool) -> Condition:
 
 
 def _answer(*command: str) -> str:
-    """Return what a command of Slurm's prints.
+    """Run a command of Slurm's and return its output.
 
     Raises:
-        SubmissionError: there is no such command, it fails, or it does not answer in time.
+        SubmissionError: the command does not exist, fails, or does not answer in time.
     """
     called = shlex.join(command)
     try:

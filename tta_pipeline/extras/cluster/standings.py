@@ -1,4 +1,4 @@
-"""Which streams of an experiment are unfinished: those without a record, or with records of something else."""
+"""Finds the unfinished streams of an experiment: without a record, or with records of other data or settings."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def unrecorded_keys(results: ExperimentResults) -> Iterator[PartitionKey]:
-    """Yield the keys at which a cell has no record; what a record is of is not asked."""
+    """Yield the keys at which a cell has no record; outdated records count as records."""
     recorded = results.recorded_keys()
     return (key for key in results.keys if key not in recorded)
 
 
 class Standings:
-    """Compares the newest records of experiments of one benchmark with their present fingerprints.
+    """Compares the newest records of a benchmark's experiments with their present fingerprints.
 
-    A model is loaded once for experiments with it that come one after the other, and a manifest is read once.
+    A manifest is read once. A model is loaded once for consecutive experiments with the same model.
 
     Args:
-        device: Device that will evaluate, in the notation of `Machine`; it is part of what determines a result.
+        device: Device that will evaluate, in the notation of `Machine`; it is part of the fingerprint.
     """
 
     def __init__(self, *, device: str) -> None:
@@ -34,7 +34,7 @@ class Standings:
         """Yield the keys at which a stream is unfinished; nothing is written.
 
         Raises:
-            EvaluationError: the model cannot be loaded: its weights are part of the fingerprint.
+            EvaluationError: the model cannot be loaded; its weights are part of the fingerprint.
         """
         recorded = results.recorded_keys()
         if not recorded:

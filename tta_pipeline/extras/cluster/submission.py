@@ -1,4 +1,4 @@
-"""What the user submitted: a file with its pieces, which engines read, and what became of each piece."""
+"""A submission on disk: a file with its pieces, which engines read, and the outcome of each piece."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from tta_pipeline.util.locations import Locations
 
 Condition = Literal["waiting", "running", "done", "failed", "cancelled", "lost"]
 UNDER_WAY: frozenset[Condition] = frozenset({"waiting", "running"})
-"""Conditions of pieces that will still do something."""
+"""Conditions of pieces that have not ended."""
 _FILE = "submission.json"
 _CANCELLED, _ENDED, _CLAIMED = "cancelled", "ended", "claimed.json"
 _MOST_BYTES, _MOST_NOTED_BYTES = 2**28, 2**20
@@ -24,16 +24,16 @@ _MOST_BYTES, _MOST_NOTED_BYTES = 2**28, 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """What an engine says of a piece."""
+    """State of a piece, as its engine reports it."""
 
     condition: Condition
     log: str = ""
-    """Where its log is; empty: it has none yet."""
+    """Path of its log; empty: it has none yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """Pieces of a benchmark that were given to an engine together."""
+    """Pieces of a benchmark that were handed to an engine together."""
 
     number: int
     """Number among the submissions of the benchmark, from 1."""
@@ -42,12 +42,12 @@ class Submission:
     pieces: tuple[Piece, ...]
     """Pieces in the order of their stages; the position of a piece here is its number, from 0."""
     compute: JsonObject
-    """Settings of the machine that the pieces are run with, by the names of the resource `compute`."""
+    """Settings of the machine for the pieces, named as in the resource `compute`."""
     submitted_at: str
     """Time in UTC."""
     folder: Path
     owner: str = ""
-    """Dagster's history whose sensor alone launches the pieces; empty: the engine has no sensor."""
+    """Identifier of the Dagster history whose sensor alone launches the pieces; empty: the engine has no sensor."""
 
     @property
     def name(self) -> str:
@@ -56,29 +56,29 @@ class Submission:
 
     @property
     def key(self) -> str:
-        """A name that no other submission has, also not one under another data root."""
+        """A name that is unique among all submissions, also across data roots."""
         return f"{self.name}-{re.sub('[^0-9]', '', self.submitted_at)}"
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the user cancelled it: no further stage begins."""
+        """Whether the user cancelled the submission: no further stage begins."""
         return (self.folder / _CANCELLED).exists()
 
     @property
     def is_ended(self) -> bool:
-        """Whether somebody saw that no piece will still do something."""
+        """Whether the submission was marked as over: no piece runs or waits any more."""
         return (self.folder / _ENDED).exists()
 
     def note_cancelled(self) -> None:
-        """Let no further stage begin."""
+        """Mark the submission as cancelled: no further stage begins."""
         self._mark(_CANCELLED)
 
     def note_ended(self) -> None:
-        """Let nobody ask for it again: no piece will still do something."""
+        """Mark the submission as over: none of its pieces will run."""
         self._mark(_ENDED)
 
     def claim(self, name: str) -> str:
-        """Let *name* alone launch the pieces unless another has claimed that; return the name that holds.
+        """Claim the submission for *name*, who alone launches the pieces, unless it is claimed; return the claimant.
 
         Raises:
             SubmissionError: the claim cannot be read.
@@ -89,7 +89,7 @@ class Submission:
 
     @property
     def claimed_by(self) -> str:
-        """Who launches the pieces; empty: nobody yet.
+        """Name of the claimant, who launches the pieces; empty: nobody has claimed them.
 
         Raises:
             SubmissionError: the claim cannot be read.
@@ -109,12 +109,12 @@ class Submission:
         return tuple(number for number, piece in enumerate(self.pieces) if piece.stage == stage)
 
     def note_outcome(self, number: int, condition: Condition) -> None:
-        """Note how a piece ended, where the engine does not remember it."""
+        """Write how a piece ended, for engines that do not remember it."""
         noted = {"submission": self.key, "condition": condition}
         write_atomically(self._outcome_path(number), json.dumps(noted).encode())
 
     def outcome(self, number: int) -> str:
-        """Return how a piece ended; empty if it noted nothing, or an earlier submission of the same number did."""
+        """Return how a piece ended; empty if this submission has no note of it."""
         try:
             noted = json.loads(read_file(self._outcome_path(number), limit_bytes=_MOST_NOTED_BYTES))
             return str(noted["condition"]) if noted["submission"] == self.key else ""
@@ -122,7 +122,7 @@ class Submission:
             return ""
 
     def log_path(self, number: int) -> Path:
-        """Return the log of the piece *number*, where the engine keeps none."""
+        """Return the path of the log of the piece *number*, for engines that keep no logs."""
         return self.folder / "logs" / f"{number}.log"
 
     @classmethod
@@ -138,7 +138,7 @@ class Submission:
     ) -> Self:
         """Write a submission of *pieces*, with the next free number."""
         folder = locations.submissions(benchmark)
-        # Also after a folder that has lost its file: what else lies in it is not of this one.
+        # A folder without its file counts as taken too: its other files belong to an earlier submission.
         number = max(_taken(folder), default=0)
         while True:
             number += 1
@@ -176,7 +176,7 @@ class Submission:
             ) from error
 
     def _mark(self, name: str) -> None:
-        """Write the mark *name*, unless the folder was removed: it would then be a mark of the next one there."""
+        """Write the mark *name*, unless the folder now belongs to another submission or was removed."""
         try:
             is_here = Submission.read(self.folder).key == self.key
         except SubmissionError:
@@ -201,16 +201,16 @@ class Submission:
 
 
 def open_submissions(locations: Locations, benchmark: str) -> Iterator[Submission]:
-    """Yield the submissions of *benchmark* that nobody saw end, in their order.
+    """Yield the submissions of *benchmark* that are not marked as over, by number.
 
     Raises:
-        SubmissionError: one cannot be read.
+        SubmissionError: a submission cannot be read.
     """
     yield from map(Submission.read, open_folders(locations, benchmark))
 
 
 def open_folders(locations: Locations, benchmark: str) -> Iterator[Path]:
-    """Yield the folders of the submissions of *benchmark* that nobody saw end, in their order."""
+    """Yield the folders of the submissions of *benchmark* that are not marked as over, by number."""
     folder = locations.submissions(benchmark)
     paths = (folder / str(number) for number in _numbers(folder))
     yield from (path for path in paths if not (path / _ENDED).exists())
@@ -220,7 +220,7 @@ def find_submission(locations: Locations, benchmark: str, number: int | None = N
     """Return the submission of *benchmark* with *number*; None: the newest.
 
     Raises:
-        SubmissionError: there is none, or it cannot be read.
+        SubmissionError: there is no such submission, or it cannot be read.
     """
     folder = locations.submissions(benchmark)
     numbers = _numbers(folder)
@@ -239,6 +239,6 @@ def _numbers(folder: Path) -> list[int]:
 
 
 def _taken(folder: Path) -> list[int]:
-    """Return the numbers that *folder* has something of, in no order."""
+    """Return the numbers in use below *folder*, unsorted."""
     paths = folder.iterdir() if folder.is_dir() else ()
     return [int(path.name) for path in paths if path.name.isdecimal()]

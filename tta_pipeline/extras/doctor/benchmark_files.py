@@ -1,4 +1,4 @@
-"""Checks of benchmark files, and of the files that they name."""
+"""Checks of benchmark files and of the files that they name."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ def benchmark_files(locations: Locations) -> Iterator[Finding]:
 
 
 def named_benchmark(locations: Locations, name: str) -> Iterator[Finding]:
-    """Check the benchmark *name* and the files that it names; of a file with several shift sets, each of them.
+    """Check the benchmark *name* and the files that it names; if it has several shift sets, check all of them.
 
     Raises:
         BenchmarkFileError: there is no such benchmark.
@@ -47,9 +47,9 @@ def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
         try:
             yield from _looked_at(benchmark, locations)
         except DataRootError as error:
-            yield fault(benchmark.name, str(error), "until then nothing of it can be evaluated")
+            yield fault(benchmark.name, str(error), "until then it cannot be evaluated")
         except OSError as error:
-            yield fault(benchmark.name, f"{error.filename} cannot be looked at ({error.strerror})", advice(error))
+            yield fault(benchmark.name, f"{error.filename} cannot be checked ({error.strerror})", advice(error))
     for each in loaded.faults:
         subject = f"{each.benchmark}/{each.experiment}" if each.experiment else each.benchmark
         which = "this experiment" if each.experiment else "what this file describes"
@@ -57,7 +57,7 @@ def _of(loaded: Loaded, locations: Locations) -> Iterator[Finding]:
 
 
 def _not_read(folder: Path) -> list[Path]:
-    """Return files that may be meant as benchmark files but have another ending."""
+    """Return files that are probably meant as benchmark files but have another ending."""
     if not folder.is_dir():
         return []
     return sorted(
@@ -121,7 +121,7 @@ def _paths(value: Any, field: str) -> Iterator[tuple[str, Path]]:
 
 
 def _source_of_cells(benchmark: Benchmark) -> Iterator[tuple[str, Path]]:
-    """Yield each cell with the path where it must be; archives do not show which cells they hold."""
+    """Yield each cell with the path where it must be; none for archives, which do not show which cells they hold."""
     for cell in benchmark.cells:
         if (place := benchmark.source.own_place(cell, benchmark.shift_set)) is not None:
             yield cell.key, place

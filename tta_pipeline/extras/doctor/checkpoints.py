@@ -1,4 +1,4 @@
-"""Checks whether files of weights are what a benchmark file says of them."""
+"""Checks of weight files: whether their sha256 and their tensors agree with the benchmark file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +13,10 @@ from tta_pipeline.util.locations import Locations
 
 
 def checkpoints(benchmark: Benchmark, locations: Locations) -> Iterator[Finding]:
-    """Read every existing file of weights whole, and compare it with its sha256 and its architecture."""
+    """Read every existing weight file in full, and compare it with its sha256 and its architecture."""
     for name, model in benchmark.models.items():
         if not isinstance(model, CheckpointModel | PythonModel) or not _has_file(model):
-            continue  # a missing file is reported with the other missing ones
+            continue  # missing files are reported together
         if isinstance(model, CheckpointModel) and model.library == "timm" and not is_installed("timm"):
             yield fault(
                 benchmark.name, f"model {name} is of timm, which is not installed", "pip install 'tta_pipeline[timm]'"
@@ -35,7 +35,7 @@ def _has_file(model: CheckpointModel | PythonModel) -> bool:
 
 
 def _read(model: CheckpointModel | PythonModel, *, num_classes: int | None) -> None:
-    """Read the weights, and make the network that they must fit; this imports torch."""
+    """Load the weights into the network that they must fit; this imports torch."""
     from tta_pipeline.models.checkpoints import checkpoint_state
     from tta_pipeline.models.python_models import python_state
 
@@ -46,7 +46,7 @@ def _read(model: CheckpointModel | PythonModel, *, num_classes: int | None) -> N
 
 
 def _num_classes(model: CheckpointModel | PythonModel, benchmark: Benchmark, locations: Locations) -> int | None:
-    """Return how many outputs *model* must have; None if no class map says so yet."""
+    """Return the number of outputs that *model* must have; None if there is no class map yet."""
     if (own := _num_listed(model.classes)) is not None:
         return own
     if pinned := pinned_class_map(locations.class_map(benchmark.name)):
@@ -55,7 +55,7 @@ def _num_classes(model: CheckpointModel | PythonModel, benchmark: Benchmark, loc
 
 
 def _num_listed(path: Path | str | None) -> int | None:
-    """Return how many classes the list at *path* has; None if there is no such list."""
+    """Return the number of classes in the list at *path*; None if there is no such list."""
     from tta_pipeline.data.labels.label_files import is_shipped_list, read_classes
 
     if path is None or not (is_shipped_list(Path(path)) or Path(path).expanduser().exists()):

@@ -1,4 +1,4 @@
-"""Everything the doctor checks, in the order of its report."""
+"""All checks of the doctor, in the order of its report."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from tta_pipeline.util.locations import Locations
 def examine(
     locations: Locations, names: Sequence[str] = (), *, limit_of_queue: Callable[[Path], int | None]
 ) -> Iterator[Finding]:
-    """Yield each finding as soon as it is made: of everything, or of the benchmarks *names* alone.
+    """Yield the findings of all checks, or only of the benchmarks *names*, each as soon as it is made.
 
     Args:
         locations: Where things lie.
@@ -23,7 +23,7 @@ def examine(
         limit_of_queue: See `runs_at_once`.
 
     Raises:
-        BenchmarkFileError: there is no benchmark of such a name.
+        BenchmarkFileError: there is no benchmark of a name in *names*.
     """
     if names:
         for name in names:

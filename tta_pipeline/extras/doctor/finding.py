@@ -9,31 +9,31 @@ _NUM_SHOWN = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What was checked, what was found, and what to do if anything."""
+    """What was checked, what was found, and what to do about it, if anything."""
 
     mark: Literal["ok", "note", "fault"]
-    """A note is worth knowing; with a fault, work cannot go on."""
+    """A note is worth knowing; a fault prevents work."""
     subject: str
     found: str
     advice: str = ""
 
 
 def ok(subject: str, found: str) -> Finding:
-    """Return the finding that all is well."""
+    """Return a finding without problems."""
     return Finding(mark="ok", subject=subject, found=found)
 
 
 def note(subject: str, found: str, advice: str) -> Finding:
-    """Return a finding that stops nothing."""
+    """Return a finding that is worth knowing but prevents no work."""
     return Finding(mark="note", subject=subject, found=found, advice=advice)
 
 
 def fault(subject: str, found: str, advice: str) -> Finding:
-    """Return a finding with which work cannot go on."""
+    """Return a finding that prevents work."""
     return Finding(mark="fault", subject=subject, found=found, advice=advice)
 
 
 def some(things: Iterable[object]) -> str:
-    """Return the first few of *things* in words."""
+    """Return the first few of *things*, separated by commas."""
     texts = [str(thing) for thing in things]
     return ", ".join(texts[:_NUM_SHOWN]) + (", ..." if len(texts) > _NUM_SHOWN else "")

@@ -1,4 +1,4 @@
-"""Checks of the machine: a place to write to, room, locks that hold, devices, optional packages."""
+"""Checks of the machine: a writable data root, disk space, file locks, devices, optional packages."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ EXTRAS = {
     "ray": ("dagster-ray", "ray"),
     "loaders": ("litdata", "mosaicml-streaming", "nvidia-dali-cuda130", "spdl"),
 }
-"""The packages of each optional extra, as pyproject.toml has them."""
+"""The packages of each optional extra, as in pyproject.toml."""
 _USES = {
     "clip": "models of kind open_clip",
     "timm": "models of kind timm and hf",
@@ -31,14 +31,14 @@ _USES = {
 }
 _IMAGENET_C_BYTES = 51_000_000_000
 _IMAGENET_C_FILES = 1_200
-"""Files of 75 cells: for each a folder, one or two tars of 1 GB, four small files, and records of three experiments."""
+"""Files for 75 cells: each has a folder, 1 or 2 tars of 1 GB, four small files, and records of three experiments."""
 _LEAST_BYTES = 10**9
 _LEAST_FILES = 100
 _NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def data_root(locations: Locations) -> Iterator[Finding]:
-    """Check whether data can be written."""
+    """Check whether the data root can be written to, and the shard store, if any, can be read."""
     subject, root = "data root", locations.root
     origin = "TTA_DATA_ROOT" if "TTA_DATA_ROOT" in os.environ else "the default, data/ in the working directory"
     there = existing(root)
@@ -58,10 +58,10 @@ def data_root(locations: Locations) -> Iterator[Finding]:
 
 
 def _store(store: Path) -> Finding:
-    """Return whether the store can be read, and which benchmarks it has."""
+    """Check whether the store can be read, and list its benchmarks."""
     subject, found = "store", f"{store} (TTA_SHARDS_ROOT) of user {owner_of(store)}"
     if not os.access(store, os.R_OK | os.X_OK):
-        return fault(subject, f"{found} cannot be read by user {os.getuid()}", "ask whoever keeps it for the right to")
+        return fault(subject, f"{found} cannot be read by user {os.getuid()}", "ask its owner for permission to read")
     names = sorted(path.parent.name for path in store.glob(f"*/{SHARDS}"))
     if not names:
         return fault(subject, f"{found} has no shards", "set TTA_SHARDS_ROOT to the data root in which they were made")
@@ -69,7 +69,7 @@ def _store(store: Path) -> Finding:
 
 
 def room(locations: Locations) -> Iterator[Finding]:
-    """Compare the bytes and files that still fit with what 75 cells of ImageNet-C take."""
+    """Compare the free bytes and inodes with the needs of 75 cells of ImageNet-C."""
     status = os.statvfs(existing(locations.root))
     free_bytes, free_files = status.f_bavail * status.f_frsize, status.f_favail
     found = f"{free_bytes / 1e9:,.0f} GB free; 75 cells of ImageNet-C take {_IMAGENET_C_BYTES / 1e9:.0f} GB as shards"
@@ -94,7 +94,7 @@ def _files_that_fit(free_files: int, *, is_counted: bool) -> Finding:
 
 
 def file_locks(locations: Locations) -> Iterator[Finding]:
-    """Check the file system of the data root, and take a lock there to see whether it keeps another one out."""
+    """Check the file system of the data root, and whether a lock there excludes a second one."""
     subject = "file system"
     there = existing(locations.root)
     file_system = file_system_of(there)
@@ -104,7 +104,7 @@ def file_locks(locations: Locations) -> Iterator[Finding]:
         yield fault(
             subject,
             f"{kind}: {problem}",
-            "without locks two runs can publish over each other: have it mounted with locks (Lustre: -o flock), or "
+            "without locks, two runs can overwrite each other's results: mount it with locks (Lustre: -o flock), or "
             "set TTA_DATA_ROOT to another file system",
         )
     elif file_system and file_system.is_network:
@@ -121,7 +121,7 @@ def file_locks(locations: Locations) -> Iterator[Finding]:
 
 
 def _lock_problem(folder: Path) -> str:
-    """Return what is wrong with locks in *folder*, empty if nothing is; if possible, no file with a name is made."""
+    """Return the problem with locks in *folder*, or an empty string; if possible, the test file gets no name."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +132,7 @@ def _lock_problem(folder: Path) -> str:
                 return ""
             finally:
                 os.close(again)
-    except FileNotFoundError:  # a file without a name that cannot be opened twice; the first lock was taken
+    except FileNotFoundError:  # a file without a name cannot be opened again here; the first lock was taken
         return ""
     except OSError as error:
         return f"a file cannot be locked ({error.strerror})"

@@ -19,7 +19,7 @@ class FileSystem:
     """One mounted file system."""
 
     kind: str
-    """Kernel's name of the kind, such as ext4 or nfs4."""
+    """The kernel's name for the type of file system, such as ext4 or nfs4."""
     mounted_at: Path
     options: frozenset[str]
 
@@ -30,7 +30,7 @@ class FileSystem:
 
     @property
     def local_lock_options(self) -> tuple[str, ...]:
-        """The mount options by which a lock does not reach other machines."""
+        """The mount options that keep locks from reaching other machines."""
         return tuple(sorted(self.options & _LOCAL_LOCKS))
 
 
@@ -40,7 +40,7 @@ def existing(path: Path) -> Path:
 
 
 def file_system_of(path: Path) -> FileSystem | None:
-    """Return the file system that *path* lies on, or will lie on; None if this kernel does not say."""
+    """Return the file system that *path* lies on, or will lie on; None if the kernel has no table of mounts."""
     return mounted_above(existing(path).resolve(), MOUNTS) if MOUNTS.exists() else None
 
 

@@ -1,4 +1,4 @@
-"""Checks of what is in the data root and beside it: left-overs, records, Dagster's storage."""
+"""Checks of left-overs and records in the data root, and of Dagster's storage."""
 
 import os
 import time
@@ -17,21 +17,21 @@ from tta_pipeline.util.locations import Locations
 if TYPE_CHECKING:
     from tta_pipeline.results.database.listing import RecordListing
 
-_SETTLED_AFTER_S = 60.0  # such files are written in far less
+_SETTLED_AFTER_S = 60.0  # writing such a file takes far less
 _UNPUBLISHED = ".unpublished-*"
 _WRITTEN_FOLDERS = (
     ".", "*", "clean", "*/clean", "source/*", "source/*/*", "shards/*", "shards/*/*", "shards/*/*/*",
     "transformed/*/*", "transformed/*/*/*", "transformed/*/*/*/*", "results/*/*", "results/*/*/*", "results/*/*/*/*",
     "results/*/*/*/*/*", "states/*/*", "states/*/*/*",
 )  # fmt: skip
-"""Folders below a benchmark's folder in which runs write something beside its final place; with several shift sets,
-one level deeper."""
+"""Folders below a benchmark's folder in which runs write temporary files; with several shift sets, they lie one level
+deeper."""
 _NUM_NAMED = 20
 _MOST_BYTES = 2**20
 
 
 def left_overs(locations: Locations) -> Iterator[Finding]:
-    """Look for what killed runs left behind, and distinguish it from what active runs are writing."""
+    """Look for temporary files of killed runs, as distinct from those that active runs are writing."""
     subject, root = "left-overs", locations.root
     globs = (root.glob(f"{folder}/{_UNPUBLISHED}") for folder in (".", *(f"*/{each}" for each in _WRITTEN_FOLDERS)))
     found = list(dict.fromkeys(path for paths in globs for path in sorted(paths)))
@@ -42,7 +42,7 @@ def left_overs(locations: Locations) -> Iterator[Finding]:
         yield note(
             subject,
             f"{len(abandoned)} folders of killed runs, {_size(abandoned)}: {some(abandoned)}",
-            "the next run that writes beside them removes them; or remove them now, with rm -r",
+            "the next run that writes there removes them; or remove them now, with rm -r",
         )
     if files:
         yield note(subject, f"{len(files)} files of killed runs, {_size(files)}: {some(files)}", "remove them, with rm")
@@ -60,8 +60,8 @@ def result_records(locations: Locations) -> Iterator[Finding]:
     for log in sorted(locations.root.glob("metrics.duckdb.wal*")):
         yield note(
             subject,
-            f"{log} was left by a write session outside this project",
-            "what it wrote is in no result record; remove it when it is not needed",
+            f"{log} was left by a program outside this project that wrote to the database",
+            "its changes are in no result record; remove it when it is not needed",
         )
     listing, num_faults = list_records(locations.root), 0
     for record in listing:
@@ -98,8 +98,8 @@ def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -
     if changes and changes.undone:
         yield note(
             subject,
-            f"of what is in metrics.duckdb {changes.undone}",
-            "put the records back; or the next run rebuilds the database from those that are there, as does: "
+            f"of the content of metrics.duckdb, {changes.undone}",
+            "put the records back; otherwise the next run rebuilds the database from the remaining records, as does: "
             "tta-pipeline rebuild-metrics",
         )
     num_missing = len(listing) if changes is None else len(changes.fresh)
@@ -116,7 +116,7 @@ def _compared(locations: Locations, listing: "RecordListing", num_faults: int) -
 
 
 def dagster_storage() -> Iterator[Finding]:
-    """Check where Dagster keeps the history of runs, which SQLite must be able to lock."""
+    """Check where Dagster keeps the history of runs; SQLite must be able to lock files there."""
     subject = "Dagster"
     home = dagster_home() if os.environ.get("DAGSTER_HOME") else None
     if home and not (home.is_absolute() and home.is_dir()):

@@ -1,4 +1,4 @@
-"""Check of how many runs Dagster starts at once, which should be as many as there are devices."""
+"""Check of the number of runs that Dagster starts at once, which should equal the number of devices."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def runs_at_once(limit_of_queue: Callable[[Path], int | None]) -> Iterator[Findi
         yield fault(_SUBJECT, str(error), "until then no run starts from the web UI")
         return
     if limit is None:
-        return  # a user's own queue, of which we know nothing
+        return  # a user's own queue, whose limit is unknown
     try:
         from tta_pipeline.evaluation.device.devices import device_facts
     except (ImportError, OSError):

@@ -10,7 +10,7 @@ _SETS = ("*/shards/*/*", "*/shards/*/*/*", "*/transformed/*/*/*", "*/transformed
 
 
 def shard_checksums(locations: Locations) -> Iterator[Finding]:
-    """Look for shard sets that were made before samples had checksums, or that have lost them."""
+    """Look for shard sets without checksums: made before samples had any, or with the file removed."""
     from tta_pipeline.shards.checksums import CHECKSUMS_FILE
     from tta_pipeline.shards.manifest import MANIFEST_FILE
 

@@ -22,29 +22,29 @@ from tta_pipeline.util.progress import Reporter, quiet
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """A shard set ready to be read by loaders, in one part per process."""
+    """A shard set that loaders can read, in one part per process."""
 
     shard_set: ShardSet
     image_size: int
     """Height and width of the images in pixels."""
     folder: Path
-    """Temporary folder for parts and other forms."""
+    """Temporary folder for the parts and for the forms that other loaders need."""
     part_folders: tuple[Path, ...]
     not_measured: Mapping[str, str]
-    """Why a loader cannot read it here, by the loader's name: half installed, or without a reader of this format."""
+    """Reason why a loader cannot read the set here, by the loader's name: partly installed, or not for this format."""
 
     def prepared_folder(self, part: Path, loader: str) -> Path:
-        """Return the folder of the form in which *loader* reads *part*."""
+        """Return the folder with *part* in the form that *loader* reads."""
         return self.folder / loader / f"{self.part_folders.index(part):05d}"
 
 
 @contextmanager
 def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) -> Iterator[Data]:
-    """Yield the shard set in *folder*, ready to be read by *loaders*; other forms of it are removed afterwards.
+    """Prepare the shard set in *folder* for *loaders*, and remove the temporary forms afterwards.
 
     Raises:
-        ManifestError: the shards are not what the manifest says.
-        LoaderError: no loader can read such a shard set here.
+        ManifestError: the shards disagree with the manifest.
+        LoaderError: none of *loaders* can read this shard set here.
     """
     shard_set = ShardSet.open(folder)
     # Raw samples are the source's files, which may be arrays too.
@@ -72,7 +72,7 @@ def prepared(folder: Path, loaders: Sequence[str], *, num_processes: int = 1) ->
 
 
 def _problem(data: Data, name: str, *, has_arrays: bool) -> str:
-    """Let the loader *name* write what it reads; return why it cannot, empty if it has."""
+    """Let the loader *name* prepare its form of the data; return the problem, or an empty string if there is none."""
     try:
         loader = LOADERS[name].load()
         if has_arrays and "tensor" not in loader.formats:
@@ -86,15 +86,15 @@ def _problem(data: Data, name: str, *, has_arrays: bool) -> str:
             loader.prepare(ShardSet.open(part), target)
     except PipelineError:
         raise
-    except Exception as error:  # noqa: BLE001 - another library can raise anything, most of all where half of it is there
-        return f"loader {name!r} raised {failure(error)}; expected a whole installation: {LOADERS[name].needs}"
+    except Exception as error:  # noqa: BLE001 - another library can raise anything, above all if partly installed
+        return f"loader {name!r} raised {failure(error)}; expected a complete installation: {LOADERS[name].needs}"
     return ""
 
 
 def generated(
     folder: Path, *, num_images: int, image_size: int, settings: ShardSettings, progress: Reporter = quiet
 ) -> Path:
-    """Write *num_images* natural-looking images into *folder* and return the folder of the shard set made from them."""
+    """Write *num_images* natural-looking images into *folder*, make a shard set of them, and return its folder."""
     tree = jpeg_tree(folder / "images", num_images=num_images, size=image_size, progress=progress)
     shards = folder / "shards"
     shard_split(tree, shards, cell=CLEAN, settings=settings, benchmark_name=shards.name, progress=progress)

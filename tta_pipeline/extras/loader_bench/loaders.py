@@ -1,4 +1,4 @@
-"""The loaders by name, and which of them this machine has. A loader is not imported before it is used."""
+"""The loaders by name, and whether this machine has them. A loader is imported only when it is used."""
 
 from collections.abc import Mapping, Sequence
 from ctypes.util import find_library
@@ -18,7 +18,7 @@ _BASELINES = "tta_pipeline.loading.baselines"
 
 @dataclass(frozen=True, kw_only=True)
 class Loader:
-    """Location of a loader, and what it needs."""
+    """Location and requirements of a loader."""
 
     module: str
     class_name: str
@@ -34,7 +34,7 @@ class Loader:
 
     @property
     def needs(self) -> str:
-        """Text that says what must be installed."""
+        """The installation that the loader needs, as a sentence's end."""
         return f"pip install {self.packages[0]}" + (f", and the system's lib{self.library}" if self.library else "")
 
     @property
@@ -74,10 +74,10 @@ LOADERS: Mapping[str, Loader] = MappingProxyType(
 
 
 def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return *names*, each once; if empty, the names of all loaders that can be measured here.
+    """Return *names* without repetitions; if empty, the names of all installed loaders.
 
     Raises:
-        LoaderError: a name is not that of a loader, or the loader is not installed.
+        LoaderError: a name is unknown, or the loader is not installed.
     """
     installed = tuple(name for name, loader in LOADERS.items() if loader.version)
     for name in names:
@@ -88,7 +88,7 @@ def chosen_loaders(names: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def failure(error: Exception) -> str:
-    """Return what a loader raised, in one line."""
+    """Return the error that a loader raised, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

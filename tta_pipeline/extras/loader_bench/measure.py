@@ -1,4 +1,4 @@
-"""Loaders measured in turn, and a row for each: medians of the repeats, with the range."""
+"""Measures loaders in turn, and returns a row for each: medians of the repeats, with the range."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ class Settings:
 
     batch_size: int = 64
     num_threads: tuple[int, ...] = (len(os.sched_getaffinity(0)),)
-    """Numbers of threads or worker processes to try; a loader's row is that of the fastest. 0: the consumer decodes."""
+    """Numbers of threads or worker processes to try; the fastest becomes the loader's row. 0: the consumer decodes."""
     num_processes: int = 1
     """Number of processes that each read a part of the shard set."""
     repeats: int = 3
@@ -49,7 +49,7 @@ class LoaderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One repeat of one configuration: over several processes, the longest time and the sum of the samples."""
+    """One repeat of one configuration; over several processes, the longest time and the sum of the samples."""
 
     images_per_s: float
     time_to_first_batch_s: float
@@ -59,7 +59,7 @@ class Measurement:
     peak_memory_mib: float
     """Anonymous and shared memory of the processes and their workers, sampled during the warm-up."""
     base_memory_mib: float
-    """The same before the loader is constructed but after all imports."""
+    """The same memory after all imports, before the loader is constructed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +98,11 @@ class LoaderRow:
 
 
 class Compared(NamedTuple):
-    """What was measured, and what was not."""
+    """Rows of the measured loaders, and reasons for the others."""
 
     rows: tuple[LoaderRow, ...]
     not_measured: Mapping[str, str]
-    """Why a loader was not measured, by its name."""
+    """Reason why a loader was not measured, by its name."""
 
 
 def compare(
@@ -115,18 +115,18 @@ def compare(
 ) -> Compared:
     """Measure *loaders* in turn over the shard set at *location* and return a row for each, in their order.
 
-    A loader that fails by itself, such as one that is half installed, is not measured; the others are.
+    A loader that itself fails, for example because it is only partly installed, is left out; the others are measured.
 
     Args:
         location: Folder of shards and manifest, or a URL, whose shards are always staged.
         loaders: Names of installed loaders.
         settings: How to measure.
-        report: Function that gets a line after every read.
+        report: Called with a line after every read.
         is_staged: Whether the shards are copied to node-local disk first, which is timed separately.
 
     Raises:
-        ManifestError: the shards are not what the manifest says.
-        LoaderError: no loader can read such a shard set here, or there is no such device.
+        ManifestError: the shards disagree with the manifest.
+        LoaderError: none of *loaders* can read this shard set here, or the device does not exist.
         StreamError: a loader delivered other samples than the manifest names.
     """
     with (
@@ -145,7 +145,7 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
         yield Path(location), None
         return
     with scratch_folder("loader-bench-stage") as root:
-        # The stage is empty, so that only the copying is timed; the disk is the limit.
+        # The stage is empty, so only the copying is timed; the disk's free space is the limit.
         stage = Stage(root=root, limit_bytes=shutil.disk_usage(root).free, tell=report)
         started = time.perf_counter()
         with stage.shard_set(location) as shard_set:
@@ -155,10 +155,10 @@ def _nearby(location: str, report: Callable[[str], None], *, is_staged: bool) ->
 
 
 def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Callable[[str], None]) -> Compared:
-    """Measure *loaders* as `compare` does, on data that is prepared for them.
+    """Measure *loaders* as `compare` does, on prepared data.
 
     Raises:
-        LoaderError: there is no such device, or no loader could be measured.
+        LoaderError: the device does not exist, or no loader could be measured.
         StreamError: a loader delivered other samples than the manifest names.
     """
     found = ("cpu", kind_of_machine())
@@ -190,7 +190,7 @@ def measure(data: Data, loaders: Sequence[str], settings: Settings, report: Call
 
 
 def _measured_or_why(data: Data, config: LoaderConfig, settings: Settings) -> Measurement | str:
-    """Measure once; return what the loader raised if it was an error of its own or the end of its process."""
+    """Measure once; if the loader itself fails, or its process ends, return the reason instead."""
     try:
         return _measure_once(data, config, settings)
     except WorkerError as error:

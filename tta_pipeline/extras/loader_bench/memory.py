@@ -12,7 +12,7 @@ _COUNTED = ("Pss_Anon:", "Pss_Shmem:")
 
 @dataclass(kw_only=True)
 class Watched:
-    """Memory that was measured."""
+    """Measured memory of processes, in MiB."""
 
     base_mib: float
     """Memory at the start of the block, in MiB."""
@@ -23,8 +23,8 @@ class Watched:
 def watched(pids: Sequence[int]) -> Iterator[Watched]:
     """Measure the memory of the processes *pids* and of all their children until the block ends.
 
-    Anonymous and shared memory count; a page that several processes share counts by its share in each (`smaps_rollup`
-    of Linux). Pages of files, which the kernel may drop, do not count.
+    Anonymous and shared memory count. A page that several processes share counts proportionally in each (Linux's
+    `smaps_rollup`). Pages of files, which the kernel may drop, do not count.
     """
     base_mib = _used_mib(pids)
     seen = Watched(base_mib=base_mib, peak_mib=base_mib)

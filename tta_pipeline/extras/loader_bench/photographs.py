@@ -1,4 +1,4 @@
-"""Natural-looking JPEG trees to measure on: noise whose power falls with frequency, as in photographs."""
+"""Natural-looking JPEG files for measurements: noise whose power falls with frequency, as in photographs."""
 
 import io
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ def jpeg_tree(
     copies: int = 1,
     progress: Reporter = quiet,
 ) -> Path:
-    """Write *num_images* in class folders under *root*, unless they exist, and return *root*.
+    """Write *num_images* images in class folders under *root*, unless they exist, and return *root*.
 
-    They are *size* pixels wide and, unless *height* says less, as high. Each image has *copies* names, so that a
-    measurement takes long enough.
+    The images are *size* pixels wide and *height* pixels high; without *height*, they are square. Each image is written
+    *copies* times under different names, so that a measurement takes long enough.
     """
     done = root / ".complete"
     if not done.exists():

@@ -1,4 +1,4 @@
-"""One timed read of a whole shard set by one loader, in a process that is started for it."""
+"""One timed read of a whole shard set by one loader, in a process of its own."""
 
 import os
 import resource
@@ -22,17 +22,17 @@ from tta_pipeline.loading.reader import Batch
 from tta_pipeline.shards.manifest import ShardSet
 
 Normalization = Literal["own", "host", "device"]
-"""Where images are normalised: as in each system's own examples, on the host, or on the device, sent as bytes."""
+"""Where images are normalised: `own`, as in each system's examples; `host`; or `device`, to which bytes are sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRead:
-    """What is read, and how; plain values, to be sent to a process."""
+    """A read to time, as plain values that can be sent to a process."""
 
     loader: str
     shard_folder: Path
     prepared_folder: Path
-    """Folder of what the loader made from the shard set."""
+    """Folder with the form that the loader made of the shard set."""
     batch_size: int
     image_size: int
     num_threads: int
@@ -48,14 +48,14 @@ class ReadTimes:
     wall_s: float
     """Seconds from the construction of the loader to the end of its iteration."""
     time_to_first_batch_s: float
-    """Seconds from the construction of the loader; imports and the reading of the manifest come before."""
+    """Seconds from the construction of the loader; imports and reading of the manifest are excluded."""
     cpu_s: float
-    """CPU seconds, user and system, of the process and of those that it started."""
+    """CPU seconds, user and system, of the process and its children."""
 
 
 def start(read: TimedRead) -> int:
-    """Import what the read needs, open the manifest, and return the id of this process."""
-    # A user who sets more workers than cores knows it.
+    """Import the loader, open the manifest, and return the id of this process."""
+    # A user who sets more workers than cores does so on purpose.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     LOADERS[read.loader].load()
     _opened(read.shard_folder)
@@ -63,7 +63,7 @@ def start(read: TimedRead) -> int:
 
 
 def warm_up(read: TimedRead) -> None:
-    """Read everything without timing.
+    """Read the whole shard set without timing.
 
     Raises:
         StreamError: samples other than the manifest's were delivered, or one of them twice.
@@ -80,7 +80,7 @@ def warm_up(read: TimedRead) -> None:
 
 
 def timed(read: TimedRead) -> ReadTimes:
-    """Read everything and measure the time."""
+    """Read the whole shard set and measure the time."""
     num_samples, first_s, used_s, started = 0, 0.0, _cpu_s(), time.perf_counter()
     for batch in _batches(read):
         if not num_samples:

@@ -1,4 +1,4 @@
-"""A commented benchmark file, written from what is found in a folder or in archives."""
+"""Writes a commented benchmark file for the content of a folder or of archives."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +16,16 @@ __all__ = ["EXAMPLES", "new_benchmark", "write_new"]
 def new_benchmark(
     name: str, paths: Sequence[Path], *, like: str = "imagenet_c", own_folder: Path | None = None
 ) -> tuple[str, tuple[str, str]]:
-    """Return the text of a benchmark file for what lies at *paths*, and the two commands to run next.
+    """Return the text of a benchmark file for the images at *paths*, and the two commands to run next.
 
     Args:
         name: Name of the benchmark.
         paths: A folder, or one or more archives; if there is none, the file has placeholders.
-        like: Published benchmark, a key of `EXAMPLES`, for which a file with placeholders is written.
-        own_folder: Folder with shift sets of the user's own.
+        like: Published benchmark, a key of `EXAMPLES`, whose file with placeholders is written.
+        own_folder: Folder with the user's own shift sets.
 
     Raises:
-        BenchmarkFileError: *name* cannot be the name of a benchmark.
+        BenchmarkFileError: *name* is no valid name of a benchmark.
         SourceError: see `survey`.
     """
     embedded = {path.stem for path in Path(str(benchmarks.__file__)).parent.glob("*.yaml")}
@@ -40,7 +40,7 @@ def new_benchmark(
 
 
 def write_new(path: Path, text: str) -> None:
-    """Write *text* to *path*, which must not be there yet.
+    """Write *text* to *path*, which must not exist yet.
 
     Raises:
         BenchmarkFileError: the file exists, or cannot be written.

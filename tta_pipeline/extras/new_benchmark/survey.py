@@ -1,4 +1,4 @@
-"""Finds what a folder or archives hold by reading little of them: every kind of source is asked in turn."""
+"""Recognises the content of a folder or of archives by reading little of it: every kind of source is tried in turn."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,18 +11,18 @@ from tta_pipeline.errors import SourceError
 
 _LEAST_SIZE = 16
 _FIRST = "imagenet_c"
-"""Shift set that is taken if several fit equally well."""
+"""Shift set that is preferred if several fit equally well."""
 
 
 def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
-    """Return what lies at *paths*, one folder or one or more archives.
+    """Return a description of the images at *paths*, one folder or one or more archives.
 
     Args:
         paths: Folder or archives.
-        own_folder: Folder with shift sets of the user's own.
+        own_folder: Folder with the user's own shift sets.
 
     Raises:
-        SourceError: there is nothing there, or nothing that a benchmark can be made of.
+        SourceError: a path does not exist, or its content cannot become a benchmark.
     """
     for path in paths:
         if not path.exists():
@@ -36,7 +36,7 @@ def survey(paths: Sequence[Path], own_folder: Path | None = None) -> Survey:
         found = next((found for kind in KINDS if (found := kind.recognised(place))), None)
     except OSError as error:
         raise SourceError(
-            f"{error.filename or paths[0]} cannot be read ({error.strerror}); expected one that can"
+            f"{error.filename or paths[0]} cannot be read ({error.strerror}); expected a readable file or folder"
         ) from error
     if found is None:
         raise _nothing(paths)

@@ -1,4 +1,4 @@
-"""The text of a benchmark file: every choice made and explained."""
+"""The text of a benchmark file, in which every choice is made and explained."""
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ EXAMPLES: Mapping[str, Survey] = {
     "cifar10_c": _arrays("cifar_10_c", "CIFAR-10-C", num_classes=10),
     "cifar100_c": _arrays("cifar_100_c", "CIFAR-100-C", num_classes=100),
 }
-"""What the published benchmarks hold, for a user who has nothing on disk yet."""
+"""Contents of the published benchmarks, for a user who has no images on disk yet."""
 
 
 def benchmark_text(name: str, found: Survey) -> str:
@@ -55,7 +55,7 @@ def benchmark_text(name: str, found: Survey) -> str:
 
 
 def next_commands(name: str, found: Survey) -> tuple[str, str]:
-    """Return the commands that try one cell, and then run them all."""
+    """Return two commands: one that tries one cell, and one that runs all."""
     first = f"{found.corruptions[0]}|{found.severities[0]}"
     last = f"{found.corruptions[-1]}|{found.severities[-1]}"
     start = f"dg launch --assets 'group:{name}'"
@@ -102,7 +102,7 @@ def _cells(found: Survey) -> Iterator[str]:
 
 
 def _shift_set(found: Survey) -> Iterator[str]:
-    """Yield the field that says which shift set it is, unless it is the one by default."""
+    """Yield the field that names the shift set, unless it is the default."""
     if found.shift_set.name == OWN:
         yield "# A shift set of one's own: the names in order, and the severities if there are any."
         yield "own:"
@@ -189,12 +189,12 @@ def _experiments(found: Survey) -> Iterator[str]:
 
 
 def _size(found: Survey) -> int:
-    """Return height and width of the images to evaluate."""
+    """Return the height and width of the images to evaluate, in pixels."""
     return found.image_size[0] if found.image_size and found.is_square else 224
 
 
 def _is_fitted(found: Survey) -> bool:
-    """Return whether images must be resized and cropped before they can make a batch; generating does so by itself."""
+    """Return whether images must be resized and cropped to form a batch; generated images already fit."""
     return not found.is_square and not found.source.is_generated
 
 

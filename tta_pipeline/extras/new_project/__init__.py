@@ -1,4 +1,4 @@
-"""A project of the user's own that installs tta_pipeline: its files, without a clone of ours."""
+"""Files of a new project that installs tta_pipeline, so that the user needs no clone of the repository."""
 
 from pathlib import Path
 from string import Template
@@ -19,14 +19,14 @@ _PLACES = {
     "gitignore": ".gitignore",
     "first.yaml": "data/benchmarks/first.yaml",
 }
-"""Files of the template, and where each lies in the project."""
+"""Location in the project of each file of the template."""
 
 
 def new_project(folder: Path) -> tuple[Path, ...]:
-    """Write the files of a new project into *folder*, which must not be there yet, all of them or none.
+    """Write the files of a new project into *folder*, which must not exist yet; write all of them or none.
 
     Raises:
-        SettingsError: *folder* exists, its name cannot be that of a project, or it cannot be written.
+        SettingsError: *folder* exists, its name is no valid name of a project, or it cannot be written.
     """
     name = folder.absolute().name
     if not all(part.isascii() and part.isalnum() for part in name.replace("_", "-").split("-")):
@@ -49,6 +49,6 @@ def new_project(folder: Path) -> tuple[Path, ...]:
 
 
 class _Text(Template):
-    """Text with @@name and @@version; a Makefile has its own meaning of the dollar sign."""
+    """Text with placeholders @@name and @@version, since the dollar sign has a meaning in a Makefile."""
 
     delimiter = "@@"

@@ -1,1 +1,1 @@
-"""Data sets that describe themselves: a folder with shards, Croissant, a data-set card and checksums."""
+"""Publication of data sets: a folder with shards, Croissant metadata, a data-set card and checksums."""

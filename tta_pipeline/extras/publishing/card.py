@@ -14,11 +14,11 @@ SUMS_FILE = "SHA256SUMS"
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
           (10_000_000, "1M<n<10M"))  # fmt: skip
 _LARGEST = "10M<n<100M"
-"""The Hub's names of sizes, by the number of images that they end below."""
+"""The Hub's size categories with their exclusive upper limits on the number of images."""
 
 
 def card(data_set: DataSet) -> str:
-    """Return the text of `README.md`: the Hub's settings, one `config` for each cell, and what a reader needs."""
+    """Return the text of `README.md`: the Hub's settings, with one `config` for each cell, and a text for readers."""
     head = yaml.safe_dump(_settings(data_set), sort_keys=False, allow_unicode=True, width=10_000)
     return f"---\n{head}---\n\n" + "\n".join(_lines(data_set)) + "\n"
 

@@ -53,8 +53,8 @@ _CONTEXT: JsonObject = {
     "transform": "cr:transform",
 }
 _KEY_OF_MEMBER = r"^((?:.*/)?[^/.]+)"
-"""webdataset's key: the member's name up to the first dot of its last part. A key stays what it is, since mlcroissant
-applies this to both sides of a join."""
+"""webdataset's key: the member's name up to the first dot of its last part. Applied to a key, it returns the key, as
+needed because mlcroissant applies it to both sides of a join."""
 _MEDIA_TYPES = {
     "jpg": "image/jpeg", "jpeg": "image/jpeg", "png": "image/png", "webp": "image/webp", "bmp": "image/bmp",
 }  # fmt: skip
@@ -151,7 +151,7 @@ def _classes(data_set: DataSet) -> JsonObject:
 
 
 def _records(cell: PublishedCell) -> Iterator[JsonObject]:
-    """Yield the labels of a cell by key, and its records, which are joined with them by key."""
+    """Yield two record sets of a cell: its labels by key, and its samples, which are joined with the labels by key."""
     manifest, labels = cell.shard_set.manifest, f"{cell.name}-labels"
     index = {"fileObject": {"@id": f"{cell.place}/{SAMPLES_FILE}"}}
     images = {"fileSet": {"@id": f"{cell.name}-images"}}

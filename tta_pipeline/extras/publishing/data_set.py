@@ -1,4 +1,4 @@
-"""What a published data set says of itself; Croissant and the card are two forms of it."""
+"""Description of a published data set, from which Croissant metadata and the card are made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class DataSet:
     terms: Terms
     cells: tuple[PublishedCell, ...]
     code_version: str
-    """Version of tta_pipeline that describes the set."""
+    """Version of tta_pipeline that wrote the description."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -71,13 +71,13 @@ def generated(cells: Sequence[PublishedCell]) -> bool:
 
 
 def require_one_data_set(cells: Sequence[PublishedCell], where: Path | str) -> None:
-    """Refuse cells that are not one data set for evaluation.
+    """Refuse cells that do not form one data set for evaluation.
 
     Raises:
-        ManifestError: there are none, two are the same cell, or their classes differ.
+        ManifestError: there are no cells, two are the same cell, or their classes differ.
     """
     if not cells:
-        raise ManifestError(f"found no cell but {TRAIN.corruption} in {where}; expected shard sets of test images")
+        raise ManifestError(f"found no cell except {TRAIN.corruption} in {where}; expected shard sets of test images")
     first, names = cells[0].shard_set, dict[str, Path]()
     for cell in cells:
         folder, manifest = cell.shard_set.folder, cell.shard_set.manifest
@@ -85,6 +85,7 @@ def require_one_data_set(cells: Sequence[PublishedCell], where: Path | str) -> N
             raise ManifestError(f"{names[cell.name]} and {folder} are both {cell.name}; expected each cell once")
         if manifest.class_map_sha256 != first.manifest.class_map_sha256:
             raise ManifestError(
-                f"{folder} has other classes than {first.folder}; expected the same in all cells: publish them apart"
+                f"{folder} has other classes than {first.folder}; expected the same in all cells: publish them "
+                "separately"
             )
         names[cell.name] = folder

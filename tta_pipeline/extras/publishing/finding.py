@@ -1,4 +1,4 @@
-"""Which cells are published: those of a benchmark, or those below a folder."""
+"""Finds the cells to publish, in a benchmark or below a folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +16,16 @@ from tta_pipeline.util.progress import Reporter
 def cells_of_benchmark(
     locations: Locations, benchmark_name: str, cells: Sequence[Cell], reporter: Reporter
 ) -> tuple[PublishedCell, ...]:
-    """Return *cells* of a benchmark, each shard of them hashed.
+    """Return *cells* of a benchmark, after hashing each of their shards.
 
     Raises:
-        ManifestError: a cell has no shards, or see `proven_cell`.
+        ManifestError: a cell has no shards; see also `proven_cell`.
     """
     folders = {cell: locations.shards(benchmark_name, cell) for cell in cells}
     if missing := [cell.key for cell, folder in folders.items() if not (folder / MANIFEST_FILE).exists()]:
         raise ManifestError(
             f"found no shards of {len(missing)} of {len(cells)} cells of {benchmark_name}, such as {missing[0]}; "
-            "expected all: materialize tar_shards and shard_manifest first, or name those to publish with --cell"
+            "expected all: materialize tar_shards and shard_manifest first, or name the cells to publish with --cell"
         )
     return _proven(
         [(folder, belonging_of(locations, benchmark_name, cell)) for cell, folder in folders.items()], reporter
@@ -33,10 +33,10 @@ def cells_of_benchmark(
 
 
 def cells_below(root: Path, keys: Sequence[str], reporter: Reporter) -> tuple[PublishedCell, ...]:
-    """Return the cells below *root* but those of training images, each shard of them hashed; only *keys*, if any.
+    """Return the cells below *root*, except training images, after hashing each shard; only *keys*, if there are any.
 
     Raises:
-        ManifestError: there is no shard set, none has one of *keys*, or see `proven_cell`.
+        ManifestError: there is no shard set, or none for one of *keys*; see also `proven_cell`.
     """
     stated = {folder: ShardSet.open(folder).manifest.cell for folder in find_shard_sets([root])}
     chosen = {folder: cell for folder, cell in stated.items() if cell != TRAIN and (not keys or cell.key in keys)}

@@ -1,4 +1,4 @@
-"""The folder that is uploaded: shards, what describes them, and the sha256 of every file."""
+"""Writes the folder to upload: shards, their descriptions, and the sha256 of every file."""
 
 import hashlib
 import json
@@ -25,21 +25,21 @@ CARD_FILE = "README.md"
 
 
 def require_absent(target: Path) -> None:
-    """Refuse a folder that is there already.
+    """Refuse *target* if it exists.
 
     Raises:
-        ManifestError: it exists.
+        ManifestError: *target* exists.
     """
     if target.exists():
         raise ManifestError(f"{target} exists already; expected a new folder: name another, or remove this one")
 
 
 def publish(data_set: DataSet, target: Path, published_on: date, reporter: Reporter) -> DataSet:
-    """Write *data_set* as the new folder *target*, whole or not at all, and return what was written.
+    """Write *data_set* as the new folder *target*, completely or not at all, and return it as written.
 
-    The same data set and day give the same bytes, whenever and wherever they are written. Shards with a label beside
-    each image are linked to or copied. Others are written anew with labels, the samples in the same order, since other
-    programs look for them there.
+    The same data set and date give the same bytes at any time, on any machine. Shards with a label beside each image
+    are hard-linked or copied. Other shards are rewritten with labels, the samples in the same order, since other
+    programs look for labels there.
 
     Raises:
         ManifestError: *target* exists.
@@ -59,7 +59,7 @@ def publish(data_set: DataSet, target: Path, published_on: date, reporter: Repor
 
 
 def _descriptions(data_set: DataSet, published_on: date) -> dict[str, bytes]:
-    """Return the content of each file that describes the set."""
+    """Return the content of each file that describes the set, by name."""
     return {
         CARD_FILE: card(data_set).encode(),
         CLASSES_FILE: "".join(f"{name}\n" for name in data_set.classes).encode(),
@@ -81,14 +81,14 @@ def _placed(cell: PublishedCell, folder: Path, reporter: Reporter) -> PublishedC
 
 
 def _hashed(cell: PublishedCell) -> Iterator[tuple[str, str]]:
-    """Yield each file of a cell with its sha256; the shards have just been compared with theirs."""
+    """Yield the name and sha256 of each file of a cell; the shards have just been verified, so theirs are known."""
     of_shards = {shard.name: shard.sha256 for shard in cell.shard_set.manifest.shards}
     for path in cell.files:
         yield path.name, of_shards.get(path.name) or hash_file(path)
 
 
 def _put(source: Path, target: Path) -> None:
-    """Give *source* a second name, which takes no room, or copy it where the file system does not allow that."""
+    """Hard-link *source* at *target*, which takes no space, or copy it if the file system does not allow links."""
     try:
         os.link(source.resolve(), target)
     except OSError:

@@ -1,4 +1,4 @@
-"""One image in every cell, shifts from top to bottom and severities from left to right."""
+"""A preview picture: one image from every cell, shifts from top to bottom, severities from left to right."""
 
 import io
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ _MAX_ROWS = 24
 
 
 def preview_png(cells: Sequence[PublishedCell]) -> bytes:
-    """Return a PNG: the sample with the first key that all cells have, or else the first of each; at most 24 shifts.
+    """Return a PNG with one image of each cell, of at most 24 shifts.
+
+    The image is the sample with the first key that all cells have, or else the first sample of each cell.
 
     Raises:
         StreamError: an image cannot be decoded.

@@ -1,4 +1,4 @@
-"""A cell of a data set that is to be published: its shard set, proven intact, and what readers of it need to know."""
+"""A cell to publish: its verified shard set, and the facts that its readers need."""
 
 import tarfile
 from dataclasses import dataclass
@@ -18,17 +18,17 @@ _ARRAY_TYPE = ".npy"
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedCell:
-    """One cell: the shard set where it is now, and what is in its tars."""
+    """One cell: its present shard set, and the kinds of members in its tars."""
 
     shard_set: ShardSet
     image_types: tuple[str, ...]
-    """Extensions of the images in the first shard, as they stand in the tar, such as `JPEG`."""
+    """Extensions of the images in the first shard, spelt as in the tar, such as `JPEG`."""
     has_labels: bool
     """Whether each sample has a member with its label."""
 
     @property
     def name(self) -> str:
-        """Name of the cell for the Hub and for Croissant, `<corruption>_<severity>`."""
+        """Name of the cell in the Hub and in Croissant, `<corruption>_<severity>`."""
         manifest = self.shard_set.manifest
         return f"{manifest.corruption}_{manifest.severity}"
 
@@ -39,7 +39,7 @@ class PublishedCell:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The shards and the files that describe them; what was verified and how long it took stays on this machine."""
+        """The shards and the files that describe them, without this machine's notes on verification and timing."""
         folder = self.shard_set.folder
         described = (folder / name for name in (MANIFEST_FILE, SAMPLES_FILE, CHECKSUMS_FILE))
         shards = (folder / shard.name for shard in self.shard_set.manifest.shards)
@@ -47,11 +47,11 @@ class PublishedCell:
 
 
 def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
-    """Return the cell in *folder*; every shard is hashed and compared with the manifest.
+    """Return the cell in *folder* after comparing the hash of every shard with the manifest.
 
     Raises:
-        ManifestError: the manifest is missing, shards and manifest disagree, the set does not fit *belonging*, its
-            shards are at URLs, or they hold arrays in place of images.
+        ManifestError: the manifest is missing, shards and manifest disagree, the set does not fit *belonging*, the
+            shards are at URLs, or they hold arrays instead of images.
     """
     shard_set = ShardSet.open(folder, belonging)
     if shard_set.remote is not None:
@@ -59,10 +59,10 @@ def proven_cell(folder: Path, belonging: Belonging = ANYTHING) -> PublishedCell:
     if shard_set.manifest.encoding.format != "raw":
         raise ManifestError(
             f"{folder} holds shards of format {shard_set.manifest.encoding.format}; expected raw, which other programs "
-            "read: publish the set that it was made from"
+            "read: publish the set from which it was made"
         )
     if problems := shard_problems(shard_set, belonging):
-        raise ManifestError(f"{some(problems, '; ')}; expected shards as the manifest says: make this cell again")
+        raise ManifestError(f"{some(problems, '; ')}; expected shards as in the manifest: make this cell again")
     first = shard_set.manifest.shards[:1]
     extensions = _extensions(folder / first[0].name) if first else frozenset[str]()
     images = tuple(sorted(each for each in extensions if each.lower() not in (_LABEL_TYPE, ".json")))

@@ -1,4 +1,4 @@
-"""What a data set's licence allows, as far as its publisher says."""
+"""Licence and citation of a data set, as stated by its publisher or the user."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _KNOWN = {
     "CC BY-NC-SA 4.0": ("cc-by-nc-sa-4.0", "https://creativecommons.org/licenses/by-nc-sa/4.0/"),
     "CC0 1.0": ("cc0-1.0", "https://creativecommons.org/publicdomain/zero/1.0/"),
 }
-"""Licences that allow redistribution: the Hub's name and the address of the text."""
+"""Licences that allow redistribution, with the Hub's name and the URL of the text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +19,11 @@ class Terms:
     """The licence and the citation of the images."""
 
     licence: str
-    """As its publisher, or the user, states it; empty: none is known."""
+    """The licence as its publisher or the user states it; empty: none is known."""
     citation: str
     homepage: str
     warning: str
-    """What the user must settle before the folder goes to others; empty: the licence allows it."""
+    """What the user must clarify before publishing the folder; empty: the licence allows redistribution."""
 
     @property
     def is_known(self) -> bool:
@@ -32,19 +32,19 @@ class Terms:
 
     @property
     def hub_name(self) -> str:
-        """The Hub's name of the licence; `unknown` if none is stated, `other` if it has no name there."""
+        """The Hub's name of the licence; `unknown` if none is stated, `other` if the Hub has no name for it."""
         return _KNOWN[self.licence][0] if self.is_known else "other" if self.licence else "unknown"
 
     @property
     def address(self) -> str:
-        """Address of the licence's text, or else the licence as stated."""
+        """URL of the licence's text if it is known, else the licence as stated."""
         return _KNOWN[self.licence][1] if self.is_known else self.licence
 
 
 def terms_of(shift_set: ShiftSet | None, *, is_generated: bool, stated: str | None) -> Terms:
-    """Return the terms of images of *shift_set*; what the user has *stated* counts before what the set says.
+    """Return the terms of images of *shift_set*; a licence *stated* by the user takes precedence over the set's.
 
-    Generated images are not those of the published set, so its licence says nothing of them.
+    The licence of the published set does not cover generated images.
     """
     citation, homepage = (shift_set.citation, shift_set.homepage) if shift_set else ("", "")
     published = shift_set.licence if shift_set and not is_generated else ""
@@ -69,6 +69,6 @@ def _warning(licence: str, shift_set: ShiftSet | None, *, is_generated: bool) ->
     else:
         found = "no shift set is named, so the licence of the images is not known"
     return (
-        f"{found}; expected one of {', '.join(_KNOWN)}: ask whoever owns the images before you publish them, and state "
-        "what they allow with --licence"
+        f"{found}; expected one of {', '.join(_KNOWN)}: ask the owner of the images before you publish them, and state "
+        "their licence with --licence"
     )

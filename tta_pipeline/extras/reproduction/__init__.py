@@ -1,1 +1,1 @@
-"""Results that leave the building: a folder with everything that decides them, and the way to repeat it."""
+"""Publication and repetition of results: a folder with everything that determines them, and a way to repeat them."""

@@ -1,4 +1,4 @@
-"""The folder of a published experiment, and what each of its files is for."""
+"""Writes the folder of a published experiment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Repeat it where the data is, and compare: `tta-pipeline reproduce {experiment}`
 
 @dataclass(frozen=True, kw_only=True)
 class Citation:
-    """What the images are cited by; empty where none is known."""
+    """Citation of the images."""
 
     data: str
     generated: bool
@@ -48,14 +48,14 @@ class Citation:
 def write_folders(
     found: Sequence[Gathered], target: Path, *, benchmark_file: Path, citation: Citation, is_robustbench: bool
 ) -> None:
-    """Write a folder for each of *found* into the new folder *target*, whole or not at all.
+    """Write a folder for each of *found* into the new folder *target*: all of them or none.
 
     Args:
         found: The experiments.
         target: The new folder.
         benchmark_file: The file of the benchmark, which is copied.
-        citation: What the images are cited by.
-        is_robustbench: Whether there is an entry for RobustBench's model zoo too.
+        citation: Citation of the images.
+        is_robustbench: Whether to add entries for RobustBench's model zoo.
 
     Raises:
         RecordError: *target* exists.
@@ -106,7 +106,7 @@ def _headline(result: ExperimentResult) -> str:
 
 
 def _table(found: Gathered) -> pa.Table:
-    """Return a row for each cell, with the columns of the table `evaluations` that an evaluation itself has."""
+    """Return a row for each cell, with those columns of the table `evaluations` that come from an evaluation."""
     rows = found.rows
     return pa.table({field.name: [_value(row, field.path) for row in rows] for field in columns()})
 
@@ -118,7 +118,7 @@ def _value(row: object, path: str) -> object:
 
 
 def bibtex(result: ExperimentResult, citation: Citation) -> str:
-    """Return what to cite for *result*: its method, the data, and what the model is."""
+    """Return BibTeX entries for *result*: the paper of the method, the data, and the model."""
     paper = PAPERS.get(result.method.name)
     entries = [paper.bibtex(result.method.name)] if paper else []
     made = " Made by tta_pipeline after it, from clean images of the user's." if citation.generated else ""
@@ -135,7 +135,7 @@ def _misc(key: str, title: str, note: str) -> str:
 
 
 def facts(benchmark: Benchmark, found: Sequence[Gathered], target: Path) -> JsonObject:
-    """Return what was written, for programs."""
+    """Return a summary of the written folders for `--json`."""
     return {
         "folder": str(target),
         "benchmark": benchmark.name,

@@ -1,4 +1,4 @@
-"""An experiment's records, verified, as one published result."""
+"""Collects the verified records of an experiment into one published result."""
 
 import json
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ from tta_pipeline.util.partitions import CLEAN, WHOLE
 
 _MACHINE = ("device", "gpu_name", "cpu_model", "num_cores", "num_processes", "decode_threads", "compute_threads")
 _ONE = ("config", "weights_sha256", "code_sha256", "mean", "std", "subset_sha256")
-"""What is the same in all cells of one result."""
+"""Facts that must be the same in all cells of one result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """A result, and the evaluations that it is made of."""
+    """A result, and the records of its evaluations."""
 
     result: ExperimentResult
     records: Sequence[Record]
     sample_list: bytes | None
-    """Content of the file that lists the samples of the subset; None: no file does."""
+    """Content of the file that lists the samples of the subset; None: there is no such file."""
 
     @property
     def rows(self) -> Sequence[Evaluation]:
@@ -47,13 +47,13 @@ class Gathered:
 
 
 def gathered(results: ExperimentResults) -> Gathered | None:
-    """Return the result that counts of each cell of an experiment; None if no stream is recorded.
+    """Return an experiment's published result, from records of its present settings; None if no stream is recorded.
 
-    Every kept prediction is read, and recounted.
+    All stored predictions are read and counted again.
 
     Raises:
         RecordError: a record or its predictions are damaged, cells were evaluated with different settings, or the list
-            of the subset's samples is another now.
+            of the subset's samples has changed.
     """
     recorded = results.recorded_keys()
     places = [place for key in results.keys if key in recorded for place in results.places(key)]
@@ -91,7 +91,7 @@ def _require_one(results: ExperimentResults, rows: Sequence[Evaluation]) -> None
 
 
 def _sample_list(results: ExperimentResults, place: Place) -> bytes | None:
-    """Return the content of the file that lists the samples, which must be that of *place*, one of the evaluations."""
+    """Return the content of the file that lists the samples; it must be the list of the evaluation at *place*."""
     subset = results.spec.subset
     if not (subset and subset.listed):
         return None
@@ -108,14 +108,14 @@ def _sample_list(results: ExperimentResults, place: Place) -> bytes | None:
     now = {"listed_sha256": sha256(content).hexdigest()}
     if parts and json.loads(parts)["settings"]["subset"] != now:
         raise RecordError(
-            f"{path} is another list than {results.experiment_name} was evaluated on; expected the same: put it back, "
+            f"{path} is not the list that {results.experiment_name} was evaluated on; expected the same: put it back, "
             "or run the experiment again"
         )
     return content
 
 
 def _published_settings(config: str) -> dict[str, Any]:
-    """Return the settings of an evaluation, with the list of samples where the folder has it."""
+    """Return the settings of an evaluation, with the path of the list of samples below the published folder."""
     settings: dict[str, Any] = json.loads(config)
     if settings["subset"] and (path := settings["subset"]["listed"]):
         settings["subset"]["listed"] = f"{SAMPLE_LIST}/{Path(path).name}"
@@ -168,7 +168,7 @@ def _result(
 
 
 def command(results: ExperimentResults) -> str:
-    """Return what evaluates the experiment in a project that has the benchmark."""
+    """Return the command that evaluates the experiment in a project that has the benchmark."""
     asset = f"{results.benchmark.name}/evaluation/{results.experiment_name}"
     keys = [key for key in results.keys if key != CLEAN]
     if keys == [WHOLE]:
@@ -209,10 +209,10 @@ def _cost(rows: Sequence[Evaluation]) -> Cost:
 
 
 def machine_of(rows: Sequence[Evaluation]) -> dict[str, str]:
-    """Return what computed *rows*, in words."""
+    """Return descriptions of the machines that computed *rows*, by fact."""
     return {name: _values([getattr(row, name) for row in rows]) for name in _MACHINE}
 
 
 def _values(found: Sequence[object]) -> str:
-    """Return the different values in *found*, in words."""
+    """Return the distinct values in *found*, separated by commas."""
     return ", ".join(dict.fromkeys(str(value) for value in found if value is not None))

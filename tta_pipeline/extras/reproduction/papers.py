@@ -1,11 +1,11 @@
-"""The papers of the methods, for those who cite them."""
+"""The papers of the methods, for citations."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A publication; `authors` begins with the first author, as in an entry of BibTeX."""
+    """A publication; `authors` begins with the first author, as in a BibTeX entry."""
 
     authors: str
     title: str
@@ -14,7 +14,7 @@ class Paper:
     arxiv: str | None = None
 
     def bibtex(self, key: str) -> str:
-        """Return an entry of BibTeX called *key*."""
+        """Return a BibTeX entry with the key *key*."""
         fields = {"author": self.authors, "title": f"{{{self.title}}}", "booktitle": self.venue, "year": str(self.year)}
         fields |= {"eprint": self.arxiv, "archiveprefix": "arXiv"} if self.arxiv else {}
         return (
@@ -138,4 +138,4 @@ PAPERS = {
         title="Bayesian Test-Time Adaptation for Vision-Language Models",
     ),
 }  # fmt: skip
-"""By method; `source`, `zero_shot` and `bn_ema` have none of their own."""
+"""Papers by method; `source`, `zero_shot` and `bn_ema` have no paper of their own."""

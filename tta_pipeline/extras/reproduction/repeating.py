@@ -1,4 +1,4 @@
-"""Runs a published experiment again where the data is, and compares cell by cell."""
+"""Runs a published experiment again on local data, and compares the results cell by cell."""
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,21 +25,22 @@ from tta_pipeline.util.mistakes import mistakes
 from tta_pipeline.util.partitions import PartitionKey
 
 WITHIN = 0.005
-"""Largest difference of two errors in [0, 1] that counts as the same.
+"""Largest difference between two errors in [0, 1] that count as equal.
 
-With other hardware or another torch, sums round differently; where probabilities nearly tie, a prediction flips, and a
-method that adapts to its predictions carries it on. Seeds of one method differ by 0.001 to 0.003 here.
+With other hardware or another version of torch, sums are rounded differently. Where probabilities nearly tie, a
+prediction flips, and a method that adapts to its predictions amplifies the difference. Seeds of one method differ by
+0.001 to 0.003 here.
 """
 _PART = {
     "data": "data", "source": "data", "model": "weights", "code": "code", "version": "code", "method": "settings",
     "settings": "settings", "image_size": "settings", "arithmetic": "device",
 }  # fmt: skip
-"""What a part of a fingerprint is called in an answer."""
+"""Words for the parts of a fingerprint in an answer."""
 _AROUND = (
     "tta_pipeline", "torch", "torchvision", "timm", "open_clip_torch", "numpy", "pillow", "simplejpeg", "gpu_name",
     "cpu_model", "compute_threads", "num_processes",
 )  # fmt: skip
-"""Libraries, and parts of the machine, that may change a prediction though no fingerprint names them."""
+"""Libraries and facts of the machine that may change a prediction although they are in no fingerprint."""
 Outcome = Literal["same hash", "same error", "other error"]
 
 
@@ -52,11 +53,11 @@ class CellComparison:
     error: float
     same_hash: bool
     differs: tuple[str, ...]
-    """What decided the one and not the other: data, weights, code, settings, device."""
+    """Parts that differ between the two: data, weights, code, settings, device."""
 
     @property
     def error_change(self) -> float:
-        """Error now less the published one."""
+        """Error of the repetition minus the published error."""
         return self.error - self.published.error
 
 
@@ -67,22 +68,23 @@ class Repetition:
     result: ExperimentResult
     cells: Sequence[CellComparison]
     around: Mapping[str, tuple[str, str]]
-    """What is another now than then and decides nothing but how sums are rounded: libraries, processor, threads."""
+    """Published and present values of facts that differ but affect only how sums are rounded: libraries, processor,
+    threads."""
 
     @property
     def largest_change(self) -> float:
-        """Largest difference of an error, in [0, 1]."""
+        """Largest absolute difference between a cell's errors, in [0, 1]."""
         return max(abs(cell.error_change) for cell in self.cells)
 
     def outcome(self, within: float) -> Outcome:
-        """Return the answer in two words; errors that differ by up to *within* are the same."""
+        """Return the answer in two words; errors that differ by up to *within* count as equal."""
         if all(cell.same_hash for cell in self.cells):
             return "same hash"
         return "same error" if self.largest_change <= within else "other error"
 
     @property
     def differs(self) -> tuple[str, ...]:
-        """What differs in any cell, each once."""
+        """Parts that differ in any cell, each once."""
         return tuple(dict.fromkeys(part for cell in self.cells for part in cell.differs))
 
 
@@ -98,25 +100,25 @@ def repeat(
     versions: Mapping[str, str],
     tell: Callable[[str], None],
 ) -> Repetition:
-    """Evaluate *result* again, with its own settings, on the shards and weights that are here.
+    """Evaluate *result* again, with its own settings, on the local shards and weights.
 
-    On a CPU it is done by as many threads as then, since their number decides how sums are rounded. Nothing of the
-    data root is changed: records go to *scratch*, a folder that is empty.
+    A CPU computes with the published number of threads, since their number decides how sums are rounded. Nothing in the
+    data root is changed: records go to the empty folder *scratch*.
 
     Args:
-        result: What was published.
-        folder: Its folder, which has the list of its samples if a file lists them.
-        benchmark: The benchmark of that name here.
-        locations: Where shards and weights are.
-        scratch: Where the new records go.
-        partitions: Keys to do; empty: all that were published.
-        device: Device, as of `Machine`.
-        versions: Versions of libraries now.
+        result: The published result.
+        folder: Folder of the result, with the list of its samples if there is one.
+        benchmark: The local benchmark of the same name.
+        locations: Locations of shards and weights.
+        scratch: Empty folder for the new records.
+        partitions: Keys to evaluate; empty: all that were published.
+        device: Device, in the notation of `Machine`.
+        versions: Present versions of libraries.
         tell: Called with messages about progress.
 
     Raises:
-        EvaluationError: the model is not in the benchmark here, a stream has other cells, or it cannot be evaluated.
-        RecordError: the settings are of another version of this project, or a key was not published.
+        EvaluationError: the local benchmark lacks the model, a stream has other cells, or it cannot be evaluated.
+        RecordError: the settings are invalid in this version of the project, or a key was not published.
         ManifestError: shards are missing or damaged.
     """
     results = _as_published(result, folder, benchmark, locations, scratch)
@@ -146,7 +148,7 @@ def repeat(
 def _as_published(
     result: ExperimentResult, folder: Path, benchmark: Benchmark, locations: Locations, scratch: Path
 ) -> ExperimentResults:
-    """Return the experiment as it was, on the data that is here, with its records in *scratch*."""
+    """Return the experiment with the published settings, on local data, with its records in *scratch*."""
     if result.model.name not in benchmark.models:
         raise EvaluationError(
             f"{benchmark.name} has no model {result.model.name} here; expected the one of the published result: take "
@@ -156,7 +158,7 @@ def _as_published(
         spec = Experiment.model_validate({**result.settings, "subset": _subset(result, folder), "tuned": False})
     except ValidationError as error:
         raise RecordError(
-            f"the settings of {result.experiment} are not those of this version: "
+            f"the settings of {result.experiment} are not valid in this version: "
             + "; ".join(mistakes(error, "settings"))
             + f": use version {result.versions.get('tta_pipeline')}"
         ) from error
@@ -191,7 +193,7 @@ def _wanted(
 
 
 def _require_same_cells(result: ExperimentResult, results: ExperimentResults, keys: Sequence[PartitionKey]) -> None:
-    """Refuse a stream that has other cells here, since what is not compared would count as the same."""
+    """Refuse a stream that has other cells here: cells that are not compared would count as the same."""
     for key in keys:
         published = {_where(cell) for cell in result.cells if cell.partition == key.key}
         here = {_where_of(key, place) for place in results.places(key)}

@@ -1,4 +1,4 @@
-"""What `result.json` says of an experiment: enough to cite it, and to repeat it where the data is."""
+"""The content of `result.json`: everything needed to cite an experiment, and to repeat it with the same data."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from tta_pipeline.util.sections import Section
 
 RESULT_FILE = "result.json"
 SAMPLE_LIST = "subset"
-"""Folder, beside the result, with the file that lists the samples of the subset, if a file does."""
+"""Folder beside the result for the file that lists the samples of the subset, if there is one."""
 Facts = dict[str, JsonValue]
 _MOST_BYTES = 2**28
 
 
 class CellOutcome(Section):
-    """One cell in one stream."""
+    """Result of one cell in one stream."""
 
     partition: str
     """Key of the stream, such as `fog|5`, `5` or `all`."""
@@ -37,7 +37,7 @@ class CellOutcome(Section):
     error: float = Field(ge=0, le=1)
     """Top-1 error in [0, 1]."""
     in_mean: bool | None = None
-    """Whether the cell enters the mean error; null in results that were published before this was said."""
+    """Whether the cell enters the mean error; null in results published before this field existed."""
     top5_error: float | None
     nll: float | None
     ece: float
@@ -47,7 +47,7 @@ class CellOutcome(Section):
     predictions_sha256: str
     """sha256 of the predicted labels in stream order, int64 little-endian."""
     record_sha256: str
-    """sha256 of the result record that this was taken from."""
+    """sha256 of the result record."""
     fingerprint_parts: Facts | None
     """Everything that determined the predictions, by part; null in records of older versions."""
 
@@ -62,7 +62,7 @@ class CellOutcome(Section):
 
     @property
     def name(self) -> str:
-        """What the cell is called in messages."""
+        """Name of the cell in messages."""
         cell = f"{self.corruption}|{self.severity}"
         where = [*([] if self.partition == cell else [f"of stream {self.partition}, segment {self.position}"])]
         return " ".join([cell, *where, *([f"with seed {self.seed}"] if self.seed else [])])
@@ -87,7 +87,7 @@ class PublishedMethod(Section):
 
 
 class Preprocessing(Section):
-    """What is done to an image before the network sees it."""
+    """Preprocessing of an image before the network."""
 
     image_size: int
     mean: tuple[float, ...]
@@ -95,18 +95,18 @@ class Preprocessing(Section):
 
 
 class Errors(Section):
-    """Means over cells, each of equal weight, then over seeds."""
+    """Mean errors over cells of equal weight, then over seeds."""
 
     mean_error: float | None
-    """Over the cells that enter the mean of the shift set; null without any."""
+    """Mean over the cells that enter the mean of the shift set; null if there are none."""
     sd_error: float | None
-    """Sample standard deviation over the seeds; null with one."""
+    """Sample standard deviation over the seeds; null for a single seed."""
     mean_error_at_5: float | None
     clean_error: float | None
 
 
 class Cost(Section):
-    """What it took, over all cells."""
+    """Computational cost over all cells."""
 
     forwards_per_sample: float
     backwards_per_sample: float
@@ -127,7 +127,7 @@ class ExperimentResult(Section):
     title: str
     shift_set: str
     generated: bool
-    """Whether the images were made by this project: then no published table compares."""
+    """Whether this project made the images: if so, no published table is comparable."""
     experiment: str
     is_complete: bool
     missing: tuple[str, ...]
@@ -142,13 +142,13 @@ class ExperimentResult(Section):
     precision: str | None
     compile: str | None
     settings: Facts
-    """The experiment with all hyperparameters, as in a benchmark file; a list of samples is in the folder."""
+    """The experiment with all hyperparameters, as in a benchmark file; a list of samples lies in the folder."""
     errors: Errors
     cost: Cost
     machine: dict[str, str]
     versions: dict[str, str]
     command: str
-    """What evaluates it again in a project that has the benchmark."""
+    """Command that evaluates the experiment in a project that has the benchmark."""
     cells: tuple[CellOutcome, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -163,7 +163,7 @@ class ExperimentResult(Section):
 
     @property
     def sample_list(self) -> str | None:
-        """Path below the folder of the file that lists the samples of the subset; None: no file does."""
+        """Path, below the folder, of the file that lists the samples of the subset; None: there is no such file."""
         subset = self.settings.get("subset")
         listed = subset.get("listed") if isinstance(subset, dict) else None
         return None if listed is None else str(listed)
@@ -177,7 +177,7 @@ class ExperimentResult(Section):
         """Read the result in *folder*.
 
         Raises:
-            RecordError: the file is missing, or does not say what it should.
+            RecordError: the file is missing or invalid.
         """
         path = folder / RESULT_FILE
         try:

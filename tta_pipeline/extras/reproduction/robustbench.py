@@ -1,4 +1,4 @@
-"""RobustBench's forms of a result: its table of single cells, and the entry of its model zoo.
+"""A result in RobustBench's formats: its table of single cells, and the entry of its model zoo.
 
 Croce et al. 2021, "RobustBench: a standardized adversarial robustness benchmark"; the fields and columns are those of
 `model_info/<data set>/corruptions/` in its repository.
@@ -16,9 +16,9 @@ _DATA_SETS = {"imagenet_c": "imagenet", "imagenet_3dcc": "imagenet", "cifar_10_c
 
 
 def unaggregated_csv(result: ExperimentResult) -> str:
-    """Return accuracies in [0, 1] in RobustBench's columns: corruption above severity, and their average.
+    """Return accuracies in [0, 1] in RobustBench's columns: corruption above severity, and the average.
 
-    Several seeds are several lines.
+    Each seed has its own line.
     """
     columns = list(dict.fromkeys((cell.corruption, cell.severity) for cell in _shifted(result)))
     buffer = io.StringIO()
@@ -30,7 +30,7 @@ def unaggregated_csv(result: ExperimentResult) -> str:
         found: dict[tuple[str, int], float] = {}
         for cell in _shifted(result):
             if cell.seed == seed:
-                found.setdefault((cell.corruption, cell.severity), 1 - cell.error)  # of several visits, the first
+                found.setdefault((cell.corruption, cell.severity), 1 - cell.error)  # the first of several visits
         values = [found.get(column) for column in columns]
         known = [value for value in values if value is not None]
         average = sum(known) / len(known) if known else ""
@@ -39,10 +39,10 @@ def unaggregated_csv(result: ExperimentResult) -> str:
 
 
 def model_info(result: ExperimentResult) -> tuple[str, bytes]:
-    """Return path and content of the entry in RobustBench's `model_info`; accuracies are percentages, as there."""
+    """Return path and content of the entry in RobustBench's `model_info`, with accuracies in percent as there."""
     paper = PAPERS.get(result.method.name)
     errors = result.errors
-    # Images that were made here are none of the data set's.
+    # Images that this project made do not belong to the published data set.
     data_set = result.benchmark if result.generated else _DATA_SETS.get(result.shift_set, result.shift_set)
     content = {
         "link": f"https://arxiv.org/abs/{paper.arxiv}" if paper and paper.arxiv else "",

@@ -1,9 +1,9 @@
-"""Checkpoints of a training: everything it needs to go on as if it had never stopped.
+"""Checkpoints of a training: the whole state from which it continues as if it had never stopped.
 
 A file is named after its training and the number of steps done, `<64 hex digits>-<steps>.checkpoint`:
 
     64 bytes   sha256, in hex, of the name and the bytes that follow
-    ...        what torch.save writes; it is loaded without running code
+    ...        output of torch.save; it is loaded without running code
 """
 
 import io
@@ -21,7 +21,7 @@ _NAME = re.compile(r"([0-9a-f]{64})-([0-9]+)\.checkpoint")
 _HEAD_BYTES = 64
 _MOST_BYTES = 2**38
 NUM_KEPT = 2
-"""Number of checkpoints kept: the newest, and the one before in case the newest is damaged."""
+"""Number of checkpoints to keep: the newest, and the one before in case the newest is damaged."""
 
 State = dict[str, Any]
 """Tensors, numbers and containers of them."""
@@ -33,7 +33,7 @@ class Checkpoints:
 
     folder: Path
     fingerprint: str
-    """Fingerprint of the training; checkpoints of others are not its own."""
+    """Fingerprint of the training; checkpoints with other fingerprints are ignored."""
 
     def save(self, state: State, *, steps: int) -> None:
         """Write *state* after *steps* steps atomically, and remove all but the last two."""
@@ -48,7 +48,7 @@ class Checkpoints:
                 other.unlink()
 
     def newest(self, tell: Callable[[str], None]) -> State | None:
-        """Return the newest good checkpoint, its tensors on the host; None if there is none.
+        """Return the newest intact checkpoint, its tensors on the host; None if there is none.
 
         Args:
             tell: Called with a message for each damaged checkpoint.
@@ -57,12 +57,14 @@ class Checkpoints:
             try:
                 data = read_sealed(path, path.name, limit_bytes=_MOST_BYTES)
             except OSError as error:
-                tell(f"{path} cannot be read ({error.strerror}); the training goes on from an earlier checkpoint")
+                tell(f"{path} cannot be read ({error.strerror}); the training continues from an earlier checkpoint")
                 continue
             if data is not None:
                 state: State = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
                 return state
-            tell(f"{path} is damaged: its bytes do not match its hash; the training goes on from an earlier checkpoint")
+            tell(
+                f"{path} is damaged: its bytes do not match its hash; the training continues from an earlier checkpoint"
+            )
         return None
 
     def remove(self) -> None:
@@ -71,7 +73,7 @@ class Checkpoints:
             path.unlink()
 
     def _own(self) -> list[Path]:
-        """Return the checkpoints of this training, the newest last."""
+        """Return the paths of the checkpoints of this training, the newest last."""
         return [path for _, path in sorted(self._numbered())]
 
     def _numbered(self) -> Iterator[tuple[int, Path]]:

@@ -1,7 +1,7 @@
-"""Random crops of images, cut out while they are decoded.
+"""Random crops of images, taken while the images are decoded.
 
-The distributions are those of torchvision.transforms.v2; its classes draw from torch's global generator, which threads
-share. The tests compare both.
+The distributions are those of torchvision.transforms.v2. Its classes are not used, since they draw from torch's global
+generator, which all threads share. Tests compare the two.
 """
 
 import math
@@ -18,19 +18,19 @@ from tta_pipeline.loading.decode import decode_into, decode_rows
 Augmentation = Literal["none", "simple", "full"]
 
 NUM_DRAWS = 22
-"""Uniform numbers that a crop may need: area and ratio of ten tries, and its place."""
+"""Number of uniform numbers that a crop may need: area and ratio of ten tries, and two for its position."""
 RESIZED_BY = 256 / 224
-"""Shorter side of an image, divided by the side of the crop, before a crop of one scale: as for ImageNet."""
+"""Shorter side of the resized image divided by the side of the crop, for crops without random scale; ImageNet's."""
 _TRIES = 10
 _AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _PADDED_BY = 8
 _SPARE = 2
-"""Least number by which sides must still be divided after libjpeg-turbo has reduced an image while decoding it: as in
-Pillow's thumbnails, the result can then hardly be told from that of the whole image."""
+"""Least factor by which an image must still be shrunk after libjpeg-turbo has reduced it while decoding. As in Pillow's
+thumbnails, the result then hardly differs from resizing the full image."""
 
 
 class Box(NamedTuple):
-    """A part of an image, in pixels."""
+    """A rectangle in an image, in pixels."""
 
     top: int
     left: int
@@ -39,7 +39,7 @@ class Box(NamedTuple):
 
 
 def random_area(height: int, width: int, draws: Sequence[float]) -> Box:
-    """Return a part of 8 to 100 % of the area, of aspect ratio 3/4 to 4/3, as `RandomResizedCrop` does.
+    """Return a box with 8 to 100 % of the area and an aspect ratio of 3/4 to 4/3, as `RandomResizedCrop` does.
 
     Args:
         height: Height of the image in pixels.
@@ -54,7 +54,7 @@ def random_area(height: int, width: int, draws: Sequence[float]) -> Box:
         if 0 < box_width <= width and 0 < box_height <= height:
             top, left = _place(draws[-2:], height - box_height, width - box_width)
             return Box(top, left, box_height, box_width)
-    # The image is too long or too high for these ratios: its centre.
+    # The image is too wide or too high for these ratios: take its centre.
     if width < height * _RATIO[0]:
         box_width, box_height = width, round(width / _RATIO[0])
     elif width > height * _RATIO[1]:
@@ -67,14 +67,14 @@ def random_area(height: int, width: int, draws: Sequence[float]) -> Box:
 def crop_into(
     data: bytes, out: npt.NDArray[np.uint8], kind: Augmentation, draws: Sequence[float], *, is_mirrored: bool
 ) -> None:
-    """Put a crop of the image file *data* into *out*.
+    """Write a crop of the image file *data* into *out*.
 
     Args:
         data: Image file of any size.
         out: Pixels, uint8 (S, S, 3), RGB.
-        kind: Which crop, as in `tta_pipeline.benchmarks.training_input`.
+        kind: Kind of crop, as in `tta_pipeline.benchmarks.training_input`.
         draws: 22 numbers in [0, 1).
-        is_mirrored: Whether left and right are exchanged.
+        is_mirrored: Whether to flip the crop horizontally.
 
     Raises:
         ValueError: *data* is not an image, or is damaged.
@@ -90,7 +90,7 @@ def crop_into(
     else:
         decode_into(data, out)
         return
-    # By torch, which reverses pixels of three bytes in a tenth of the time that numpy takes.
+    # With torch, which flips pixels of three bytes in a tenth of numpy's time.
     out[...] = torch.flip(pixels, (1,)).numpy() if is_mirrored else pixels.numpy()
 
 
@@ -105,7 +105,7 @@ def _resized_area(data: bytes, header: ImageHeader, size: int, draws: Sequence[f
 
 
 def _cropped(data: bytes, header: ImageHeader, size: int, draws: Sequence[float] | None) -> torch.Tensor:
-    """Return a crop, at a random place or the centre, of the image resized by its shorter side."""
+    """Resize the image by its shorter side, and return a crop at a random position, or at the centre."""
     shorter, scaled = min(header.height, header.width), int(size * RESIZED_BY)
     height, width = (int(scaled * side / shorter) for side in (header.height, header.width))
     pixels, _ = decode_rows(data, header, end=header.height, most_reduction=shorter / scaled / _SPARE)
@@ -119,7 +119,7 @@ def _cropped(data: bytes, header: ImageHeader, size: int, draws: Sequence[float]
 def _shift_into(
     out: npt.NDArray[np.uint8], data: bytes, header: ImageHeader, draws: Sequence[float], *, is_mirrored: bool
 ) -> None:
-    """Put a crop at a random place of the image with black edges around it into *out*."""
+    """Pad the image with black edges, and write a crop at a random position into *out*."""
     size, edge = len(out), len(out) // _PADDED_BY
     top, left = _place(draws, 2 * edge, 2 * edge)
     if header.encoding in ARRAYS:
@@ -130,13 +130,16 @@ def _shift_into(
     if is_mirrored:
         image, left = torch.flip(_as_tensor(image), (1,)).numpy(), 2 * edge - left
     out[...] = 0
-    # Where the image, which begins at an edge's distance, and the crop meet: its rows and columns in each.
+    # Rows and columns, in the image and in the crop, where the two overlap; the edge comes before the image.
     (in_image, in_out), (across_image, across_out) = (_overlap(start - edge, size) for start in (top, left))
     out[in_out, across_out] = image[in_image, across_image]
 
 
 def _overlap(start: int, size: int) -> tuple[slice, slice]:
-    """Return what an image of *size* pixels and a crop of it from *start*, perhaps negative, share, in each of them."""
+    """Return the overlap of an image and a crop, both of *size* pixels, as a slice of each.
+
+    The crop begins at *start* in the image, which may be negative.
+    """
     return slice(max(start, 0), size + min(start, 0)), slice(max(-start, 0), size - max(start, 0))
 
 
@@ -148,8 +151,8 @@ def _place(draws: Sequence[float], most_down: int, most_right: int) -> tuple[int
 def _resized(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Tensor:
     """Return *pixels* resized as torchvision's Resize does: bilinear, antialiased.
 
-    By torch, which takes a third of the time that Pillow takes, lets other threads run, and differs from it by one
-    level of brightness at most.
+    Torch takes a third of Pillow's time, lets other threads run, and differs from Pillow by at most one level of
+    brightness.
     """
     images = _as_tensor(pixels)[None].permute(0, 3, 1, 2)
     resized = torch.nn.functional.interpolate(images, size=(height, width), mode="bilinear", antialias=True)
@@ -157,5 +160,5 @@ def _resized(pixels: npt.NDArray[np.uint8], height: int, width: int) -> torch.Te
 
 
 def _as_tensor(pixels: npt.NDArray[np.uint8]) -> torch.Tensor:
-    """Return *pixels* as a tensor; memory that cannot be written to is copied, since torch warns of it."""
+    """Return *pixels* as a tensor; read-only memory is copied, since torch warns about it."""
     return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())

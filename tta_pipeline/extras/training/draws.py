@@ -1,4 +1,4 @@
-"""Random numbers of single samples: functions of seed, epoch and key, so that nothing depends on who draws first."""
+"""Random numbers for single samples: functions of seed, epoch and key, so the order of the draws has no effect."""
 
 from collections.abc import Sequence
 
@@ -21,19 +21,19 @@ def key_hashes(keys: Sequence[str]) -> Hashes:
 def draws(hashes: Hashes, *, seed: int, epoch: int, count: int) -> Hashes:
     """Return *count* random numbers for each sample, uint64 (B, *count*).
 
-    They are what the generator SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
-    generators", figure 15) gives from a state of the sample's own. A generator object for each sample would take
-    longer than decoding a small image.
+    They are the output of the generator SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+    generators", figure 15), started from a state for each sample. A generator object for each sample would take longer
+    than decoding a small image.
     """
     (start,) = np.random.SeedSequence([seed, epoch]).generate_state(1, np.uint64)
     steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_STEP)
-    # The key is mixed before the epoch enters, so that neighbouring epochs do not walk along the same numbers.
+    # The key is mixed before the epoch enters, so that neighbouring epochs do not yield overlapping sequences.
     numbers = _mixed(_mixed(hashes) ^ start)[:, None] + steps
     return _mixed(numbers)
 
 
 def as_uniform(numbers: Hashes) -> npt.NDArray[np.float64]:
-    """Return numbers in [0, 1) with the upper 53 bits of *numbers*."""
+    """Convert the upper 53 bits of *numbers* into floats in [0, 1)."""
     uniform: npt.NDArray[np.float64] = (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return uniform
 

@@ -1,4 +1,4 @@
-"""Which samples an epoch has, in which order, and which process reads which of them."""
+"""The samples of an epoch, their order, and their division into batches."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from tta_pipeline.shards.ordering import Indices
 
 
 def by_key(index: SampleIndex) -> Indices:
-    """Return the samples sorted by key, shape (N,): the same whatever shards they are cut into."""
+    """Return the positions of the samples sorted by key, shape (N,): an order that is independent of the shards."""
     keys = index.keys
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
 
@@ -19,12 +19,12 @@ def by_key(index: SampleIndex) -> Indices:
 def epoch_order(
     index: SampleIndex, ranked: Indices, settings: TrainingInputSettings, *, seed: int, epoch: int
 ) -> Indices:
-    """Return the positions of the samples of an epoch in its order, shape (M,).
+    """Return the positions of an epoch's samples, in the order of the epoch, shape (M,).
 
     Args:
         index: The samples.
-        ranked: Their positions by key, see `by_key`.
-        settings: Which order.
+        ranked: Their positions sorted by key, see `by_key`.
+        settings: Settings that select the order.
         seed: Seed of the training.
         epoch: Number of the epoch.
     """
@@ -47,12 +47,12 @@ def epoch_samples(index: SampleIndex, settings: TrainingInputSettings) -> int:
 
 
 def cut_into_batches(order: Indices, batch_size: int) -> list[Indices]:
-    """Cut *order* into as few batches of at most *batch_size* as possible, whose sizes differ by one at most."""
+    """Cut *order* into as few batches of at most *batch_size* as possible; their sizes differ by at most one."""
     return np.array_split(order, math.ceil(len(order) / batch_size))
 
 
 def _members_of_shards(index: SampleIndex) -> Sequence[Indices]:
-    """Return the samples of each shard in stored order, without shards that have none."""
+    """Return the samples of each shard in stored order, without empty shards."""
     edges = np.flatnonzero(np.diff(index.shards)) + 1
     return np.split(np.arange(len(index)), edges)
 
@@ -66,7 +66,7 @@ def _drawn(members: Sequence[Indices], count: int, rng: np.random.Generator) -> 
 
 
 def _through_buffer(read: Indices, buffer_samples: int, rng: np.random.Generator) -> Indices:
-    """Return *read* as it leaves a buffer from which a random sample is taken whenever the next one comes in."""
+    """Return *read* as shuffled by a buffer: whenever a sample enters the full buffer, a random one leaves it."""
     size = min(buffer_samples, len(read))
     buffer, left = read[:size].tolist(), np.empty_like(read)
     places = rng.integers(size, size=len(read) - size).tolist()

@@ -1,4 +1,4 @@
-"""The batches of a training: shuffled by epoch, augmented, cut exactly over processes, and resumed at any batch."""
+"""The batches of a training: shuffled in each epoch, augmented, divided over processes, and resumable at any batch."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ from tta_pipeline.shards.ordering import Indices
 class TrainingInput:
     """The samples of a shard set as one process of a training reads them.
 
-    The pixels of a sample follow from seed, epoch and its key alone: they are the same for any number of threads and
-    processes, any cut into shards, and any loader.
+    The pixels of a sample depend only on seed, epoch and key: they are the same for any number of threads and
+    processes, any division into shards, and any loader.
     """
 
     shard_set: ShardSet
@@ -37,25 +37,25 @@ class TrainingInput:
     image_size: int
     """Height and width of the augmented images in pixels; the stored ones may have any size."""
     batch_size: int
-    """Samples in a batch, over all processes, at most."""
+    """Largest number of samples in a batch, over all processes."""
     seed: int
     num_threads: int = 2
-    """Threads that decode, or worker processes where torchvision draws the random numbers, or a loader has them."""
+    """Threads that decode; worker processes if torchvision draws the random numbers, or if the loader uses them."""
     rank: int = 0
     """Number of this process, from 0."""
     num_ranks: int = 1
     """Number of processes."""
     pin_memory: bool = False
-    """Whether batches are in memory from which a CUDA device copies by itself."""
+    """Whether batches lie in pinned memory, from which a CUDA device copies asynchronously."""
     loose: LooseFiles | None = None
-    """The files that the shards were made of, for the loader `imagefolder`."""
+    """The files from which the shards were made, for the loader `imagefolder`."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read, or cut over the processes."""
+        """Refuse settings under which the samples cannot be read, or divided over the processes."""
         if self.settings.loader == "imagefolder" and self.loose is None:
             raise StreamError(
-                f"{self.shard_set.folder} comes without loose files; the loader imagefolder expects those that it was "
-                "made of: choose another loader"
+                f"{self.shard_set.folder} comes without loose files; the loader imagefolder expects the files from "
+                "which the shards were made: choose another loader"
             )
         if self.settings.loader == "webdataset" and self.num_ranks > 1 and self.settings.shuffle != "resampled":
             raise StreamError(
@@ -67,18 +67,18 @@ class TrainingInput:
         smallest = epoch_samples(self.shard_set.index, self.settings) // max(self.num_batches, 1)
         if smallest < self.num_ranks:
             raise StreamError(
-                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected one for each at least: "
+                f"found a batch of {smallest} samples for {self.num_ranks} processes; expected at least one for each: "
                 "raise batch_size, or start fewer processes"
             )
 
     @property
     def num_batches(self) -> int:
-        """Number of batches in an epoch: each process takes its part of every one."""
+        """Number of batches in an epoch; each process takes its part of every batch."""
         return -(-epoch_samples(self.shard_set.index, self.settings) // self.batch_size)
 
     def sizes(self, number: int) -> tuple[int, ...]:
         """Return the number of samples in each batch of epoch *number*, over all processes."""
-        del number  # the samples of every epoch are as many
+        del number  # every epoch has the same number of samples
         count = epoch_samples(self.shard_set.index, self.settings)
         return tuple(len(part) for part in cut_into_batches(np.arange(count), self.batch_size))
 
@@ -89,11 +89,11 @@ class TrainingInput:
 
         Args:
             number: Number of the epoch, from 0: every epoch has another order and other crops.
-            skip_batches: Batches at the beginning that an interrupted training has had; they are not decoded, except
-                by the loader webdataset, which cannot begin in the middle.
+            skip_batches: Number of batches at the beginning that an interrupted training has already used. They are not
+                decoded, except by the loader webdataset, which cannot start in the middle.
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or is not that of the manifest.
+            StreamError: a sample cannot be read or decoded, or differs from the manifest.
         """
         augment = Augment(settings=self.settings, hashes=self._hashes, seed=self.seed, epoch=number)
         if self.settings.loader == "webdataset":
@@ -106,14 +106,14 @@ class TrainingInput:
 
     @property
     def num_inodes(self) -> int:
-        """Number of files that are read: shards, or loose files."""
+        """Number of files to read: shards, or loose files."""
         if self.settings.loader == "imagefolder":
             return len(self.shard_set.index)
         return len(self.shard_set.manifest.shards)
 
     @property
     def num_readers(self) -> int | None:
-        """Number of processes that decide the order of an epoch with the seed; None: the seed decides alone."""
+        """Number of worker processes if it affects the order of an epoch; None: only the seed does."""
         is_dealt = self.settings.loader == "webdataset" and self.settings.shuffle != "stored"
         return max(1, self.num_threads) if is_dealt else None
 

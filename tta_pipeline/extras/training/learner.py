@@ -1,4 +1,4 @@
-"""A network with its optimiser, learning rate and moving average: one step of training."""
+"""A network with its optimiser, learning-rate schedule and moving average, and one step of training."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -47,13 +47,13 @@ class Learner:
     def learn(
         self, pixels: torch.Tensor, labels: torch.Tensor, *, seed: int, step_samples: int, is_last: bool
     ) -> torch.Tensor:
-        """Learn from one batch; the last of a step changes the weights.
+        """Accumulate the gradients of one batch; the last batch of a step updates the weights.
 
         Args:
             pixels: Images, uint8 (B, H, W, 3).
             labels: Labels, int64 (B,).
             seed: Seed of all random numbers of the batch.
-            step_samples: Samples in all batches of the step, of all processes.
+            step_samples: Number of samples in all batches of the step, over all processes.
             is_last: Whether the batch is the last of the step.
 
         Returns:
@@ -69,17 +69,17 @@ class Learner:
             loss = cross_entropy(
                 logits.float(), targets, label_smoothing=self._settings.label_smoothing, reduction="sum"
             )
-            # Processes exchange the mean of their gradients, and may have a sample more or less.
+            # Processes average their gradients, but their numbers of samples may differ by one.
             (loss * (self._num_ranks / step_samples)).backward()  # type: ignore[no-untyped-call]
         if is_last:
             self._step()
         with torch.no_grad():
-            # Of a mixed image, the class with the larger share counts.
+            # For a mixed image, the class with the larger share counts.
             answers = targets if targets.ndim == 1 else targets.argmax(1)
             return torch.stack([loss.detach(), (logits.argmax(1) != answers).sum().float()])
 
     def train(self) -> None:
-        """Let norm layers and dropout do what they do in training."""
+        """Set the network, with its norm layers and dropout, to training mode."""
         self.network.train()
 
     @property
@@ -89,15 +89,15 @@ class Learner:
 
     @property
     def kept(self) -> nn.Module:
-        """Network that is validated and kept: the moving average if there is one."""
+        """Network that is validated and saved: the moving average if there is one."""
         return self.network if self._average is None else self._average.module
 
     def weights(self) -> Weights:
-        """Return a copy of the weights that are kept, on the host."""
+        """Return a copy of the weights of `kept`, on the host."""
         return {name: tensor.detach().cpu().clone() for name, tensor in self.kept.state_dict().items()}
 
     def state(self) -> State:
-        """Return all that the next step needs."""
+        """Return everything that the next step needs."""
         return {
             "network": self.network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -106,7 +106,7 @@ class Learner:
         }
 
     def load(self, state: State) -> None:
-        """Go on from *state*."""
+        """Restore *state*."""
         self.network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])

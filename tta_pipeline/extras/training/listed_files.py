@@ -1,4 +1,4 @@
-"""The loose files that shards were made of, each compared with the manifest when it is read."""
+"""Reads the loose files from which shards were made, and compares each with the manifest."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tta_pipeline.util.limits import MAX_FILE_BYTES
 
 
 class ListedFiles:
-    """Reads the samples of a shard set from the files that it was made of, one inode for each image."""
+    """Reads the samples of a shard set from the files from which it was made, one file for each image."""
 
     def __init__(self, shard_set: ShardSet, loose: LooseFiles) -> None:
         self._shard_set = shard_set
@@ -30,13 +30,13 @@ class ListedFiles:
         """Do nothing: no file stays open."""
 
     def expect(self, indices: Indices) -> None:
-        """Do nothing: nobody knows where the files lie on the disk."""
+        """Do nothing: the positions of the files on the disk are unknown, so nothing can be read ahead."""
 
     def files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the files of the samples at *indices*.
 
         Raises:
-            StreamError: a file cannot be read, or is not that of the manifest.
+            StreamError: a file cannot be read, or differs from the manifest.
         """
         for index, expected in zip(indices.tolist(), self._check.expected(indices), strict=True):
             try:
@@ -51,7 +51,7 @@ class ListedFiles:
         """Do nothing: each file was compared when it was read."""
 
     def unreadable(self, index: int, found: str) -> StreamError:
-        """Return the error that says that *found* is where the sample at *index* should be."""
+        """Return an error: *found* is in place of the sample at *index*."""
         return StreamError(
             f"{self._paths[index]}: found {found}; expected the file from which sample "
             f"{self._shard_set.index.keys[index]} was made: make the shards again"

@@ -1,7 +1,7 @@
-"""The training itself: epochs, validation and checkpoints.
+"""The training loop: epochs, validation and checkpoints.
 
-Every random number of a batch is drawn after seeding with (seed, process, batch), and the images of an epoch are a
-function of (seed, epoch). So a training that goes on from a checkpoint does what it would have done.
+All random numbers of a batch are drawn after seeding with (seed, process, batch), and the images of an epoch are a
+function of (seed, epoch). A training that resumes from a checkpoint therefore continues exactly as without a stop.
 """
 
 import math
@@ -35,7 +35,7 @@ _MIB_PER_GIB = 1024
 
 @dataclass(kw_only=True)
 class Totals:
-    """What is counted over the whole training, across interruptions."""
+    """Times and counts over the whole training, across interruptions."""
 
     wall_s: float = 0.0
     checkpoint_s: float = 0.0
@@ -49,19 +49,19 @@ class Trained:
     """Weights and history of a training that has ended."""
 
     last: Weights
-    """Weights after the last epoch; those of the moving average if there is one."""
+    """Weights after the last epoch, of the moving average if there is one."""
     best: Weights | None
-    """Weights of the epoch with the lowest validation error; None: nothing validated."""
+    """Weights of the epoch with the lowest validation error; None: no epoch was validated."""
     best_epoch: int | None
     epochs: tuple[TrainingEpoch, ...]
     totals: Totals
     stopped: str | None
-    """Why it ended before its last epoch: request or patience; None: it did not."""
+    """Why the training ended early: request or patience; None: it did not."""
 
 
 @dataclass(kw_only=True)
 class _Sums:
-    """What is counted over the present epoch: times of this process, the others of all."""
+    """Sums over the present epoch: times of this process; losses and wrong predictions of all processes."""
 
     wall_s: float = 0.0
     data_wait_s: float = 0.0
@@ -73,12 +73,12 @@ class _Sums:
 
 @dataclass(kw_only=True)
 class _Place:
-    """How far the training has come."""
+    """Progress of the training, as saved in checkpoints."""
 
     epoch: int = 0
     """Number of finished epochs."""
     batch: int = 0
-    """Number of batches of the present epoch that are done."""
+    """Number of finished batches in the present epoch."""
     sums: _Sums = field(default_factory=_Sums)
     totals: Totals = field(default_factory=Totals)
     epochs: list[TrainingEpoch] = field(default_factory=list)
@@ -110,12 +110,12 @@ class Training:
             settings: Recipe.
             num_classes: Number of classes.
             images: Training images.
-            validation: Images that validate each epoch; None: nothing does.
+            validation: Images for the validation after each epoch; None: no validation.
             device: Device to train on.
             ranks: Processes that train together.
-            checkpoints: Where the training is saved now and then.
-            must_stop: Called after each epoch: whether the user wants the training to end.
-            say: Called with progress.
+            checkpoints: Checkpoints of this training.
+            must_stop: Called after each epoch; returns whether the user asked to end the training.
+            say: Called with messages about progress.
         """
         self._settings = settings
         self._images = images
@@ -142,10 +142,11 @@ class Training:
         self._began = self._lap_began = self._saved_at = self._counted_until = time.perf_counter()
 
     def run(self) -> Trained:
-        """Train from the newest checkpoint on, until the last epoch, or until the user or the settings end it.
+        """Train from the newest checkpoint to the last epoch, or until the user or the settings end the training.
 
         Raises:
-            EvaluationError: the loss is no number, the device is out of memory, or the checkpoint is of another order.
+            EvaluationError: the loss is not finite, the device is out of memory, or the checkpoint belongs to another
+                order of the samples.
             StreamError: a sample cannot be read or decoded.
         """
         self._resume()
@@ -188,7 +189,7 @@ class Training:
         self._end_epoch()
 
     def _learn(self, batch: DeviceBatch) -> None:
-        """Learn from *batch*, and save the training if it is time to."""
+        """Learn from *batch*, and save a checkpoint if one is due."""
         place, each = self._place, self._settings.accumulate
         first = place.batch - place.batch % each
         of_step = self._sizes[first : first + each]
@@ -207,7 +208,7 @@ class Training:
             self._save()
 
     def _count_step(self) -> None:
-        """Add what all processes counted in a step, so that the checkpoint of the first has all of it."""
+        """Sum up a step over all processes, since only the first process writes checkpoints."""
         if self._ranks.num_ranks > 1:
             dist.all_reduce(self._counted)
         self._of_epoch += self._counted
@@ -260,7 +261,7 @@ class Training:
         )
 
     def _reason_to_stop(self) -> str | None:
-        """Return why the training must end now; all processes agree."""
+        """Return why the training must end now, or None; all processes get the same answer."""
         place, patience = self._place, self._settings.patience
         if place.epoch == self._settings.epochs:
             return None
@@ -279,7 +280,7 @@ class Training:
         return Validated(loss=loss / num_samples, error=num_wrong / num_samples, wall_s=lap.wall_s)
 
     def _share_buffers(self) -> None:
-        """Give all processes the buffers that are kept: each has counted statistics of batch norm of its own."""
+        """Copy the buffers of the saved network from the first process: batch norm's statistics differ by process."""
         if self._ranks.num_ranks > 1:
             for buffer in self._learner.kept.buffers():
                 dist.broadcast(buffer, src=0)
@@ -302,7 +303,7 @@ class Training:
         return Progress(self._say, what=what, total=sum(self._sizes[self._place.batch :]), interval_s=10.0)
 
     def _end_lap(self) -> None:
-        """Fetch what was counted on the device, which waits for it, and add the time to the epoch's."""
+        """Fetch the counts from the device, which synchronizes with it, and add them and the time to the epoch's."""
         loss, num_wrong = self._of_epoch.tolist()
         self._of_epoch.zero_()
         sums, now = self._place.sums, time.perf_counter()
@@ -312,7 +313,7 @@ class Training:
         self._lap_began = now
 
     def _count_time(self) -> None:
-        """Add the time since the last call to that of the whole training."""
+        """Add the time since the last call to the time of the whole training."""
         now = time.perf_counter()
         self._place.totals.wall_s += now - self._counted_until
         self._counted_until = now
@@ -335,10 +336,10 @@ class Training:
         steps = self._place.epoch * self._images.num_batches + self._place.batch
         try:
             self._checkpoints.save(state, steps=steps)
-        except OSError as error:  # such as a full disk: what is learnt so far is worth more than the checkpoint
+        except OSError as error:  # such as a full disk: the training so far is worth more than the checkpoint
             self._say(
-                f"{self._checkpoints.folder} takes no checkpoint ({error.strerror}); expected room for one: "
-                f"{advice(error)}; training goes on, and tries again in {self._settings.checkpoint_s:,.0f} s"
+                f"no checkpoint could be written to {self._checkpoints.folder} ({error.strerror}); expected room for "
+                f"one: {advice(error)}; training continues, and tries again in {self._settings.checkpoint_s:,.0f} s"
             )
         else:
             self._place.totals.num_checkpoints += 1
@@ -352,7 +353,7 @@ class Training:
             raise EvaluationError(
                 f"found a checkpoint in the middle of an epoch that webdataset read with {num_readers} processes; "
                 f"expected {self._images.num_readers}, since the order depends on them: set num_threads to "
-                f"{num_readers}, or remove {self._checkpoints.folder} to begin anew"
+                f"{num_readers}, or remove {self._checkpoints.folder} to start from the beginning"
             )
         self._place = _Place(
             **{
@@ -364,4 +365,4 @@ class Training:
         )
         self._place.totals.num_resumed += 1
         self._learner.load(state["learner"])
-        self._say(f"goes on after epoch {self._place.epoch} and {self._place.batch} batches, from a checkpoint")
+        self._say(f"continues after epoch {self._place.epoch} and {self._place.batch} batches, from a checkpoint")

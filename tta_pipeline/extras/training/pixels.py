@@ -1,4 +1,4 @@
-"""Augmented pixels of samples, from any place that gives their files."""
+"""Augmented pixels of samples, from any source of their image files."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,20 +24,20 @@ from tta_pipeline.shards.ordering import Indices
 
 
 class Files(Samples, Protocol):
-    """Gives the image files of samples, each compared with the manifest."""
+    """Provides the image files of samples, each compared with the manifest."""
 
     def files(self, indices: Indices) -> Iterator[bytes]:
         """Yield the files of the samples at *indices*, shape (B,)."""
         ...
 
     def unreadable(self, index: int, found: str) -> StreamError:
-        """Return the error that says that *found* is where the sample at *index* should be."""
+        """Return an error: *found* is in place of the sample at *index*."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augment:
-    """What is done to each image in one epoch: a function of seed, epoch and the sample's key."""
+    """Augmentation of the images of one epoch: a function of seed, epoch and the sample's key."""
 
     settings: TrainingInputSettings
     hashes: Hashes
@@ -46,18 +46,18 @@ class Augment:
     epoch: int
 
     def draws(self, indices: Indices) -> tuple[list[list[float]], list[int]]:
-        """Return 23 random numbers in [0, 1), and a seed for torch, of each of the samples at *indices*."""
+        """Return 23 random numbers in [0, 1) and a seed for torch, for each of the samples at *indices*."""
         numbers = draws(self.hashes[indices], seed=self.seed, epoch=self.epoch, count=NUM_DRAWS + 2)
         return as_uniform(numbers[:, :-1]).tolist(), numbers[:, -1].tolist()
 
     def apply(self, data: bytes, out: npt.NDArray[np.uint8], numbers: Sequence[float], torch_seed: int) -> None:
-        """Put the augmented image of the file *data* into *out*, uint8 (S, S, 3).
+        """Write the augmented image of the file *data* into *out*, uint8 (S, S, 3).
 
         Args:
             data: Image file.
             out: Pixels, RGB.
-            numbers: 23 random numbers in [0, 1) of the sample.
-            torch_seed: Seed of the sample for what draws from torch's generator.
+            numbers: 23 random numbers in [0, 1) for the sample.
+            torch_seed: Seed of the sample for operations that draw from torch's generator.
 
         Raises:
             ValueError: *data* is not an image, or is damaged.
@@ -84,7 +84,7 @@ class Augment:
 
 
 class AugmentedPixels:
-    """Gives the augmented pixels of samples to several threads at a time."""
+    """Provides the augmented pixels of samples; several threads may use it at the same time."""
 
     def __init__(self, files: Files, augment: Augment) -> None:
         self._files = files
@@ -109,7 +109,7 @@ class AugmentedPixels:
         """Read, decode and augment the samples at *indices* into *out*, uint8 (B, S, S, 3).
 
         Raises:
-            StreamError: a sample cannot be read or decoded, or its bytes are not those of the manifest.
+            StreamError: a sample cannot be read or decoded, or its bytes differ from the manifest.
         """
         self._use_one_core()
         drawn, files = zip(*self._augment.draws(indices), strict=True), self._files.files(indices)
@@ -120,13 +120,13 @@ class AugmentedPixels:
                 raise self._files.unreadable(index, str(error)) from error
 
     def require_unchanged(self) -> None:
-        """Make sure that what was read is what the manifest describes."""
+        """Make sure that the files did not change while they were read."""
         self._files.require_unchanged()
 
     def _use_one_core(self) -> None:
-        """Let torch use one core in a thread that decodes, since the others have their own images, or compute."""
+        """Limit torch to one core in a decoding thread, since other threads decode too, or compute."""
         if threading.current_thread() is not threading.main_thread() and not hasattr(self._limited, "done"):
-            torch.get_num_threads()  # torch sets this thread's number when it is first asked for
+            torch.get_num_threads()  # the first call in a thread sets its number of cores, so it must come first
             _controller().limit(limits=1, user_api="openmp")
             self._limited.done = True
 

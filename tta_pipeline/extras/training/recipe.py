@@ -1,4 +1,4 @@
-"""Optimiser, learning rate and moving average, made from the settings in a benchmark file."""
+"""Makes optimiser, learning-rate schedule, moving average and mixing from the settings in a benchmark file."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _WARM_UP_FROM = 0.01
 
 
 def optimizer_of(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
-    """Return the optimiser of *network*; only weights of two or more dimensions decay."""
+    """Return the optimiser of *network*; weight decay applies only to tensors of two or more dimensions."""
     trained = [weights for weights in network.parameters() if weights.requires_grad]
     groups = [
         {"params": [weights for weights in trained if weights.ndim > 1], "weight_decay": settings.weight_decay},
@@ -30,11 +30,11 @@ def optimizer_of(network: nn.Module, settings: Recipe) -> torch.optim.Optimizer:
 def schedule_of(
     optimizer: torch.optim.Optimizer, settings: Recipe, *, steps_per_epoch: int
 ) -> lr_scheduler.LRScheduler:
-    """Return the learning rate of *optimizer* by step."""
+    """Return the learning-rate schedule of *optimizer*, by step."""
     num_steps = settings.epochs * steps_per_epoch
     if settings.schedule == "one_cycle":
         return lr_scheduler.OneCycleLR(optimizer, settings.lr, total_steps=num_steps)
-    warm_up = min(round(settings.warmup_epochs * steps_per_epoch), num_steps - 1)  # one step at least comes after it
+    warm_up = min(round(settings.warmup_epochs * steps_per_epoch), num_steps - 1)  # at least one step must follow
     after = _after_warm_up(optimizer, settings, steps_per_epoch=steps_per_epoch, num_steps=num_steps - warm_up)
     if not warm_up:
         return after
@@ -55,7 +55,7 @@ def _after_warm_up(
 
 
 def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
-    """Return the moving average of the weights of *network*, with its newest buffers; None if none is asked for."""
+    """Return the moving average of the weights of *network*, with its newest buffers; None if `ema` is not set."""
     if settings.ema is None:
         return None
     average = get_ema_multi_avg_fn(settings.ema)  # type: ignore[no-untyped-call] # torch has no types for it
@@ -63,7 +63,7 @@ def average_of(network: nn.Module, settings: Recipe) -> AveragedModel | None:
 
 
 def mixing_of(settings: Recipe, *, num_classes: int) -> v2.Transform | None:
-    """Return the transform that mixes images (B, 3, H, W) and labels (B,) of a batch; None if none is asked for."""
+    """Return the transform that mixes images (B, 3, H, W) and labels (B,) of a batch; None if none is set."""
     found: list[Any] = []
     if settings.mixup:
         found.append(v2.MixUp(alpha=settings.mixup, num_classes=num_classes))

@@ -1,4 +1,4 @@
-"""The training of a benchmark's source model: from its training shards to weights that prove themselves."""
+"""Trains a source model of a benchmark: from its training shards to weights with the facts that verify them."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ from tta_pipeline.util.partitions import CLEAN, TRAIN, Cell
 
 @dataclass(frozen=True, kw_only=True)
 class SourceTraining:
-    """The training of one model of a benchmark, and where its files lie."""
+    """The training of one model of a benchmark, and the locations of its files."""
 
     benchmark: Benchmark
     model: str
@@ -55,24 +55,24 @@ class SourceTraining:
 
     @property
     def settings(self) -> TrainedModel:
-        """The training in the benchmark file."""
+        """Settings of the training in the benchmark file."""
         return self.benchmark.trained_models[self.model]
 
     @property
     def path(self) -> Path:
-        """File of the weights that are evaluated."""
+        """File of the weights to evaluate."""
         return self.locations.source_model(self.benchmark.name, self.model)
 
     @property
     def folder(self) -> Path:
-        """Folder of the checkpoints, of the last and the best weights, and of the request to stop."""
+        """Folder of the checkpoints, the last and the best weights, and the request to stop."""
         return self.locations.training(self.benchmark.name, self.model)
 
     def shard_set(self, cell: Cell) -> ShardSet:
-        """Return the shards of *cell*, the training or the clean images, compared with their manifest.
+        """Return the verified shard set of *cell*, the training or the clean images.
 
         Raises:
-            ManifestError: they are missing, or not those of the manifest.
+            ManifestError: the shards are missing, or differ from the manifest.
         """
         belonging = expected_of(self.benchmark, self.locations, cell)
         shard_set = ShardSet.open(self.locations.shards(self.benchmark.name, cell), belonging)
@@ -80,10 +80,10 @@ class SourceTraining:
         return shard_set
 
     def finished(self) -> SourceModelFacts | None:
-        """Return the facts of the model if it was trained on the shards as the benchmark file says now.
+        """Return the facts of the model if it was trained on the present shards with the present settings, else None.
 
         Raises:
-            ManifestError: the training shards are missing, or not those of their manifest.
+            ManifestError: the training shards are missing, or differ from their manifest.
         """
         return self._finished(self.shard_set(TRAIN))
 
@@ -102,7 +102,7 @@ class SourceTraining:
             return False
 
     def is_recorded(self, facts: SourceModelFacts) -> bool:
-        """Return whether the newest record of a training is that of *facts*."""
+        """Return whether the newest record of this training describes the weights of *facts*."""
         try:
             newest = latest_record(self.locations.results(self.benchmark.name), kind="trainings", name=self.model)
         except RecordError:  # damaged; it is set aside when records are published
@@ -114,36 +114,36 @@ class SourceTraining:
         return facts if facts and facts.fingerprint == self._fingerprint(shard_set) else None
 
     def require_finished(self) -> SourceModelFacts:
-        """Return the facts of the model, trained as the benchmark file says now.
+        """Return the facts of the model, which must be trained on the present shards with the present settings.
 
         Raises:
-            EvaluationError: it was not.
+            EvaluationError: it is not trained, or was trained otherwise.
             ManifestError: see `finished`.
         """
         found = self.finished()
         if found is None:
-            raise EvaluationError(f"{self.path} is missing or of another training; expected a training that has ended")
+            raise EvaluationError(f"{self.path} is missing or of another training; expected a finished training")
         return found
 
     def train(self, *, machine: Machine, ranks: Ranks = ALONE, say: Callable[[str], None]) -> None:
-        """Train the model, or go on with its training, unless the same training has ended; the first process saves it.
+        """Train the model, or resume its training, unless the same training has ended; the first process saves it.
 
         Raises:
-            DataRootError: the store has weights of this name, of another training, and is only read.
-            EvaluationError: the network or its weights cannot be had, the loss is no number, or memory is short.
+            DataRootError: the read-only store has weights of this name from another training.
+            EvaluationError: the network or its weights are unavailable, the loss is not finite, or memory is short.
             StreamError: an image cannot be read.
         """
         shard_set = self.shard_set(TRAIN)
         if self._finished(shard_set) is None:
             self.locations.require_own(self.path)
         with self._alone(ranks):
-            ranks.wait_for_all()  # until no other run trains this model
+            ranks.wait_for_all()  # the first process has waited until no other run trains this model
             if self._finished(shard_set) is None:
                 self._train(shard_set, machine, ranks, say)
 
     @contextmanager
     def _alone(self, ranks: Ranks) -> Iterator[None]:
-        """Keep other runs from training the same model meanwhile."""
+        """Keep other runs from training the same model at the same time."""
         if not ranks.is_first:
             yield
             return
@@ -185,13 +185,15 @@ class SourceTraining:
         (self.folder / STOP_FILE).unlink(missing_ok=True)
 
     def _loose_files(self, shard_set: ShardSet) -> LooseFiles | None:
-        """Return the files that *shard_set* was made of, if the training reads them."""
+        """Return the files from which *shard_set* was made, if the training reads them."""
         if self.settings.loader != "imagefolder":
             return None
         return LooseFiles.of([(shard_set, open_source(self.benchmark, self.locations).listing(TRAIN))])
 
     def _split(self, shard_set: ShardSet) -> tuple[ShardSet, ShardSet | None]:
-        """Return the images to learn, and those that validate: a share held out by the seed, or the clean test images.
+        """Return the images to learn from, and the images for validation or None.
+
+        Validation uses a share held out by the seed, or else the clean test images.
 
         Raises:
             EvaluationError: one part would be empty.
@@ -210,7 +212,7 @@ class SourceTraining:
         return shard_set.of(learnt), shard_set.of(held_out)
 
     def _save(self, facts: SourceModelFacts, trained: Trained) -> None:
-        """Write the last and the best weights, then the ones to evaluate with the facts that prove them."""
+        """Write the last and the best weights, then the weights to evaluate with the facts that verify them."""
         for name, weights in (("last", trained.last), ("best", trained.best)):
             if weights is not None:
                 write_atomically(self.folder / f"{name}.safetensors", _encoded(weights))
@@ -291,7 +293,7 @@ def is_model_trained(benchmark: Benchmark, locations: Locations, model: str) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """Makes the streams of a training."""
+    """Makes the inputs of a training."""
 
     image_size: int
     settings: TrainedModel
@@ -300,7 +302,7 @@ class _Inputs:
     device: torch.device
 
     def training(self, shard_set: ShardSet, loose: LooseFiles | None) -> TrainingInput:
-        """Return the images to learn, shuffled and augmented."""
+        """Return the images to learn from, shuffled and augmented."""
         return self._input(shard_set, self.settings, self.ranks, loose)
 
     def plain(self, shard_set: ShardSet, ranks: Ranks) -> TrainingInput:
@@ -329,7 +331,7 @@ class _Inputs:
 
 
 def _encoded(weights: Weights) -> bytes:
-    """Return the file of *weights* without the normalisation around the network, which is in the facts."""
+    """Return the content of the weight file, without the normalisation around the network, which is in the facts."""
     own = "network."
     return encoded_weights({name.removeprefix(own): value for name, value in weights.items() if name.startswith(own)})
 
@@ -340,6 +342,6 @@ def _triple(channels: torch.Tensor) -> tuple[float, float, float]:
 
 
 def _augmentation(settings: TrainedModel) -> str:
-    """Return what is done to the images, in the words of the benchmark file, such as `full + augmix + mixup`."""
+    """Return the augmentations in the words of the benchmark file, such as `full + augmix + mixup`."""
     more = [name for name in ("randaugment", "augmix", "mixup", "cutmix") if getattr(settings, name)]
     return " + ".join([settings.augmentation, *more])

@@ -1,4 +1,4 @@
-"""A network as its training begins, with the normalisation that it keeps."""
+"""Makes the network to train, with its normalisation."""
 
 import torch
 
@@ -15,20 +15,20 @@ from tta_pipeline.models.normalized import Normalized
 from tta_pipeline.models.trial import outputs_of
 
 _NUM_MEASURED = 10_000
-"""Training images whose pixels give mean and standard deviation, or a few more to fill a batch."""
+"""Number of training images from which mean and standard deviation are measured, rounded up to full batches."""
 
 _LEAST_STD = 1 / 255
-"""Standard deviation of a channel that is the same in all images, which would otherwise divide by zero."""
+"""Lower limit of a channel's standard deviation, so that a constant channel does not divide by zero."""
 
 
 def starting_network(settings: TrainedModel, images: TrainingInput, *, num_classes: int) -> Normalized:
     """Return the network to train, a classifier of images (B, 3, H, W) in [0, 1].
 
-    Its normalisation is that of the weights to start from, or that which the benchmark file names for the network, or
-    that of *images*, which come in random order and as they are evaluated.
+    Its normalisation is that of the pretrained weights if it is fine-tuned, else the one that the benchmark file
+    declares, else the channel statistics of *images*, which come in random order, preprocessed as in evaluation.
 
     Raises:
-        EvaluationError: the network or its weights cannot be had, or it returns no logits of *num_classes* classes.
+        EvaluationError: the network or its weights are unavailable, or it does not return *num_classes* logits.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -44,10 +44,10 @@ def starting_network(settings: TrainedModel, images: TrainingInput, *, num_class
 
 
 def _require_logits(network: Normalized, settings: TrainedModel, *, image_size: int, num_classes: int) -> None:
-    """Check that *network* has a number for each class; a loss would not notice more of them.
+    """Check that *network* returns one logit for each class; the loss would not reveal additional ones.
 
     Raises:
-        EvaluationError: it has not, or cannot take images of the benchmark's size.
+        EvaluationError: it does not, or it does not accept images of the benchmark's size.
     """
     called, shape = architecture_of(settings.network).called, (2, 3, image_size, image_size)
     try:

@@ -1,4 +1,4 @@
-"""Error and loss of a network in training on images that it does not learn from."""
+"""Loss and error of a network in training on held-out images."""
 
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ def validated(network: nn.Module, images: TrainingInput, device: torch.device) -
     """Return the sum of the losses, the number of wrong predictions and the number of samples of this process.
 
     Args:
-        network: Classifier of images (B, 3, H, W) in [0, 1]; it is left in the mode in which it was.
+        network: Classifier of images (B, 3, H, W) in [0, 1]; its mode is restored afterwards.
         images: Images of this process.
         device: Device of the network.
     """

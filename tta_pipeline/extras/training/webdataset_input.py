@@ -1,6 +1,6 @@
-"""Batches as `webdataset` reads them: shards from start to end, through its own shuffling.
+"""Batches read by `webdataset`: shards from start to end, through its own shuffling.
 
-It hands over bytes. Its decoders, which would unpickle, are not used.
+It provides the bytes only. Its decoders, which would unpickle, are not used.
 """
 
 import random
@@ -22,11 +22,11 @@ from tta_pipeline.shards.manifest import ShardSet
 from tta_pipeline.shards.ordering import Indices
 
 _CHUNK = 16
-"""Images that a worker process hands over at a time."""
+"""Number of images that a worker process sends at a time."""
 
 
 class _Sample:
-    """Makes position and augmented image of what webdataset gives for a sample."""
+    """Turns a sample of webdataset into its augmented image and its position."""
 
     def __init__(self, shard_set: ShardSet, augment: Augment, image_size: int) -> None:
         self._shard_set = shard_set
@@ -39,10 +39,10 @@ class _Sample:
         """Return the image, uint8 (S, S, 3), and the position of the sample in the index.
 
         Raises:
-            StreamError: the sample is not one of the manifest, or cannot be decoded.
+            StreamError: the sample is not in the manifest, or cannot be decoded.
         """
         place = f"{sample['__url__']}, sample {sample['__key__']}"
-        # Keys that begin anew in each shard have the shard's name before them in the index.
+        # If keys are only unique within a shard, the index has the shard's name before them.
         names = (sample["__key__"], f"{Path(sample['__url__']).stem}/{sample['__key__']}")
         position = next((self._positions[name] for name in names if name in self._positions), None)
         if position is None:
@@ -79,15 +79,15 @@ def read_by_webdataset(
 
     Args:
         shard_set: Shards on a disk.
-        augment: What is done to each image.
-        sizes: Samples in each batch.
-        settings: Which order.
+        augment: Augmentation of the images.
+        sizes: Number of samples in each batch.
+        settings: Settings that select the order.
         image_size: Height and width of the images in pixels.
-        num_workers: Number of processes, at least one; shards in stored order are read by one.
+        num_workers: Number of worker processes, at least one; a single process reads shards in stored order.
         seed: Numbers that determine the order.
 
     Raises:
-        StreamError: a sample is not that of the manifest, or there are too few.
+        StreamError: a sample differs from the manifest, or there are too few.
     """
     number = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0])
     stages: list[Any] = [*_shards(_urls(shard_set), settings, number), webdataset.tarfile_to_samples()]
@@ -99,7 +99,7 @@ def read_by_webdataset(
     loader = DataLoader(
         webdataset.DataPipeline(*stages),
         batch_size=None,
-        # In processes of their own always: webdataset leaves the file open that it is reading when the consumer stops.
+        # Always in worker processes: webdataset leaves its present file open when the consumer stops.
         num_workers=1 if settings.shuffle == "stored" else max(1, num_workers),
         generator=torch.Generator().manual_seed(number),
     )

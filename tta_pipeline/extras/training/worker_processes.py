@@ -1,4 +1,4 @@
-"""Batches that torch's worker processes read: where torchvision draws random numbers, and for loose files."""
+"""Batches read by torch's worker processes: for augmentations of torchvision that draw at random, and loose files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -36,11 +36,11 @@ def read_by_processes(
     """Yield the images of the samples of each of *parts*, uint8 (B, S, S, 3).
 
     Args:
-        pixels: Gives the pixels; it is opened in every process.
+        pixels: Source of the pixels; it is opened in every process.
         parts: Samples of each batch.
         image_size: Height and width of the images in pixels.
         num_workers: Number of processes; 0: the consumer reads.
-        pin_memory: Whether batches are in memory from which a CUDA device copies by itself.
+        pin_memory: Whether batches lie in pinned memory, from which a CUDA device copies asynchronously.
     """
     batches: Any = _Batches(pixels, image_size)
     loader = DataLoader(
@@ -49,7 +49,7 @@ def read_by_processes(
         num_workers=num_workers,
         collate_fn=_as_it_is,
         pin_memory=pin_memory,
-        generator=torch.Generator(),  # else it draws from the global one, and another loader gives other weights
+        generator=torch.Generator(),  # else it draws from the global one, so the loader would affect the weights
     )
     with batches.files:
         yield from loader

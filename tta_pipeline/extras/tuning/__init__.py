@@ -1,1 +1,1 @@
-"""The choice of hyperparameters by trials on held-out shifts, which a benchmark never reports."""
+"""Choice of hyperparameters by trials on held-out shifts, which the benchmark never reports."""

@@ -1,4 +1,4 @@
-"""A grid of hyperparameters: its texts, its combinations, and those that a budget leaves."""
+"""A grid of hyperparameters: parsing, checks, and the combinations within a budget."""
 
 import hashlib
 import json
@@ -20,10 +20,10 @@ _MOST_COMBINATIONS = 1_000_000
 
 
 def parsed_grid(texts: Iterable[str]) -> Grid:
-    """Return the grid of *texts*, each as `lr=1e-4,1e-3`; values are JSON, or else text.
+    """Parse *texts* such as `lr=1e-4,1e-3` into a grid; a value that is no JSON is text.
 
     Raises:
-        EvaluationError: a text is no such list, or names a hyperparameter for the second time.
+        EvaluationError: a text is not of this form, or a hyperparameter is named twice.
     """
     grid: dict[str, tuple[Value, ...]] = {}
     for text in texts:
@@ -39,10 +39,10 @@ def parsed_grid(texts: Iterable[str]) -> Grid:
 
 
 def require_fitting(grid: Grid, experiment: Experiment, experiment_name: str) -> None:
-    """Refuse a *grid* that is empty, or has values that are none of a hyperparameter of *experiment*.
+    """Refuse a *grid* that is empty, or has values that are invalid for a hyperparameter of *experiment*.
 
     Raises:
-        EvaluationError: the grid is refused; the message has each such value.
+        EvaluationError: the grid is refused; the message lists every invalid value.
     """
     if not grid:
         raise EvaluationError(
@@ -51,16 +51,15 @@ def require_fitting(grid: Grid, experiment: Experiment, experiment_name: str) ->
         )
     if problems := "; ".join(grid_problems(dict(grid), experiment)):
         raise EvaluationError(
-            f"the grid of {experiment_name} has {problems}: hyperparameters of {experiment.method} can be tuned, and "
-            "nothing else"
+            f"the grid of {experiment_name} has {problems}: only hyperparameters of {experiment.method} can be tuned"
         )
 
 
 def require_going_together(found: Iterable[Combination], experiment: Experiment) -> None:
-    """Refuse a combination whose values *experiment* takes one by one, but not together.
+    """Refuse combinations whose values are valid for *experiment* one by one, but not together.
 
     Raises:
-        EvaluationError: there is one; the message names it.
+        EvaluationError: a combination is invalid; the message names it.
     """
     for each in found:
         changed = {**experiment.hyperparameters, **each}
@@ -73,9 +72,9 @@ def require_going_together(found: Iterable[Combination], experiment: Experiment)
 
 
 def combinations(grid: Grid, budget: int) -> tuple[Combination, ...]:
-    """Return the combinations of *grid* in its order: all of them, or as many as *budget*, drawn at random.
+    """Return all combinations of *grid* in its order, or *budget* of them, drawn at random.
 
-    What is drawn is a function of grid and budget, and a larger budget adds to a smaller one.
+    The draw is a function of grid and budget, and a larger budget extends the draw of a smaller one.
 
     Raises:
         EvaluationError: the grid has more than a million combinations.
@@ -101,7 +100,7 @@ def as_json(combination: Combination | Mapping[str, Sequence[Value]]) -> str:
 
 
 def trial_name(combination: Combination) -> str:
-    """Return the name of the folder of a trial: a hash, since values can be any text."""
+    """Return the name of a trial's folder: a hash, since values can be any text."""
     return hashlib.sha256(as_json(combination).encode()).hexdigest()[:16]
 
 

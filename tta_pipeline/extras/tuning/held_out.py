@@ -1,4 +1,4 @@
-"""What trials see: held-out shifts alone, of a benchmark that has no others."""
+"""Restricts trials to held-out shifts: a benchmark without its reported shifts, and checks of the images."""
 
 from tta_pipeline.benchmarks.benchmark import Benchmark
 from tta_pipeline.benchmarks.tuning import Tuning
@@ -13,10 +13,10 @@ from tta_pipeline.util.partitions import Cell
 
 
 def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
-    """Return how *experiment_name* is tuned.
+    """Return the settings for tuning *experiment_name*.
 
     Raises:
-        BenchmarkFileError: there are no held-out shifts, or the benchmark file does not name the experiment there.
+        BenchmarkFileError: there are no held-out shifts, or the file does not name the experiment under `tuning`.
     """
     if not benchmark.held_out:
         raise BenchmarkFileError(benchmark.nothing_held_out)
@@ -30,10 +30,10 @@ def require_tunable(benchmark: Benchmark, experiment_name: str) -> Tuning:
 
 
 def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: Combination) -> tuple[Benchmark, str]:
-    """Return *benchmark* with nothing but its held-out shifts and one trial, and the name of the trial.
+    """Return *benchmark* reduced to its held-out shifts and one trial, and the name of the trial.
 
-    The trial is the experiment with the values of *combination*. It never returns to clean images, whose error is
-    reported too.
+    The trial is the experiment with the values of *combination*. It does not evaluate clean images, since their error
+    is reported too.
     """
     tuning, experiment = benchmark.tuning[experiment_name], benchmark.experiments[experiment_name]
     trial = experiment.model_copy(
@@ -52,11 +52,11 @@ def benchmark_of_trial(benchmark: Benchmark, experiment_name: str, combination: 
 
 
 def require_other_images(benchmark: Benchmark, cells: tuple[Cell, ...], locations: Locations) -> None:
-    """Refuse *cells* that are not held out, or whose shards hold what a reported cell holds under another name.
+    """Refuse *cells* that are not held out, or that have the same shards as a reported cell.
 
     Raises:
-        EvaluationError: a cell is reported, or its images are those of a reported cell; or it has no shards.
-        ManifestError: the shards of a held-out cell are those of another cell, or their manifest is damaged.
+        EvaluationError: a cell is reported, has the images of a reported cell, or has no shards.
+        ManifestError: the shards of a held-out cell belong to another cell, or their manifest is damaged.
     """
     require_held_out(benchmark, tuple(dict.fromkeys(cell.corruption for cell in cells)), "a trial would be evaluated")
     _require_shards(benchmark, cells, locations)
@@ -65,7 +65,7 @@ def require_other_images(benchmark: Benchmark, cells: tuple[Cell, ...], location
         try:
             manifest = _manifest(benchmark, cell, locations)
         except ManifestError:
-            continue  # not there, or damaged: whoever evaluates it says so
+            continue  # missing or damaged: an evaluation of this cell reports it
         reported |= dict.fromkeys(_contents(manifest), cell)
     for cell in cells:
         for content in _contents(_manifest(benchmark, cell, locations)):
@@ -97,5 +97,5 @@ def _manifest(benchmark: Benchmark, cell: Cell, locations: Locations) -> Manifes
 
 
 def _contents(manifest: Manifest) -> tuple[str, ...]:
-    """Return a hash of each shard that *manifest* describes."""
+    """Return the hash of each shard in *manifest*."""
     return tuple(shard.sha256 for shard in manifest.shards)

@@ -1,4 +1,4 @@
-"""The search: every trial on every held-out cell, what is finished once only, and the choice."""
+"""The search: evaluates every unfinished trial on every held-out cell, and records the choice."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -36,19 +36,19 @@ class Search:
 
     Raises:
         BenchmarkFileError: the benchmark has no held-out shifts, or does not name the experiment under `tuning`.
-        EvaluationError: the grid is empty, or has values that are none of a hyperparameter.
+        EvaluationError: the grid is empty, or has values that are invalid for a hyperparameter.
     """
 
     benchmark: Benchmark
     experiment_name: str
     locations: Locations
     grid: Grid
-    """Values to try; empty: those in the benchmark file."""
+    """Values to try; empty: the grid in the benchmark file."""
     budget: int | None = None
-    """Most trials; None: as many as the benchmark file says."""
+    """Largest number of trials; None: the budget in the benchmark file."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not be searched, before anything is evaluated."""
+        """Refuse an impossible search before anything is evaluated."""
         require_tunable(self.benchmark, self.experiment_name)
         require_fitting(self.values, self.benchmark.experiments[self.experiment_name], self.experiment_name)
         require_going_together(self.combinations, self.benchmark.experiments[self.experiment_name])
@@ -60,16 +60,16 @@ class Search:
 
     @property
     def values(self) -> Grid:
-        """The grid that is searched."""
+        """The grid to search."""
         return self.grid or self.settings.grid
 
     @cached_property
     def combinations(self) -> tuple[Combination, ...]:
-        """What is tried, in the order of the grid."""
+        """The combinations to try, in the order of the grid."""
         return combinations(self.values, self._budget)
 
     def run(self, *, machine: Machine, run_id: str, tell: Callable[[str], None]) -> Record:
-        """Evaluate the trials that are not finished, and return the record of the choice.
+        """Evaluate the unfinished trials, and return the record of the choice.
 
         Args:
             machine: Settings of the machine.
@@ -79,7 +79,7 @@ class Search:
         Raises:
             ManifestError, StreamError, EvaluationError: see `ExperimentRunner.evaluate`.
             RecordError: a record cannot be written.
-            StoppedError: this process was asked to end; the evaluations before are recorded.
+            StoppedError: this process was asked to end; all evaluations before that are recorded.
         """
         started_at, known, trials = now(), Known(), []
         self.require_images()
@@ -90,7 +90,7 @@ class Search:
         return self._published(self._run_of(trials), run_id=run_id, started_at=started_at)
 
     def require_images(self) -> None:
-        """Refuse a search whose cells have no shards, or those of cells that are reported.
+        """Refuse a search whose cells have no shards, or have the shards of reported cells.
 
         Raises:
             EvaluationError, ManifestError: see `require_other_images`.
@@ -103,7 +103,7 @@ class Search:
 
     @property
     def _cells(self) -> tuple[Cell, ...]:
-        """Cells of every trial, which differ in hyperparameters only."""
+        """Cells of every trial; trials differ in hyperparameters only."""
         results = self._results(self.combinations[0])
         return tuple(dict.fromkeys(place.cell for key in _keys(results) for place in results.places(key)))
 
@@ -114,7 +114,7 @@ class Search:
     def _evaluated(
         self, combination: Combination, known: Known, machine: Machine, run_id: str, tell: Callable[[str], None]
     ) -> tuple[Evaluation, ...]:
-        """Return the evaluations of a trial; those that are finished are not evaluated again."""
+        """Return the evaluations of a trial, after running the unfinished ones."""
         results = self._results(combination)
         with ExperimentRunner(
             results, machine=machine, run_id=run_id, tell=tell, keeps_predictions=False, known=known
@@ -142,9 +142,9 @@ class Search:
         )
 
     def _published(self, run: TuningRun, *, run_id: str, started_at: str) -> Record:
-        """Return the newest record if it says the same as *run*, else a new one of it."""
+        """Return the newest record if it agrees with *run*, else write a new one."""
         folder = self.locations.results(self.benchmark.name)
-        with suppress(RecordError):  # a damaged one is reported when records are published
+        with suppress(RecordError):  # a damaged record is reported when records are published
             newest = latest_record(folder, kind="tunings", name=self.experiment_name)
             if newest is not None and newest.tuning == run:
                 return newest
@@ -154,7 +154,7 @@ class Search:
 
 
 def _keys(results: ExperimentResults) -> tuple[PartitionKey, ...]:
-    """Return the keys of a trial's streams: clean images are reported too, so no trial sees their error."""
+    """Return the keys of a trial's streams, without clean images: their error is reported, so no trial may use it."""
     return tuple(key for key in results.keys if key != CLEAN)
 
 

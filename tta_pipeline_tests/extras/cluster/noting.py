@@ -1,4 +1,4 @@
-"""Methods of a user's that take their time: one notes what its process saw and when, one always fails."""
+"""Slow methods of a user: one notes process, devices and time of each batch, one always fails."""
 
 import json
 import os
@@ -18,7 +18,7 @@ _FOLDER = "noted"
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A batch: who predicted it, on which devices, and when."""
+    """A predicted batch: the process, its devices, and the time."""
 
     process_id: int
     devices: str | None

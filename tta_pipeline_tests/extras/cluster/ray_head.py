@@ -1,4 +1,4 @@
-"""A real Ray cluster of one node on this machine, with two devices that are none."""
+"""A real Ray cluster of one node on this machine, with two fake devices."""
 
 import os
 import shutil
@@ -22,13 +22,13 @@ _START_S = 120
 
 
 def why_not() -> str:
-    """Return why no Ray can be started here; empty if one can."""
+    """Return the reason why Ray cannot be started here, or an empty string if it can."""
     missing = [name for name in ("ray", "dagster_ray") if find_spec(name) is None]
     return f"{', '.join(missing)} is not installed (pip install -c constraints.txt -e '.[dev,ray]')" if missing else ""
 
 
 class RayHead:
-    """A head node, as long as the block lasts, and nothing of it afterwards."""
+    """A head node that runs during the block; no process of it is left afterwards."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
         self.ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))

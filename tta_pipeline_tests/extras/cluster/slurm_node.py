@@ -1,4 +1,4 @@
-"""A real Slurm of one node, with two devices that are none: Debian's packages `slurm-wlm` and `munge`, started as root.
+"""A real Slurm of one node with two fake devices: Debian's packages `slurm-wlm` and `munge`, started as root.
 
 Its commands find it by the environment that `SlurmNode.environment` returns.
 """
@@ -52,7 +52,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscri
 
 
 def why_not() -> str:
-    """Return why no Slurm can be started here; empty if one can."""
+    """Return the reason why Slurm cannot be started here, or an empty string if it can."""
     missing = [
         program for program in _PROGRAMS if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None
     ]
@@ -62,7 +62,7 @@ def why_not() -> str:
 
 
 class SlurmNode:
-    """A controller and a node, as long as the block lasts."""
+    """A controller and a node that run during the block."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ class SlurmNode:
                 process.kill()
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Return what a command of Slurm's prints."""
+        """Run a command of Slurm's, and return its output."""
         done = subprocess.run(command, check=False, env=self.environment, capture_output=True, text=True, timeout=60)
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""A small benchmark, the verb `submit`, and what the history says of its runs."""
+"""A small benchmark, the verb `submit`, and the runs in the history."""
 
 import json
 import os
@@ -35,7 +35,7 @@ models:
 experiments:
   source: {model: cnn, method: source}
   noting: {model: cnn, method: "tta_pipeline_tests.extras.cluster.noting:NOTING", batch_size: 50}
-  # Of two cells in a piece, one can be finished when its process is killed.
+  # A piece has two cells, so that one can be finished when its process is killed.
   slow: {model: cnn, method: "tta_pipeline_tests.extras.cluster.noting:NOTING", batch_size: 5, group: long}
   endless: {model: cnn, method: "tta_pipeline_tests.extras.cluster.noting:NOTING", batch_size: 1, group: long}
   failing: {model: cnn, method: "tta_pipeline_tests.extras.cluster.noting:FAILING", severities: [5], group: long}
@@ -45,7 +45,7 @@ _OVER_S = 900.0
 
 @dataclass(frozen=True, kw_only=True)
 class SubmittingProject(Project):
-    """A project on an engine, with what its processes must find in their environment."""
+    """A project on an engine, with the additional environment variables of its processes."""
 
     engine: str
     more: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class SubmittingProject(Project):
         return {**own, "OMP_NUM_THREADS": "1", "PATH": path, "PYTHONPATH": python_path, **self.more}
 
     def configure(self, source: Path) -> None:
-        """Take the `dagster.yaml` of the project, its relative folders moved to this home."""
+        """Copy the `dagster.yaml` of the project, with its relative folders moved to this home."""
         self.home.mkdir(parents=True, exist_ok=True)
         text = source.read_text().replace(".dagster", str(self.home / ".dagster"))
         (self.home / "dagster.yaml").write_text(text)
@@ -69,32 +69,32 @@ class SubmittingProject(Project):
         return self.run("tta-pipeline", "submit", "few", *options)
 
     def submit_work(self, experiments: str, *options: str) -> None:
-        """Submit what is unfinished of some experiments, which is something."""
+        """Submit the unfinished work of some experiments; there must be some."""
         submitted = self.submit("--experiments", experiments, "--engine", self.engine, "--device", "cpu",
                                 "--devices", "2", "--compute", "decode_threads=1", *options)  # fmt: skip
         assert 0 == submitted.returncode, submitted.stderr[-3000:]
         assert "submitted" in submitted.stderr, submitted.stderr
 
     def is_over(self) -> bool:
-        """Tell whether nothing more will happen of the newest submission."""
+        """Return whether no piece of the newest submission runs or waits."""
         status = self.submit("--status")
         assert status.returncode in (0, 1), status.stderr[-3000:]
         waiting_or_running = [line.split()[2:4] for line in status.stdout.splitlines()[1:]]
         return bool(waiting_or_running) and all(["0", "0"] == counts for counts in waiting_or_running)
 
     def wait(self) -> None:
-        """Wait until nothing more will happen of the newest submission."""
+        """Wait until no piece of the newest submission runs or waits."""
         wait_until(self.is_over, what="the end of the submission", within_s=_OVER_S, every_s=3)
 
     def begin_endless(self) -> set[int]:
-        """Submit work that ends by itself only after hours, and return the processes of its first two pieces."""
+        """Submit work that takes hours, and return the process ids of its first two pieces."""
         began = time.time()
         self.submit_work("endless")
         wait_until(lambda: 2 == len(self.process_ids(since=began)), what="two pieces under way", within_s=300)
         return self.process_ids(since=began)
 
     def cancel(self, workers: set[int]) -> float:
-        """Type `--cancel`, and return how many seconds later the last of *workers* had ended."""
+        """Type `--cancel`, and return the seconds until the last of *workers* has ended."""
         with ThreadPoolExecutor(1) as threads:
             cancelling = threads.submit(self.submit, "--cancel")
             ended_s = wait_until(lambda: not any(map(is_running, workers)), what="the end of the workers", within_s=60)
@@ -104,7 +104,7 @@ class SubmittingProject(Project):
         return ended_s
 
     def process_ids(self, *, since: float) -> set[int]:
-        """Return the processes that predicted something after a moment, in seconds since 1970."""
+        """Return the ids of processes that predicted something after the time *since*, in seconds since 1970."""
         return {each.process_id for each in self.notes(since=since)}
 
     def runs(self) -> list[RunRecord]:
@@ -131,12 +131,12 @@ class SubmittingProject(Project):
         }
 
     def notes(self, *, since: float = 0.0) -> list[Note]:
-        """Return what the method `noting` noted after a moment, in seconds since 1970."""
+        """Return the notes of the method `noting` after the time *since*, in seconds since 1970."""
         return [note for note in Note.read(self.locations.root) if note.began_at >= since]
 
     @contextmanager
     def instance(self) -> Iterator[dg.DagsterInstance]:
-        """Yield the history, without what its `dagster.yaml` says of launching."""
+        """Yield the instance with the history, without the settings of its `dagster.yaml` for launching."""
         folder = self.home / "reading"
         folder.mkdir(exist_ok=True)
         storage = yaml.safe_load((self.home / "dagster.yaml").read_text())["storage"]
@@ -146,17 +146,17 @@ class SubmittingProject(Project):
 
 
 def piece_of(record: RunRecord) -> str:
-    """Return the number of the piece that a run is of."""
+    """Return the number of the piece of a run."""
     return record.dagster_run.tags[PIECE_TAG]
 
 
 def first_records() -> list[str]:
-    """Return the paths of the records of an experiment whose cells were each evaluated once."""
+    """Return the paths of an experiment's records if each of its cells was evaluated once."""
     return sorted(f"{cell}/000001.json" for cell in CELLS)
 
 
 def wait_until(condition: Callable[[], object], *, what: str, within_s: float, every_s: float = 0.1) -> float:
-    """Wait until *condition* holds, and return how many seconds that took."""
+    """Wait until *condition* holds, and return the waiting time in seconds."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < within_s, f"waited {within_s:.0f} s for {what}"

@@ -162,7 +162,7 @@ def test_a_list_of_samples_travels_with_the_result(root: Path, tmp_path: Path):
     path.unlink()
     done = ask(root, "reproduce", str(tmp_path / "out" / "own"))
 
-    assert f"{path} is another list than own was evaluated on" in another.stderr
+    assert f"{path} is not the list that own was evaluated on" in another.stderr
     assert "same hash; nothing else differs" in done.stdout, done.output
 
 

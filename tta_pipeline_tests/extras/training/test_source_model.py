@@ -169,10 +169,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(data: Locations
 
     said: list[str] = []
     other = trained(data, said, epochs=3, seed=1)
-    assert not any("goes on" in line for line in said)
+    assert not any("continues after" in line for line in said)
     resumed = trained(data, said, epochs=3, checkpoint_s=0)
     assert any(f"{newest} is damaged" in line for line in said)
-    assert any("goes on" in line for line in said)
+    assert any("continues after" in line for line in said)
     (own.folder / "last.safetensors").unlink()
     own.path.unlink()
     assert trained(data, epochs=3).weights_sha256 == resumed.weights_sha256 != other.weights_sha256

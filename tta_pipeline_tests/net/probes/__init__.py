@@ -1,1 +1,1 @@
-"""Programs that the net runs with the code under test, each by its path, so that PYTHONPATH chooses the code."""
+"""Programs that the net runs by their path with the code under test, which PYTHONPATH selects."""

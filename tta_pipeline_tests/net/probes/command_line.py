@@ -20,19 +20,19 @@ def facts(parameter: click.Parameter) -> dict[str, object]:
 
 
 def parameters(command: click.Command, parent: click.Context | None = None) -> list[dict[str, object]]:
-    """Return the facts of every parameter of *command*, its help too."""
+    """Return the facts of every parameter of *command*, including the help option."""
     context = click.Context(command, parent=parent, **command.context_settings)
     return [facts(parameter) for parameter in command.get_params(context)]
 
 
 def known_parameters(group: click.Group) -> dict[str, list[dict[str, object]]]:
-    """Return the parameters of each verb of *group*; its own are those of the verb ""."""
+    """Return the parameters of each verb of *group*; the verb "" has the parameters of the group itself."""
     context = click.Context(group, **group.context_settings)
     return {"": parameters(group), **{name: parameters(command, context) for name, command in group.commands.items()}}
 
 
 def main() -> None:
-    """Print them, and where the package is."""
+    """Print the parameters, and the location of the package."""
     (entry,) = entry_points(group="console_scripts", name="tta-pipeline")
     known = known_parameters(entry.load())
     package = find_spec(entry.value.partition(".")[0])

@@ -1,4 +1,4 @@
-"""Prints as JSON what Dagster's history has of each asset: materialized partitions, their versions, and checks."""
+"""Prints as JSON the materialized partitions, metadata names and checks of each asset in Dagster's history."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ _MEASURES_SPEED = "throughput_regression"
 
 
 def materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, Any]:
-    """Return the numbers of materializations of *key* by partition."""
+    """Return the number of materializations of *key* by partition, and the names of their metadata."""
     records = instance.get_event_records(EventRecordsFilter(DagsterEventType.ASSET_MATERIALIZATION, asset_key=key))
     partitions = [str(record.partition_key) for record in records]
     names = sorted({
@@ -23,7 +23,7 @@ def materialized(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str, An
 
 
 def checked(instance: dg.DagsterInstance) -> list[str]:
-    """Return each check of each asset and partition with whether it passed."""
+    """Return each check of each asset and partition, and whether it passed."""
     records = instance.get_event_records(EventRecordsFilter(DagsterEventType.ASSET_CHECK_EVALUATION))
     found = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in records]  # type: ignore[union-attr]
     return sorted({
@@ -34,7 +34,7 @@ def checked(instance: dg.DagsterInstance) -> list[str]:
 
 
 def main() -> None:
-    """Print them."""
+    """Print assets and checks."""
     with dg.DagsterInstance.get() as instance:
         assets = {key.to_user_string(): materialized(instance, key) for key in instance.all_asset_keys()}
         print(json.dumps({"assets": dict(sorted(assets.items())), "checks": checked(instance)}))  # noqa: T201

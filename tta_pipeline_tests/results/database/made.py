@@ -1,4 +1,4 @@
-"""Result records as an evaluation writes them, with some figures made up for a test."""
+"""Result records in the form that evaluations write, with some figures made up for tests."""
 
 import json
 import os
@@ -17,9 +17,9 @@ STARTED_AT = "2026-01-01T00:00:00+00:00"
 
 
 def evaluation_facts(*, error: float = 0.25, num_samples: int = 80, **changes: Any) -> dict[str, Any]:
-    """Return the facts of a real evaluation, but with *error*, figures that can be counted on, and *changes*.
+    """Return the facts of a real evaluation, but with *error*, predictable figures, and *changes*.
 
-    What follows from others is made to: counts, errors of calibration, images/s.
+    Derived figures are kept consistent: counts, calibration errors, images/s.
     """
     num_correct = round(num_samples * (1 - error))
     bins = {
@@ -57,7 +57,7 @@ _SUBJECT = {
     "model": "cnn", "protocol": "reset_each_shift", "fingerprint": "f" * 64, "fingerprint_parts": None,
     "manifest_sha256": "1" * 64, "cpu_model": "made", "num_cores": 2, "compute_threads": 2,
 }  # fmt: skip
-"""What tests know of the subject and the machine."""
+"""Facts of the subject and the machine on which tests rely."""
 _FACTS = "TTA_PIPELINE_TESTS_MADE"
 
 
@@ -84,12 +84,12 @@ def _evaluated() -> str:
 
 
 def made_environment() -> dict[str, str]:
-    """Return the environment for a process that uses this module: it has no need to evaluate, and to import torch."""
+    """Return the environment for a process that uses this module, which then need not evaluate or import torch."""
     return {**os.environ, _FACTS: _evaluated()}
 
 
 def with_error(facts: Mapping[str, Any], error: float) -> dict[str, Any]:
-    """Return *facts* with another error, and whatever follows from it."""
+    """Return *facts* with another error and all figures that depend on it."""
     made = evaluation_facts(num_samples=facts["num_samples"], error=error)
     batches = facts["batches"]
     if "num_correct" in batches:
@@ -123,7 +123,7 @@ _SINCE_METRICS_VERSION_2 = (
 
 
 def facts_of_version_1(*, metrics_version: int = 2, **changes: Any) -> dict[str, Any]:
-    """Return the facts of an evaluation as records of version 1 have them, of the first ones with metrics version 1."""
+    """Return the facts of an evaluation in records of version 1; the earliest have metrics version 1."""
     facts = evaluation_facts(**changes)
     lacking = (*_SINCE_VERSION_2, *(_SINCE_METRICS_VERSION_2 if metrics_version == 1 else ()))
     columns = {name: values for name, values in facts["batches"].items() if values is not None}
@@ -138,7 +138,7 @@ def record(locations: Locations, *, run_id: str = "first", started_at: str = STA
 
 
 def record_of_part(locations: Locations, part: str, **changes: Any) -> Record:
-    """Write the record of an evaluation of a benchmark that has several shift sets, of which *part* is one."""
+    """Write the record of an evaluation under the shift set *part* of a benchmark with several shift sets."""
     return write(locations, evaluation_facts(shift_set=part, **changes), part=part)
 
 
@@ -174,7 +174,7 @@ def write_version_1(locations: Locations, facts: Mapping[str, Any], *, sequence:
 
 
 def forge(path: Path, *, frame: Mapping[str, Any] | None = None, **changes: Any) -> None:
-    """Edit the facts of a record, or what is around them, and compute its hash again, as a careful hand would."""
+    """Edit the facts of a record or the fields around them, and recompute its hash, as a careful forger would."""
     record = json.loads(path.read_bytes())["record"]
     record |= {"facts": record["facts"] | changes, **(frame or {})}
     path.write_bytes(packed(record))
@@ -188,13 +188,13 @@ def evaluation_at(path: Path) -> Evaluation:
 
 
 def _split(num_samples: int, num_correct: int) -> dict[str, list[int]]:
-    """Return counts of classes whose sums these are; correct ones are never more than samples."""
+    """Return counts by class with these sums; no class has more correct samples than samples."""
     samples = [num_samples // NUM_CLASSES + (number < num_samples % NUM_CLASSES) for number in range(NUM_CLASSES)]
     return {"num_samples": samples, "num_correct": _filled(samples, num_correct)}
 
 
 def _filled(sizes: Sequence[int], total: int) -> list[int]:
-    """Return counts of which none is above its size, and whose sum is *total*."""
+    """Return counts that sum to *total*, none above its size."""
     counts = []
     for size in sizes:
         counts.append(min(size, total))

@@ -1,4 +1,4 @@
-"""Result records of trainings, with figures made up for a test."""
+"""Result records of trainings, with figures made up for tests."""
 
 import json
 import math
@@ -14,7 +14,7 @@ NUM_SAMPLES = 1000
 
 
 def epoch(number: int, *, validation_error: float | None = 0.5, **changes: Any) -> TrainingEpoch:
-    """Return an epoch that took ten seconds, with *changes*."""
+    """Return an epoch of ten seconds with *changes*."""
     facts = {
         "epoch": number, "num_samples": NUM_SAMPLES, "train_loss": 2.3 * math.exp(-0.2 * number),
         "train_error": 0.9 * math.exp(-0.25 * number), "validation_error": validation_error,
@@ -28,7 +28,7 @@ def epoch(number: int, *, validation_error: float | None = 0.5, **changes: Any) 
 def training_run(
     *errors: float | None, selected: str = "last", epochs: Sequence[TrainingEpoch] = (), **changes: Any
 ) -> TrainingRun:
-    """Return a run of *epochs*, or of some with these validation *errors*, with *changes*."""
+    """Return a run of *epochs*, or of epochs with these validation *errors*, with *changes*."""
     errors = errors or (0.5, 0.25, 0.375)
     epochs = epochs or [epoch(number, validation_error=error) for number, error in enumerate(errors, start=1)]
     is_validated = epochs[0].validation_error is not None
