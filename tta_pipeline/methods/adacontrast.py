@@ -14,8 +14,7 @@ Chen et al. 2022, "Contrastive test-time adaptation", section 3:
 All parameters adapt. Batch norm is in training mode for views, so that running statistics move, and in evaluation mode
 for the prediction, which is made after the update. Constants are from the authors' code; as there, the queue starts
 with random directions and labels. Bank and queue hold only the stream. The authors put a batch's pseudo labels into the
-queue before they compute its loss, so that their labels no longer match the keys they exclude; here the loss comes
-first.
+queue before they compute its loss, and so exclude keys by the labels of other keys; here the loss comes first.
 """
 
 from copy import deepcopy

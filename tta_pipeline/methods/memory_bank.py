@@ -101,7 +101,7 @@ class BalancedBank(Keeper):
             self._write(slot, image)
 
     def add(self, image: torch.Tensor, *, label: int, uncertainty: float) -> None:
-        """Offer *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats; it is copied."""
+        """Offer a copy of *image* (3, H, W), of predicted class *label* and entropy *uncertainty* in nats."""
         entry = _Entry(len(self._entries), label, uncertainty)
         if self._make_room(entry):
             self._entries.append(entry)
@@ -115,8 +115,7 @@ class BalancedBank(Keeper):
         return self._images[[entry.slot for entry in self._entries]]
 
     def ages(self) -> torch.Tensor:
-        """Return the age of each kept image, (N,) on the host: the number of images offered since, over the capacity.
-        """
+        """Return each kept image's age, (N,) on the host: the number of images offered since, over the capacity."""
         return torch.tensor([entry.age / self._capacity for entry in self._entries])
 
     def _make_room(self, new: _Entry) -> bool:

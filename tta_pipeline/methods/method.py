@@ -56,8 +56,7 @@ class Method(Keeper, ABC):
     state, since each depends on earlier draws."""
 
     reads_only_features: ClassVar[bool] = False
-    """Whether the method changes and reads nothing before the classifier, so that cached features can replace images.
-    """
+    """Whether nothing before the classifier is changed or read, so that cached features can replace images."""
 
     keeps: ClassVar[tuple[str, ...]] = (
         "generator", "num_forwards", "num_backwards", "num_adapted_samples", "num_updates", "num_resets",

@@ -1,4 +1,4 @@
-"""A learned predictor between features and classifier, in a branch that the loss uses and the prediction does not.
+"""A learned predictor between features and classifier, used by the loss but not by the prediction.
 
 The predictor is linear, has no bias, starts as the identity, and is trained by the method's optimiser.
 """

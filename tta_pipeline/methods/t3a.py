@@ -35,9 +35,9 @@ class T3a(Method):
 
     @torch.no_grad()
     def _first_supports(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the supports (K, M, D), starting with each class's weight, and their entropies (K, M)."""
+        """Return the first supports (K, M, D), which hold each class's weight, and their entropies (K, M)."""
         weight, bias = self._classifier.weight, self._classifier.bias
-        # Free places have infinite entropy, so that any feature is preferred to them.
+        # Free places have infinite entropy, so that any feature replaces them.
         entropies = torch.full((self.num_classes, self._size), float("inf"), device=self.device)
         entropies[:, 0] = entropy(weight @ weight.T + (0 if bias is None else bias))
         supports = weight.new_zeros(self.num_classes, self._size, weight.shape[1])
