@@ -23,7 +23,7 @@ def first(index: SampleIndex, count: int) -> Indices:
 
 
 def drawn(index: SampleIndex, count: int, *, seed: int) -> Indices:
-    """Return the positions of *count* samples drawn with *seed*, in stored order, shape (M,); all if there are fewer."""
+    """Return positions, in stored order, of *count* samples drawn with *seed*, or of all if there are fewer, (M,)."""
     return np.sort(shuffled(index, seed=seed).indices[:count])
 
 
